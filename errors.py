@@ -1,0 +1,146 @@
+"""Every error that a user can cause or meet, each with the exit code of the command.
+
+```
+StridesmithError               1  internal          a bug, unless a subclass says otherwise
+├── UsageError                 2  usage             what was asked cannot be
+│   ├── UnknownTarget          2  unknown_target    no such kind of device
+│   ├── UnknownWorkload        2  unknown_workload
+│   ├── UnknownParameter       2  unknown_parameter a workload has no such parameter
+│   ├── ShapeError             2  shape             impossible extents
+│   ├── ScriptProblem          2  script            a user's program does not parse or verify
+│   ├── ConfigProblem          2  config            a suite, preset or list does not validate
+│   └── BadRecord              2  bad_record        a record or log line that is refused
+├── NothingFound               3  not_found
+│   ├── NoSchedule             3  no_schedule       no valid candidate was found
+│   └── NoRecord               3  no_record         the text is the command that makes one
+├── DeviceMissing              4  device_missing    a known kind without such a device
+├── WrongResult                5  wrong_result      a kernel disagrees with its reference
+├── StorageError              74  storage           a file that cannot be read or written
+├── TemporaryError            75  temporary         locked; trying again may help
+└── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+```
+
+A message is one paragraph: what was asked, which rule failed, the values, what to try.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class StridesmithError(Exception):
+    """The root of the tree; `exit_code` is the command's, `kind` the JSON error's."""
+
+    exit_code: ClassVar[int] = 1
+    kind: ClassVar[str] = "internal"
+
+
+class UsageError(StridesmithError, ValueError):
+    """What was asked cannot be: an option, a name or a value is wrong."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class UnknownTarget(UsageError):
+    """The text names no kind of device."""
+
+    kind = "unknown_target"
+
+
+class UnknownWorkload(UsageError):
+    """The workload library has no such name."""
+
+    kind = "unknown_workload"
+
+
+class UnknownParameter(UsageError):
+    """The workload has no parameter of this name."""
+
+    kind = "unknown_parameter"
+
+
+class ShapeError(UsageError):
+    """The parameters give an impossible shape."""
+
+    kind = "shape"
+
+
+class ScriptProblem(UsageError):
+    """A user's program does not parse, verify or stay inside its buffers."""
+
+    kind = "script"
+
+
+class ConfigProblem(UsageError):
+    """A configuration file does not validate."""
+
+    kind = "config"
+
+
+class BadRecord(UsageError):
+    """A record, or a line of a log, that does not validate."""
+
+    kind = "bad_record"
+
+
+class NothingFound(StridesmithError, LookupError):
+    """What was looked for is not there."""
+
+    exit_code = 3
+    kind = "not_found"
+
+
+class NoSchedule(NothingFound):
+    """No candidate was valid, so that there is nothing to record."""
+
+    kind = "no_schedule"
+
+
+class NoRecord(NothingFound):
+    """The database has no record; the message is the command that makes one."""
+
+    kind = "no_record"
+
+
+class DeviceMissing(StridesmithError):
+    """The kind of device is known, but this machine has no such platform or device."""
+
+    exit_code = 4
+    kind = "device_missing"
+
+
+class WrongResult(StridesmithError):
+    """A kernel's result differs from the reference by more than the bound."""
+
+    exit_code = 5
+    kind = "wrong_result"
+
+
+class StorageError(StridesmithError):
+    """A file cannot be read, written or understood."""
+
+    exit_code = 74
+    kind = "storage"
+
+
+class TemporaryError(StridesmithError):
+    """Something is locked or busy; the same command may succeed later."""
+
+    exit_code = 75
+    kind = "temporary"
+
+
+class Interrupted(StridesmithError):
+    """The user pressed Ctrl-C; what was measured so far is kept."""
+
+    exit_code = 130
+    kind = "interrupt"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for the nearest of `known`, else an empty text."""
+    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
