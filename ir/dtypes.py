@@ -1,0 +1,73 @@
+"""Element types by name: ``float32``, ``int64``, ``bool``, and vectors of them, ``float32x8``."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+SCALAR_TYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8",
+    "float16", "bfloat16", "float32", "float64",
+)  # fmt: skip
+INDEX = "int64"
+
+_PATTERN = re.compile(r"(bool|b?float\d+|u?int\d+)(?:x(\d+))?")
+
+
+@lru_cache(maxsize=1024)
+def split_dtype(dtype: str) -> tuple[str, int]:
+    """``float32x8`` -> ``("float32", 8)``.  Raises ValueError for an unknown type."""
+    match = _PATTERN.fullmatch(dtype)
+    if match is None or match[1] not in SCALAR_TYPES:
+        known = ", ".join(SCALAR_TYPES)
+        raise ValueError(f"unknown dtype `{dtype}`; known are {known}, each also as vector, e.g. `float32x8`")
+    return match[1], int(match[2] or 1)
+
+
+def element(dtype: str) -> str:
+    """The scalar type of one lane."""
+    return split_dtype(dtype)[0]
+
+
+def lanes(dtype: str) -> int:
+    """The number of lanes; 1 for a scalar."""
+    return split_dtype(dtype)[1]
+
+
+def with_lanes(dtype: str, count: int) -> str:
+    """The type with its element kept and `count` lanes."""
+    base = element(dtype)
+    return base if count == 1 else f"{base}x{count}"
+
+
+def is_float(dtype: str) -> bool:
+    return "float" in dtype
+
+
+def is_int(dtype: str) -> bool:
+    """Signed and unsigned integers; bool is neither int nor float."""
+    return "int" in dtype
+
+
+def is_bool(dtype: str) -> bool:
+    return dtype.startswith("bool")
+
+
+@lru_cache(maxsize=64)
+def bits(dtype: str) -> int:
+    """Width of one lane in bits; a bool takes 8 in memory."""
+    base = element(dtype)
+    return 8 if base == "bool" else int(re.sub(r"\D", "", base))
+
+
+def nbytes(dtype: str) -> int:
+    """Bytes of the whole value, all lanes."""
+    return bits(dtype) // 8 * lanes(dtype)
+
+
+def int_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest value of an integer type."""
+    width = bits(dtype)
+    if dtype.startswith("u"):
+        return 0, 2**width - 1
+    return -(2 ** (width - 1)), 2 ** (width - 1) - 1

@@ -1,0 +1,384 @@
+"""Expressions.
+
+::
+
+    expr ::= Var(name, dtype)                  a loop variable, iterator, let binding or scalar argument
+           | Const(value, dtype)               True, 3, 0.5, inf
+           | Undef(dtype)                      some value that the compiler may choose
+           | Binary(op, a, b)                  + - * / // % min max  == != < <= > >=  and or
+           | Not(a)
+           | Select(cond, a, b)                both sides are evaluated
+           | Call(name, args, dtype)           if_then_else (lazy), exp, sqrt, ...
+           | Cast(dtype, a)
+           | Load(buffer, indices)             T.Buffer read
+           | Ramp(base, stride, lanes)         base, base + stride, ...
+           | Broadcast(value, lanes)
+    buffer ::= Buffer(name, shape, dtype, scope, axis_separators, data)
+
+``//`` and ``%`` are floor division and modulo.  ``min`` and ``max`` propagate NaN.
+A variable or buffer is a handle: its name is unique within a function, so equal
+values mean the same thing everywhere in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from . import dtypes
+from .node import Node, transform, walk
+
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+LOGIC = ("and", "or")
+ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
+BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
+
+MATH_CALLS = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "pow", "fma")
+
+ExprLike = Union["Expr", int, float, bool]
+
+
+class Expr(Node):
+    """An expression; arithmetic on it builds expressions."""
+
+    dtype: str
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return binary("+", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return binary("+", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return binary("-", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return binary("*", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return binary("/", self, other)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return binary("//", self, other)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return binary("%", self, other)
+
+    def __neg__(self) -> Expr:
+        return binary("-", 0, self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return binary("<", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return binary(">", self, other)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return binary(">=", self, other)
+
+    def equal(self, other: ExprLike) -> Expr:
+        """The condition ``self == other``; the operator itself compares structure."""
+        return binary("==", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no truth value here; use `T.if_then_else` or compare its fields")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Buffer(Node):
+    """Memory with a shape.  `data` names the allocation that an alias shares, or is empty."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    scope: str = "global"
+    axis_separators: tuple[int, ...] = ()
+    data: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * dtypes.nbytes(self.dtype)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major strides in elements."""
+        strides: list[int] = []
+        step = 1
+        for extent in reversed(self.shape):
+            strides.append(step)
+            step *= extent
+        return tuple(reversed(strides))
+
+    def __getitem__(self, indices: Any) -> Load:
+        """``buffer[i, j]`` is the load of that element."""
+        items = indices if isinstance(indices, tuple) else (indices,)
+        return Load(self, tuple(as_expr(i) for i in items))
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name}{list(self.shape)}: {self.dtype})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Var(Expr):
+    name: str
+    dtype: str = dtypes.INDEX
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Const(Expr):
+    value: int | float | bool
+    dtype: str = dtypes.INDEX
+
+    def _key(self) -> tuple[Any, ...]:
+        return (repr(self.value), self.dtype)
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Undef(Expr):
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Expr):
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        if self.op in COMPARISONS or self.op in LOGIC:
+            return dtypes.with_lanes("bool", dtypes.lanes(self.a.dtype))
+        return self.a.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Not(Expr):
+    a: Expr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.a.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Expr):
+    cond: Expr
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.a.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Expr):
+    dtype: str
+    a: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """One element, or ``lanes(index) * lanes(buffer)`` of them when an index is a vector (RFC 0039)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        width = max((dtypes.lanes(i.dtype) for i in self.indices), default=1)
+        return dtypes.with_lanes(self.buffer.dtype, width * dtypes.lanes(self.buffer.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Ramp(Expr):
+    base: Expr
+    stride: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return dtypes.with_lanes(self.base.dtype, self.lanes)
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast(Expr):
+    value: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return dtypes.with_lanes(self.value.dtype, self.lanes)
+
+
+def const(value: int | float | bool, dtype: str | None = None) -> Const:
+    """A literal; without a dtype, int gives the index type, float float32, bool bool."""
+    if dtype is None:
+        dtype = "bool" if isinstance(value, bool) else dtypes.INDEX if isinstance(value, int) else "float32"
+    if dtypes.is_float(dtype):
+        return Const(float(value), dtype)
+    if dtypes.is_bool(dtype):
+        return Const(bool(value), dtype)
+    return Const(int(value), dtype)
+
+
+TRUE = const(True)
+FALSE = const(False)
+
+
+def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
+    """`value` as an expression; a Python number takes the type of `like`."""
+    if isinstance(value, Expr):
+        return value
+    return const(value, None if like is None else like.dtype)
+
+
+def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """``a op b`` with constants folded and ``x + 0``, ``x * 1``, ``c and True`` left out.
+
+    Only identities that hold for every value are applied, so floats keep ``0 * x``.
+    """
+    left = as_expr(a, b if isinstance(b, Expr) else None)
+    right = as_expr(b, left)
+    folded = _fold(op, left, right)
+    return folded if folded is not None else Binary(op, left, right)
+
+
+def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
+    if isinstance(a, Const) and isinstance(b, Const) and not dtypes.is_float(a.dtype):
+        return _fold_constants(op, a, b)
+    if op == "and" or op == "or":
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Const):
+                return other if bool(one.value) == (op == "and") else one
+        return None
+    if dtypes.is_int(a.dtype):
+        if isinstance(b, Const) and b.value == 0 and op in "+-":
+            return a
+        if isinstance(a, Const) and a.value == 0 and op == "+":
+            return b
+        if isinstance(b, Const) and b.value == 1 and op in ("*", "//"):
+            return a
+        if isinstance(a, Const) and a.value == 1 and op == "*":
+            return b
+        if op == "*" and any(isinstance(e, Const) and e.value == 0 for e in (a, b)):
+            return const(0, a.dtype)
+    return None
+
+
+def _fold_constants(op: str, a: Const, b: Const) -> Expr | None:
+    x, y = a.value, b.value
+    if op in ("//", "%", "/") and y == 0:
+        return None
+    if op == "/":
+        return None
+    table: dict[str, Callable[[], Any]] = {
+        "+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y,
+        "//": lambda: x // y, "%": lambda: x % y, "min": lambda: min(x, y), "max": lambda: max(x, y),
+        "==": lambda: x == y, "!=": lambda: x != y, "<": lambda: x < y, "<=": lambda: x <= y,
+        ">": lambda: x > y, ">=": lambda: x >= y, "and": lambda: x and y, "or": lambda: x or y,
+    }  # fmt: skip
+    value = table[op]()
+    return const(bool(value), "bool") if op in COMPARISONS or op in LOGIC else const(value, a.dtype)
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    return binary("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    return binary("max", a, b)
+
+
+def if_then_else(cond: Expr, a: ExprLike, b: ExprLike) -> Expr:
+    """The lazy conditional: only the chosen side is evaluated."""
+    left = as_expr(a, b if isinstance(b, Expr) else None)
+    right = as_expr(b, left)
+    if isinstance(cond, Const):
+        return left if cond.value else right
+    return Call("if_then_else", (cond, left, right), left.dtype)
+
+
+def all_of(conds: Sequence[Expr]) -> Expr:
+    """The conjunction; true when empty."""
+    result: Expr = TRUE
+    for cond in conds:
+        result = binary("and", result, cond)
+    return result
+
+
+def conjuncts(cond: Expr) -> tuple[Expr, ...]:
+    """``a and b and c`` -> ``(a, b, c)``; true gives none."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return conjuncts(cond.a) + conjuncts(cond.b)
+    return () if isinstance(cond, Const) and cond.value is True else (cond,)
+
+
+def substitute(node: Any, mapping: Mapping[Var, Expr]) -> Any:
+    """Replace variables; constants that appear are folded upwards."""
+    if not mapping:
+        return node
+
+    def replace(item: Any) -> Any:
+        if isinstance(item, Var):
+            return mapping.get(item, item)
+        return refold(item)
+
+    return transform(node, replace)
+
+
+def refold(node: Any) -> Any:
+    """Fold one node whose children may have become constants."""
+    if isinstance(node, Binary):
+        folded = _fold(node.op, node.a, node.b)
+        return node if folded is None else folded
+    if isinstance(node, Call) and node.name == "if_then_else" and isinstance(node.args[0], Const):
+        return node.args[1] if node.args[0].value else node.args[2]
+    if isinstance(node, Not) and isinstance(node.a, Const):
+        return const(not node.a.value)
+    return node
+
+
+def variables(node: Node) -> set[Var]:
+    """Every variable that occurs in `node`."""
+    return {n for n in walk(node) if isinstance(n, Var)}
+
+
+def as_int(expr: ExprLike) -> int:
+    """The value of a constant index.  Raises ValueError otherwise."""
+    if isinstance(expr, (int, bool)):
+        return int(expr)
+    if isinstance(expr, Const) and isinstance(expr.value, int):
+        return int(expr.value)
+    raise ValueError(f"expected a constant integer, but got `{expr!r}`")

@@ -1,0 +1,253 @@
+"""Statements, functions and modules.
+
+::
+
+    stmt   ::= Seq(stmts)
+             | For(var, extent, body, kind, thread, annotations)     for var in range(extent)
+             | If(cond, then, orelse)
+             | Store(buffer, indices, value)
+             | Let(var, value, body)
+             | Block(name, iters, body, predicate, init, allocs, annotations)
+             | Evaluate(expr)
+             | Assume(cond)                                           knowledge about contents, no effect
+             | Allocate(buffer, body)                                 lowered: memory alive in body
+             | Declare(buffer, body)                                  lowered: an alias of defined data
+    iter   ::= Iter(var, extent, kind, binding)                       kind: spatial | reduce | opaque
+    kind   ::= serial | parallel | vectorized | unrolled | thread_binding
+    func   ::= PrimFunc(name, params, body, layouts, attrs)           body is a Block, the root
+    module ::= Module(functions)
+
+A block instance runs for one value of its iterators; `binding` gives each
+iterator in terms of the loops around, and instances whose `predicate` (over
+loop variables) is false are skipped.  `init` runs once for each spatial point,
+before its first executed reduce instance.  What a block reads and writes is
+derived, never stored.  Loops start at 0 and step by 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
+from .node import Node, transform, walk
+
+LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
+ITER_KINDS = ("spatial", "reduce", "opaque")
+THREAD_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+Annotations = tuple[tuple[str, Any], ...]
+
+
+class Stmt(Node):
+    """A statement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seq(Stmt):
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    var: Var
+    extent: Expr
+    body: Stmt
+    kind: str = "serial"
+    thread: str = ""
+    annotations: Annotations = ()
+
+
+@dataclass(frozen=True, eq=False)
+class If(Stmt):
+    cond: Expr
+    then: Stmt
+    orelse: Stmt | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Stmt):
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate(Stmt):
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Assume(Stmt):
+    """The programmer's or a transformation's promise that `cond` holds here."""
+
+    cond: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate(Stmt):
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Declare(Stmt):
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Iter(Node):
+    """``var`` in ``[0, extent)``, bound to an expression over the loops around."""
+
+    var: Var
+    extent: int
+    kind: str
+    binding: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Stmt):
+    name: str
+    iters: tuple[Iter, ...]
+    body: Stmt
+    predicate: Expr = TRUE
+    init: Stmt | None = None
+    allocs: tuple[Buffer, ...] = ()
+    annotations: Annotations = ()
+
+    @property
+    def spatial(self) -> tuple[Iter, ...]:
+        return tuple(i for i in self.iters if i.kind == "spatial")
+
+    @property
+    def reduce(self) -> tuple[Iter, ...]:
+        return tuple(i for i in self.iters if i.kind == "reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Layout(Node):
+    """How a caller's logical argument lies in the physical parameter `param`.
+
+    ``physical[index_map(i)] = logical[i]``; every other physical element holds
+    `pad_value`.  `index_map` is the text of a lambda, ``pad_value`` the text of
+    an expression, ``"undef"``, or empty for None.
+    """
+
+    param: str
+    logical_shape: tuple[int, ...]
+    index_map: str
+    pad_value: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PrimFunc(Node):
+    """A function over buffers and scalars, in order; outputs are parameters too."""
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Block
+    layouts: tuple[Layout, ...] = ()
+    attrs: Annotations = ()
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffer parameters."""
+        return tuple(p for p in self.params if isinstance(p, Buffer))
+
+    def with_body(self, body: Block) -> PrimFunc:
+        return replace(self, body=body)
+
+    def script(self, dialect: str | None = None) -> str:
+        """The function as TVMScript text; `parse` of it gives an equal function."""
+        from .printer import script
+
+        return script(self, dialect)
+
+
+@dataclass(frozen=True, eq=False)
+class Module(Node):
+    """Functions by name, in order."""
+
+    functions: tuple[PrimFunc, ...]
+
+    def __getitem__(self, name: str) -> PrimFunc:
+        for func in self.functions:
+            if func.name == name:
+                return func
+        raise KeyError(f"no function `{name}`; there are {', '.join(f.name for f in self.functions)}")
+
+    def script(self, dialect: str | None = None) -> str:
+        from .printer import script
+
+        return script(self, dialect)
+
+
+def seq(stmts: Sequence[Stmt]) -> Stmt:
+    """A sequence with nested ones spliced in; a single statement stays itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.stmts if isinstance(stmt, Seq) else (stmt,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial") -> Stmt:
+    """``for v0 in range(e0): for v1 in range(e1): ... body``, the first outermost."""
+    for var, extent in reversed(variables):
+        body = For(var, as_expr(extent), body, kind)
+    return body
+
+
+def blocks(node: Node) -> Iterator[Block]:
+    """Every block below, in program order, the root included."""
+    return (n for n in walk(node) if isinstance(n, Block))
+
+
+def stores(node: Node) -> Iterator[Store]:
+    return (n for n in walk(node) if isinstance(n, Store))
+
+
+def loads(node: Node) -> Iterator[Load]:
+    return (n for n in walk(node) if isinstance(n, Load))
+
+
+def written_buffers(node: Node) -> tuple[Buffer, ...]:
+    """Buffers stored to below `node`, in order of first store."""
+    return tuple(dict.fromkeys(s.buffer for s in stores(node)))
+
+
+def read_buffers(node: Node) -> tuple[Buffer, ...]:
+    """Buffers loaded from below `node`, in order of first load."""
+    return tuple(dict.fromkeys(load.buffer for load in loads(node)))
+
+
+def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:
+    """Every access and declaration of `old` becomes one of `new`; indices stay."""
+
+    def swap(item: Any) -> Any:
+        return new if isinstance(item, Buffer) and item == old else item
+
+    return transform(node, swap)
+
+
+def names(node: Node) -> set[str]:
+    """Every name of a variable, buffer or block below `node`."""
+    return {n.name for n in walk(node) if isinstance(n, (Var, Buffer, Block))}
+
+
+def fresh(base: str, taken: set[str]) -> str:
+    """`base`, or ``base_1``, ``base_2``, ... whichever is not taken first."""
+    if base not in taken:
+        return base
+    number = 1
+    while f"{base}_{number}" in taken:
+        number += 1
+    return f"{base}_{number}"

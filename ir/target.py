@@ -1,0 +1,64 @@
+"""What a program is compiled for: plain data, filled in from the machine by ``backends``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from . import dtypes
+
+KINDS = ("cpu", "opencl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device and the facts that rules and code generators ask of it.
+
+    Sizes are bytes, `vector_bits` is the width of one register, `registers` the
+    number of vector registers, `threads` what a kernel may use.  For OpenCL
+    `platform` and `name` identify the device and `units` are its compute units;
+    for a CPU `name` is the model and `isa` the instruction set that is used.
+    """
+
+    kind: str = "cpu"
+    name: str = "generic"
+    platform: str = ""
+    vendor: str = ""
+    isa: str = ""
+    cpu: str = ""
+    features: str = ""
+    vector_bits: int = 128
+    registers: int = 16
+    threads: int = 1
+    units: int = 1
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    l3_bytes: int = 8 * 1024 * 1024
+    max_work_group: int = 1
+    local_bytes: int = 0
+    images: bool = False
+    is_cpu_device: bool = True
+    versions: str = ""
+
+    def vector_lanes(self, dtype: str) -> int:
+        """Lanes of `dtype` in one vector register, at least 1."""
+        return max(1, self.vector_bits // dtypes.bits(dtype))
+
+    @property
+    def key(self) -> str:
+        """What a record is compared by: the hardware and what is used of it, not drivers."""
+        if self.kind == "cpu":
+            return f"cpu|{self.vendor}|{self.name}|{self.isa}|threads={self.threads}"
+        return f"opencl|{self.platform}|{self.name}|units={self.units}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Target:
+        """The target that `to_json` gave; unknown keys are an error, missing ones take the default."""
+        known = {f.name: f.type for f in fields(Target)}
+        unknown = sorted(set(data) - set(known))
+        if unknown:
+            raise ValueError(f"unknown target facts: {', '.join(unknown)}")
+        return Target(**data)
