@@ -1,0 +1,158 @@
+"""Workloads: a program, its parameters, and a reference that knows nothing of our lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError, UnknownWorkload, did_you_mean
+from ...ir.stmt import PrimFunc, written_buffers
+from .conv import Conv2d, DepthwiseConv2d
+from .matmul import BatchMatmul, Matmul
+from .operator import Array, Arrays, Operator, Parameter, Value, describe
+from .pointwise import ScaleShiftRelu
+from .pool import MaxPool2d
+from .rows import LayerNorm, RowSum, Softmax
+
+OPERATORS: dict[str, type[Operator]] = {
+    operator.name: operator
+    for operator in (
+        Conv2d, DepthwiseConv2d, Matmul, BatchMatmul, MaxPool2d, RowSum, Softmax, LayerNorm, ScaleShiftRelu,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A program to tune.
+
+    `params` are the resolved parameters, the dtype among them, so that
+    ``workload(w.name, **w.params)`` gives the same program; a user's function has
+    none.  `constants` are the inputs that are weights.  ``reference(inputs)``
+    takes logical arrays by name and returns the outputs by name, computed in the
+    inputs' dtype.
+    """
+
+    name: str
+    params: Mapping[str, Value]
+    func: PrimFunc
+    constants: tuple[str, ...]
+    reference: Callable[[Arrays], dict[str, Array]] = field(repr=False)
+
+    @property
+    def shape(self) -> dict[str, Value]:
+        """The parameters without the dtype."""
+        return {name: value for name, value in self.params.items() if name != "dtype"}
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the first output."""
+        return self.func.buffers[0].dtype if not self.outputs else self._buffer_dtype(self.outputs[0])
+
+    def _buffer_dtype(self, name: str) -> str:
+        return next(b.dtype for b in self.func.buffers if b.name == name)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the parameters that the program writes, in order."""
+        written = set(written_buffers(self.func))
+        return tuple(b.name for b in self.func.buffers if b in written)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the parameters that the program only reads, in order."""
+        return tuple(b.name for b in self.func.buffers if b.name not in self.outputs)
+
+    @cached_property
+    def key(self) -> str:
+        """The canonical program text: two workloads are the same when this is."""
+        return self.func.script()
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating point operations of the untransformed program, 2 for a multiply-add."""
+        from ...ir.analysis import count_flops
+
+        return count_flops(self.func)
+
+    def __str__(self) -> str:
+        shape = describe(self.shape)
+        return f"{self.name}({shape}) {self.dtype}" if shape else f"{self.name} {self.dtype}"
+
+
+def names() -> tuple[str, ...]:
+    """The library's workloads."""
+    return tuple(OPERATORS)
+
+
+def parameters(name: str) -> tuple[Parameter, ...]:
+    """The parameter table of one workload.  Raises UnknownWorkload."""
+    return _operator(name).parameters()
+
+
+def summary(name: str) -> str:
+    """One line about a workload.  Raises UnknownWorkload."""
+    return _operator(name).summary
+
+
+def workload(name: str, **params: Any) -> Workload:
+    """A workload of the library, e.g. ``workload("conv2d", ci=64, co=64, k=3, pad=1)``.
+
+    Parameters that are not named keep their defaults; `dtype` (default
+    ``float32``) is one of them.  Raises UnknownWorkload, UnknownParameter or
+    ShapeError, each with what to try.
+    """
+    kind = _operator(name)
+    dtype = str(params.pop("dtype", "float32"))
+    if dtype not in kind.dtypes:
+        raise ShapeError(
+            f"`{name}` takes dtype {', '.join(kind.dtypes)}, but got {dtype!r}{did_you_mean(dtype, kind.dtypes)}"
+        )
+    return _build(kind.resolve(params), dtype)
+
+
+@lru_cache(maxsize=256)
+def _build(operator: Operator, dtype: str) -> Workload:
+    from ...ir.parser import parse
+
+    func = parse(operator.script(dtype))
+    assert isinstance(func, PrimFunc)
+    return Workload(
+        operator.name, {**operator.shape(), "dtype": dtype}, func, operator.constants, operator.reference
+    )
+
+
+def from_func(func: PrimFunc) -> Workload:
+    """A user's program as a workload; its reference is the interpreter."""
+    return Workload(func.name, {}, func, (), lambda arrays: _interpret(func, arrays))
+
+
+def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
+    """Run `func` on `arrays` with every float of it, and of the inputs, in the inputs' widest float type."""
+    from ...ir.interpreter import interpret
+    from .retype import with_floats
+
+    floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
+    typed = with_floats(func, np.result_type(*floats).name) if floats else func
+    written = {b.name for b in written_buffers(typed)}
+    given: list[Array] = []
+    outputs: dict[str, Array] = {}
+    for buffer in typed.buffers:
+        if buffer.name in written:
+            outputs[buffer.name] = np.zeros(buffer.shape, buffer.dtype)
+            given.append(outputs[buffer.name])
+        else:
+            given.append(arrays[buffer.name])
+    interpret(typed, *given)
+    return outputs
+
+
+def _operator(name: str) -> type[Operator]:
+    if name not in OPERATORS:
+        known = ", ".join(OPERATORS)
+        raise UnknownWorkload(f"there is no workload {name!r}{did_you_mean(name, OPERATORS)}; there are {known}")
+    return OPERATORS[name]

@@ -1,0 +1,163 @@
+"""What an operator of the workload library is: parameters, a program and an independent reference.
+
+An operator is a frozen dataclass whose fields are its parameters.  It says how
+its program reads (`script`), what it computes (`reference`, in NumPy and without
+any of our lowering), and which shapes are impossible (`check`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ShapeError, UnknownParameter, did_you_mean
+
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
+Value: TypeAlias = int | str
+
+DTYPES = ("float32", "float64", "float16", "int32", "int64")
+LARGEST_EXTENT = 2**31 - 1
+LARGEST_BUFFER = 2**36
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One row of a workload's table; `also` are the names for its height and width alone."""
+
+    name: str
+    default: Value
+    meaning: str
+    also: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    least: int = 1
+
+
+def param(default: Value, meaning: str, *, choices: tuple[str, ...] = (), least: int = 1) -> Any:
+    """A dataclass field that is a parameter."""
+    return field(default=default, metadata={"meaning": meaning, "choices": choices, "least": least})
+
+
+@dataclass(frozen=True)
+class Operator(ABC):
+    """The base of all operators.
+
+    `pairs` maps a name that sets two parameters to those two, as ``stride`` to
+    ``stride_h`` and ``stride_w``; a pair of equal values is shown by the one
+    name, except for the names in `always_split`.  `order` is the table's.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    constants: ClassVar[tuple[str, ...]] = ()
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+    pairs: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    always_split: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def script(self, dtype: str) -> str:
+        """The program as TVMScript text."""
+
+    @abstractmethod
+    def reference(self, arrays: Arrays) -> dict[str, Array]:
+        """Outputs by name, from inputs by name, computed in the inputs' dtype."""
+
+    @abstractmethod
+    def buffers(self) -> dict[str, tuple[int, ...]]:
+        """Every parameter buffer's logical shape, inputs first."""
+
+    def check(self) -> None:  # noqa: B027
+        """Raise ShapeError where the parameters do not fit each other."""
+
+    @classmethod
+    def parameters(cls) -> tuple[Parameter, ...]:
+        """The table: a row for each parameter, one for both of a pair."""
+        owner = {half: whole for whole, halves in cls.pairs.items() for half in halves}
+        rows: dict[str, Parameter] = {}
+        for item in fields(cls):
+            whole = owner.get(item.name)
+            assert item.default is not MISSING
+            meta = item.metadata
+            rows.setdefault(
+                whole or item.name,
+                Parameter(
+                    whole or item.name, item.default, meta["meaning"], cls.pairs[whole] if whole else (),
+                    meta["choices"], meta["least"],
+                ),
+            )  # fmt: skip
+        return tuple(rows[name] for name in cls.order)
+
+    @classmethod
+    def resolve(cls, given: Mapping[str, Any]) -> Operator:
+        """The operator with `given` over the defaults; a half of a pair wins over the whole.
+
+        Raises UnknownParameter or ShapeError with what was asked and what to try.
+        """
+        rows = {name: row for row in cls.parameters() for name in (row.name, *row.also)}
+        values: dict[str, Value] = {}
+        for name in sorted(given, key=lambda n: n not in cls.pairs):
+            row = rows.get(name)
+            if row is None:
+                known = ", ".join(r.name for r in cls.parameters())
+                raise UnknownParameter(
+                    f"`{cls.name}` has no parameter {name!r}{did_you_mean(name, rows)}; it has {known}"
+                )
+            value = _checked(cls.name, row, name, given[name])
+            values.update(dict.fromkeys(cls.pairs.get(name, (name,)), value))
+        made = cls(**values)
+        made.check()
+        made._check_sizes()
+        return made
+
+    def shape(self) -> dict[str, Value]:
+        """Every parameter's value under the names of the table; `resolve` of it gives an equal operator."""
+        values: dict[str, Value] = {item.name: getattr(self, item.name) for item in fields(self)}
+        shown: dict[str, Value] = {}
+        for row in self.parameters():
+            halves = {half: values[half] for half in row.also}
+            if row.also and (row.name in self.always_split or len(set(halves.values())) > 1):
+                shown.update(halves)
+            else:
+                shown[row.name] = values[row.also[0] if row.also else row.name]
+        return shown
+
+    def _check_sizes(self) -> None:
+        for buffer, shape in self.buffers().items():
+            elements = 1
+            for extent in shape:
+                elements *= extent
+            if elements > LARGEST_BUFFER:
+                raise ShapeError(
+                    f"`{self.name}` with {describe(self.shape())} needs a buffer `{buffer}` of shape {shape}, "
+                    f"which has more than 2**36 elements; use smaller extents"
+                )
+
+
+def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:
+    """`value` for one parameter, from a number, a NumPy integer or text."""
+    if row.choices:
+        if value not in row.choices:
+            raise ShapeError(
+                f"`{workload}` takes {name}={'|'.join(row.choices)}, but got {name}={value!r}"
+                f"{did_you_mean(str(value), row.choices)}"
+            )
+        return str(value)
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={value!r}")
+    if not row.least <= value <= LARGEST_EXTENT:
+        shown = value if abs(value) < 10**20 else "a huge number"
+        raise ShapeError(f"`{workload}` takes {name} from {row.least} to {LARGEST_EXTENT}, but got {name}={shown}")
+    return int(value)
+
+
+def describe(shape: Mapping[str, Value]) -> str:
+    """``n=1,ci=64,h=56``: the way `--shape` is written."""
+    return ",".join(f"{name}={value}" for name, value in shape.items())
