@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
+from typing import cast
 
 from . import dtypes
-from .expr import COMPARISONS, Binary, Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, Undef, Var, conjuncts, const
+from .expr import (
+    COMPARISONS,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Not,
+    Ramp,
+    Select,
+    Undef,
+    Var,
+    conjuncts,
+    const,
+)
 from .linear import Linear, add, divide, ordered, shared_form
 
 Interval = tuple[int, int]
+Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
 Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -28,8 +45,8 @@ class Facts:
     the place is never reached.
     """
 
-    def __init__(self, bounds: Mapping[Expr, Interval], forms: tuple[Form, ...] = (), impossible: bool = False) -> None:
-        self.bounds = dict(bounds)
+    def __init__(self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False) -> None:
+        self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
         self.forms = forms
         self.impossible = (
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
@@ -119,9 +136,9 @@ class Facts:
             return result
         return own
 
-    def with_bounds(self, bounds: Mapping[Var, Interval]) -> Facts:
+    def with_bounds(self, bounds: Bounds) -> Facts:
         """The facts with intervals of further variables."""
-        return Facts({**self.bounds, **bounds}, self.forms, self.impossible)
+        return Facts({**self.bounds, **cast("Mapping[Expr, Interval]", bounds)}, self.forms, self.impossible)
 
     def assuming(self, cond: Expr, truth: bool = True) -> Facts:
         """The facts where `cond` is known to be true, or false; what is not linear is ignored."""

@@ -10,7 +10,7 @@ from math import gcd
 
 from .expr import Binary, Const, Expr, as_int
 from .intervals import Facts
-from .linear import Linear, add, build, divide, scale, shared_form
+from .linear import Linear, add, build, divide, shared_form
 
 
 class Quotients:

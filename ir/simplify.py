@@ -38,10 +38,10 @@ from .expr import (
     const,
 )
 from .intervals import Facts, Interval, is_undef_atom, negate
-from .linear import Linear, add, build, divide, scale, shared_form
+from .linear import Linear, add, build, scale, shared_form
 from .node import Node, rebuild
 from .quotients import Quotients
-from .stmt import Block, Stmt
+from .stmt import Stmt
 
 _CACHED = 512
 _simplifiers: OrderedDict[Any, Simplifier] = OrderedDict()

@@ -20,7 +20,8 @@ def simplify_stmt(stmt: Stmt, facts: Facts) -> Stmt:
     Loops without iterations, conditions that are decided, and what is left
     without a body go; loops of one iteration stay.
     """
-    return _SIMPLIFY[type(stmt)](stmt, simplifier_for(facts))
+    new: Stmt = _SIMPLIFY[type(stmt)](stmt, simplifier_for(facts))
+    return new
 
 
 def is_empty(stmt: Stmt) -> bool:
