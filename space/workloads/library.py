@@ -51,10 +51,7 @@ class Workload:
     @property
     def dtype(self) -> str:
         """The element type of the first output."""
-        return self.func.buffers[0].dtype if not self.outputs else self._buffer_dtype(self.outputs[0])
-
-    def _buffer_dtype(self, name: str) -> str:
-        return next(b.dtype for b in self.func.buffers if b.name == name)
+        return next((b.dtype for b in self.func.buffers if b.name in self.outputs), "")
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -68,7 +65,7 @@ class Workload:
         return tuple(b.name for b in self.func.buffers if b.name not in self.outputs)
 
     @cached_property
-    def key(self) -> str:
+    def script(self) -> str:
         """The canonical program text: two workloads are the same when this is."""
         return self.func.script()
 

@@ -151,11 +151,12 @@ def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={value!r}")
-    if not row.least <= value <= LARGEST_EXTENT:
-        shown = value if abs(value) < 10**20 else "a huge number"
+        raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={str(value)[:40]!r}")
+    number = int(value)
+    if not row.least <= number <= LARGEST_EXTENT:
+        shown = number if abs(number) < 10**20 else "a huge number"
         raise ShapeError(f"`{workload}` takes {name} from {row.least} to {LARGEST_EXTENT}, but got {name}={shown}")
-    return int(value)
+    return number
 
 
 def describe(shape: Mapping[str, Value]) -> str:
