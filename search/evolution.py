@@ -1,0 +1,157 @@
+"""Evolution of populations: random candidates, mutation and crossover under a mask, scored by a model.
+
+A population is an (N, D) array of alternatives of one sketch.  Nothing is built or measured here: a score is
+arithmetic, so that thousands of candidates are looked at for each one that is handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .candidates import ENUMERATE, Ground, Key, Population
+
+Score = Callable[[int, Population], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Distinct candidates of one sketch, best first, with their scores (larger is better)."""
+
+    sketch: int
+    rows: Population
+    scores: NDArray[np.float64]
+
+    def head(self, count: int) -> Scored:
+        return Scored(self.sketch, self.rows[:count], self.scores[:count])
+
+
+def evolve(
+    ground: Ground,
+    number: int,
+    score: Score,
+    rng: np.random.Generator,
+    *,
+    population: int,
+    generations: int,
+    parents: Population | None = None,
+) -> Scored:
+    """The distinct candidates of one sketch seen over some generations, best first.
+
+    Starts from random candidates, `parents` and mutations of them; each generation keeps the best quarter and
+    fills up with its mutations, crossovers and a tenth of new random candidates.
+    """
+    if ground.size(number) <= ENUMERATE:
+        return ranked(number, ground.draw(rng, number, ENUMERATE), score)
+    rows = ground.draw(rng, number, population)
+    if parents is not None and len(parents):
+        repeated = parents[rng.integers(len(parents), size=population // 2)]
+        rows = np.concatenate([rows, parents, possible(ground, number, mutated(ground, number, repeated, rng))])
+    seen = ranked(number, rows, score)
+    for _ in range(generations):
+        elite = seen.head(max(8, population // 4)).rows
+        if not len(elite):
+            break
+        pick = lambda n, elite=elite: elite[_towards_best(rng, len(elite), n)]  # noqa: E731
+        children = np.concatenate(
+            [
+                mutated(ground, number, pick(population // 2), rng),
+                mutated(ground, number, crossed(pick(population // 3), pick(population // 3), rng), rng, rate=0.5),
+                ground.draw(rng, number, population // 10),
+            ]
+        )
+        new = ranked(number, possible(ground, number, children), score)
+        seen = _merged(seen, new, keep=4 * population)
+    return seen
+
+
+def mutated(
+    ground: Ground, number: int, rows: Population, rng: np.random.Generator, rate: float = 1.0
+) -> Population:
+    """Rows with one to three decisions changed, half of the time to a neighbour, else to any alternative.
+
+    `rate` is the share of rows that are touched.
+    """
+    rows = rows.copy()
+    free = [d for d, values in enumerate(ground.allowed[number]) if len(values) > 1]
+    if not free or not len(rows):
+        return rows
+    changes = rng.choice((1, 2, 3), size=len(rows), p=(0.5, 0.3, 0.2)) * (rng.random(len(rows)) < rate)
+    counts = np.asarray([len(values) for values in ground.allowed[number]])
+    for step in range(3):
+        touched = np.flatnonzero(changes > step)
+        where = np.asarray(free)[rng.integers(len(free), size=len(touched))]
+        size = counts[where]
+        near = rows[touched, where] + rng.choice((-1, 1), size=len(touched))
+        anything = rng.integers(size)
+        rows[touched, where] = np.where((rng.random(len(touched)) < 0.5) & (near >= 0) & (near < size), near, anything)
+    return rows
+
+
+def crossed(left: Population, right: Population, rng: np.random.Generator) -> Population:
+    """Rows that take each decision from one of two parents."""
+    return np.where(rng.random(left.shape) < 0.5, left, right)
+
+
+def possible(ground: Ground, number: int, rows: Population) -> Population:
+    """The rows that pins and mask let through."""
+    return rows[ground.keep(number, rows)] if len(rows) else rows
+
+
+def ranked(number: int, rows: Population, score: Score) -> Scored:
+    """Distinct rows, best first."""
+    rows = np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
+    scores = score(number, rows) if len(rows) else np.zeros(0)
+    order = np.argsort(-scores, kind="stable")
+    return Scored(number, rows[order], scores[order])
+
+
+def pick_diverse(pools: list[Scored], count: int, taken: set[Key], picked: list[Key], weight: float) -> list[Key]:
+    """Up to `count` candidates, greedily by score less `weight` times the likeness to what is already picked.
+
+    The likeness of two candidates of one sketch is the square of the share of equal decisions; candidates of
+    different sketches have none.  `taken` are left out.
+    """
+    keys = [(pool.sketch, *row) for pool in pools for row in pool.rows.tolist()]
+    scores = np.concatenate([pool.scores for pool in pools]) if pools else np.zeros(0)
+    fresh = np.asarray([key not in taken for key in keys], bool)
+    value = np.where(fresh, scores, -np.inf)
+    likeness = np.zeros(len(keys))
+    spans, start = {}, 0
+    for pool in pools:
+        spans[pool.sketch] = (start, pool.rows)
+        start += len(pool.rows)
+
+    def note(key: Key) -> None:
+        if key[0] in spans and len(key) > 1:
+            at, rows = spans[key[0]]
+            alike = np.mean(rows == np.asarray(key[1:]), axis=1) ** 2 if len(rows) else np.zeros(0)
+            likeness[at : at + len(rows)] = np.maximum(likeness[at : at + len(rows)], alike)
+
+    for key in picked:
+        note(key)
+    chosen: list[Key] = []
+    while len(chosen) < count and len(keys):
+        best = int(np.argmax(value - weight * likeness))
+        if value[best] == -np.inf:
+            break
+        value[best] = -np.inf
+        chosen.append(keys[best])
+        note(keys[best])
+    return chosen
+
+
+def _towards_best(rng: np.random.Generator, size: int, count: int) -> NDArray[np.int64]:
+    """Indices into a list sorted best first, the better the likelier."""
+    return np.minimum((rng.random(count) ** 2 * size).astype(np.int64), size - 1)
+
+
+def _merged(left: Scored, right: Scored, keep: int) -> Scored:
+    rows = np.concatenate([left.rows, right.rows])
+    scores = np.concatenate([left.scores, right.scores])
+    _, first = np.unique(rows, axis=0, return_index=True)
+    order = first[np.argsort(-scores[first], kind="stable")][:keep]
+    return Scored(left.sketch, rows[order], scores[order])
