@@ -29,13 +29,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from .lasting import lasting_thread
 
 Reply = dict[str, Any]
-T = TypeVar("T")
 
 START_SECONDS = 60.0
 EXIT_SECONDS = 2.0
@@ -115,7 +115,7 @@ class WorkerProcess:
         self._stop()
         try:
             self._scratch = _scratch_folder()
-            self._process = in_lasting_thread(lambda: _spawn(Path(self._scratch_name), self.memory_bytes))
+            self._process = _spawn_lasting(Path(self._scratch_name), self.memory_bytes)
             self._pending, self._served, self._stderr_seen = b"", 0, 0
             self.generation += 1
             self._exchange(b"", time.monotonic() + START_SECONDS)
@@ -256,6 +256,10 @@ def _wait_unreaped(pid: int, seconds: float) -> None:
         time.sleep(0.005)
 
 
+def _spawn_lasting(scratch: Path, memory_bytes: int) -> subprocess.Popen[bytes]:
+    return lasting_thread("stridesmith-spawn").submit(lambda: _spawn(scratch, memory_bytes)).result()
+
+
 def _spawn(scratch: Path, memory_bytes: int) -> subprocess.Popen[bytes]:
     """A worker in a session of its own.
 
@@ -316,20 +320,6 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-@functools.cache
-def _lasting_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="stridesmith-spawn")
-
-
-def in_lasting_thread(function: Callable[[], T]) -> T:
-    """``function()`` in a thread that lives as long as this process.
-
-    Linux sends the parent-death signal when the *thread* that forked ends, so a
-    child started from a short-lived thread would be killed with it.
-    """
-    return _lasting_thread().submit(function).result()
 
 
 def default_memory_bytes() -> int:

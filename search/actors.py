@@ -1,0 +1,42 @@
+"""The actor that Ray runs on each node: a `Bench` that speaks JSON.
+
+Ray pickles what it carries; only texts of ours are given to it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .bench import Bench, Limits
+
+
+class BenchActor:
+    """Builds or measures on the node where Ray put it, through a worker process of its own."""
+
+    def __init__(self, limits: str) -> None:
+        self._bench = Bench(Limits(**json.loads(limits)))
+
+    def node(self) -> str:
+        """The id of the node; the first answer shows that the actor lives."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def build(self, job: str) -> str:
+        return json.dumps(self._bench.build(json.loads(job)))
+
+    def measure(self, job: str) -> str:
+        return json.dumps(self._bench.measure(json.loads(job)))
+
+    def close(self) -> None:
+        self._bench.close()
+
+
+def remote(ray: Any, node: str, cpus: int, limits: str) -> Any:
+    """A handle of a new actor on `node`."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": place}
+    return ray.remote(BenchActor).options(**options).remote(limits)

@@ -1,0 +1,61 @@
+"""Measuring is exclusive on a host: one lock, shared by all processes of all users.
+
+A device is a piece of hardware, not a Ray node or a tuner, and the CPU is the
+device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders and
+training hold the lock shared, a measurement holds it alone.  The second file is
+a turnstile: without it, builders that overlap would keep a measurement waiting
+for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER = Path("/tmp")
+
+
+def _open(name: str) -> int:
+    """A descriptor of a lock file that every user of this host may lock.
+
+    A file that exists is opened without ``O_CREAT``: in a sticky folder Linux
+    may refuse that flag on other users' files.
+    """
+    path = FOLDER / f"stridesmith-host.{name}.lock"
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, 0o666)
+        return descriptor
+
+
+@contextlib.contextmanager
+def _locked(name: str, mode: int) -> Iterator[None]:
+    descriptor = _open(name)
+    try:
+        fcntl.flock(descriptor, mode)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[None]:
+    """Hold off measurements on this host, beside others who do."""
+    with contextlib.ExitStack() as held:
+        with _locked("turnstile", fcntl.LOCK_SH):
+            held.enter_context(_locked("device", fcntl.LOCK_SH))
+        yield
+
+
+@contextlib.contextmanager
+def exclusive() -> Iterator[None]:
+    """Have this host's devices alone: builds and measurements of others wait."""
+    with _locked("turnstile", fcntl.LOCK_EX), _locked("device", fcntl.LOCK_EX):
+        yield

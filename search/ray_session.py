@@ -1,0 +1,145 @@
+"""A private local Ray, or a place in a running cluster.
+
+A private Ray has no dashboard, reports no usage, keeps its files in a folder
+that is removed, carries its own authentication token, and ends with us, however
+we end.  A cluster is joined by address and left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from ..errors import TemporaryError
+from . import guardian
+from .lasting import lasting_thread
+
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+CONNECT_SECONDS = 10.0
+
+
+class RaySession:
+    """Starts in the background when made; `ready` waits for it and gives the ray module.
+
+    `address` is ``HOST:PORT`` or ``auto``; None takes ``RAY_ADDRESS`` if that is
+    set, and a private Ray with `cpus` cores otherwise.  A Ray that this process
+    has already started is used as it is.
+    """
+
+    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+        self.address = address or os.environ.get("RAY_ADDRESS") or None
+        if self.address == "local":
+            self.address = None
+        self.cpus = cpus or len(os.sched_getaffinity(0))
+        self.private = False
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._token = secrets.token_hex(16)
+        self._folder = ""
+        self._started: Future[Any] = lasting_thread("stridesmith-ray").submit(self._start)
+
+    def ready(self) -> Any:
+        """The ray module, initialised.  Raises TemporaryError when a cluster does not answer."""
+        return self._started.result()
+
+    def close(self) -> None:
+        """End a private Ray with all its processes; leave a cluster as it is."""
+        with contextlib.suppress(BaseException):
+            ray = self._started.result()
+            if self.private or self.address:
+                ray.shutdown()
+        self._dismiss_guardian()
+
+    def _start(self) -> Any:
+        import ray
+
+        if ray.is_initialized():
+            return ray
+        if self.address:
+            self._join(ray, self.address)
+        else:
+            self._start_private(ray)
+        return ray
+
+    def _join(self, ray: Any, address: str) -> None:
+        _check_reachable(address)
+        with _environment({"RAY_USAGE_STATS_ENABLED": "0"}):
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, RuntimeError) as error:
+                raise TemporaryError(f"could not join the Ray cluster at {address}: {error}") from None
+
+    def _start_private(self, ray: Any) -> None:
+        self.private = True
+        self._folder = tempfile.mkdtemp(prefix="ss-ray-", dir=_short_folder())
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-P", "-m", "stridesmith.search.guardian", self._token, self._folder],
+            stdin=subprocess.PIPE, start_new_session=True, env=_guardian_environment(),
+        )  # fmt: skip
+        variables = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            guardian.VARIABLE: self._token,
+        }
+        with _environment(variables):
+            ray.init(
+                address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
+                logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
+            )  # fmt: skip
+
+    def _dismiss_guardian(self) -> None:
+        keeper, self._guardian = self._guardian, None
+        if keeper is None:
+            return
+        guardian.end_session(self._token)
+        keeper.kill()
+        keeper.wait()
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set `variables` for a while; what Ray itself puts into the environment goes, too."""
+    before = dict(os.environ)
+    os.environ.update({k: v for k, v in variables.items() if k not in before or k == guardian.VARIABLE})
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _guardian_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _short_folder() -> str:
+    """Where Ray's sockets go: their full paths may have at most 107 characters."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) <= 24 or not Path("/tmp").is_dir() else "/tmp"
+
+
+def _check_reachable(address: str) -> None:
+    """Raise TemporaryError at once where Ray would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "://" in address:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise TemporaryError(
+            f"no Ray cluster answers at {address} ({error}); start one with `ray start --head`, "
+            f"or leave out `--address` and RAY_ADDRESS to use this machine alone"
+        ) from None
