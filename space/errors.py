@@ -1,0 +1,33 @@
+"""What a primitive says when it cannot do what it was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ScheduleError(Exception):
+    """A refused primitive.
+
+    The search raises thousands of these and people read one, so the sentence is
+    put together only when it is read: what was asked, which numbered condition
+    failed, the values, and what to try.
+    """
+
+    def __init__(self, condition: str, hint: str = "", **values: Any) -> None:
+        super().__init__()
+        self.condition = condition
+        self.hint = hint
+        self.values = values
+        self.primitive = ""
+        self.arguments: dict[str, Any] = {}
+
+    def at(self, primitive: str, arguments: dict[str, Any]) -> ScheduleError:
+        """The same refusal with the call that met it."""
+        self.primitive, self.arguments = primitive, arguments
+        return self
+
+    def __str__(self) -> str:
+        reason = self.condition.format(**self.values) if self.values else self.condition
+        call = ", ".join(f"{k}={v!r}" for k, v in self.arguments.items() if v is not None)
+        asked = f"{self.primitive}({call}): " if self.primitive else ""
+        return f"{asked}{reason}" + (f"; {self.hint}" if self.hint else "")

@@ -1,0 +1,228 @@
+"""Loop structure: split, fuse, reorder, and the kinds of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from ...ir.expr import Expr, Var, as_expr, binary
+from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, Stmt, fresh, names
+from ..concurrency import check_concurrent
+from ..errors import ScheduleError
+from ..primitive import Result, primitive
+from ..tree import (
+    blocks_below,
+    extent_of,
+    find_block,
+    find_loop,
+    guard,
+    substitute_loops,
+    walk_stmts,
+    with_stmt,
+)
+
+
+@primitive
+def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
+    """``for i in N: S(i)`` -> ``for i_0 in f0: for i_1 in f1: if i_0*f1 + i_1 < N: S(i_0*f1 + i_1)``.
+
+    One factor may be None: the least that covers N.  The condition stays only
+    where the product exceeds N.  Conditions: (1) every factor is positive and at
+    most one is None; (2) the product covers N.  Returns the new loops, outermost first.
+    """
+    target = find_loop(func, loop)
+    extent = extent_of(target)
+    sizes = _resolve_factors(extent, factors)
+    taken = names(func)
+    new_vars = []
+    for position in range(len(sizes)):
+        name = fresh(f"{loop}_{position}", taken)
+        taken.add(name)
+        new_vars.append(Var(name, target.var.dtype))
+    index: Expr = as_expr(0, target.var)
+    for var, size in zip(new_vars, sizes, strict=True):
+        index = index * size + var
+    bounds = {v: (0, s - 1) for v, s in zip(new_vars, sizes, strict=True)}
+    body = substitute_loops(target.body, {target.var: index}, bounds)
+    if prod(sizes) > extent:
+        body = guard(body, binary("<", index, extent))
+    for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
+        body = For(var, as_expr(size, var), body)
+    assert isinstance(body, For)
+    body = replace(body, annotations=target.annotations)
+    return with_stmt(func, target, body), [v.name for v in new_vars]
+
+
+def _resolve_factors(extent: int, factors: Sequence[int | None]) -> list[int]:
+    known = [f for f in factors if f is not None]
+    if len(known) < len(factors) - 1 or any(not isinstance(f, int) or f < 1 for f in known) or not factors:
+        raise ScheduleError("(1) factors must be positive, with at most one None, but got {factors}", factors=list(factors))
+    rest = prod(known)
+    sizes = [-(-extent // rest) if f is None else int(f) for f in factors]
+    if prod(sizes) < extent:
+        raise ScheduleError(
+            "(2) the product of the factors {sizes} is {product} and does not cover the extent {extent}",
+            hint="leave one factor None",
+            sizes=sizes,
+            product=prod(sizes),
+            extent=extent,
+        )
+    return sizes
+
+
+@primitive
+def fuse(func: PrimFunc, *loops: str) -> Result:
+    """``for i in N: for j in M: S(i, j)`` -> ``for f in N*M: S(f // M, f % M)``.
+
+    Condition: (1) each loop is the only statement of the one before.  Returns the new loop.
+    """
+    chain = [find_loop(func, name) for name in loops]
+    for outer, inner in zip(chain, chain[1:], strict=False):
+        if outer.body is not inner:
+            raise ScheduleError(
+                "(1) loop `{inner}` is not the only statement of loop `{outer}`",
+                inner=inner.var.name,
+                outer=outer.var.name,
+            )
+    if not chain:
+        raise ScheduleError("(1) at least one loop must be given")
+    extents = [extent_of(loop) for loop in chain]
+    name = fresh("_".join([*loops, "fused"]), names(func))
+    var = Var(name, chain[0].var.dtype)
+    mapping: dict[Var, Expr] = {}
+    step = prod(extents)
+    for loop, extent in zip(chain, extents, strict=True):
+        step //= extent
+        index = var // step
+        mapping[loop.var] = index if loop is chain[0] else index % extent
+    if len(chain) == 1:
+        mapping = {chain[0].var: var}
+    bounds = {var: (0, prod(extents) - 1)}
+    body = substitute_loops(chain[-1].body, mapping, bounds)
+    return with_stmt(func, chain[0], For(var, as_expr(prod(extents), var), body)), name
+
+
+@primitive
+def reorder(func: PrimFunc, *loops: str) -> Result:
+    """``for i: for j: S`` -> ``for j: for i: S``: the named loops take each other's places in the given order.
+
+    Conditions: (1) the loops lie on one perfect nest; (2) every statement below is
+    a block whose iterators are spatial or reduce: its instances may run in any
+    order, since spatial instances are independent, reductions commute, and the
+    all-minimum reduce point stays first in every order.
+    """
+    chosen = [find_loop(func, name) for name in loops]
+    if len({loop.var for loop in chosen}) != len(chosen):
+        raise ScheduleError("(1) a loop is named twice: {loops}", loops=list(loops))
+    outer = next(loop for loop in _by_depth(func, chosen))
+    chain = _perfect_chain(outer, chosen)
+    _check_reorderable(chain[-1].body)
+    order = iter(chosen)
+    places = {loop.var for loop in chosen}
+    new_chain = [next(order) if loop.var in places else loop for loop in chain]
+    body: Stmt = chain[-1].body
+    for loop in reversed(new_chain):
+        body = replace(loop, body=body)
+    return with_stmt(func, outer, body), None
+
+
+def _by_depth(func: PrimFunc, chosen: Sequence[For]) -> list[For]:
+    wanted = {loop.var for loop in chosen}
+    return [s for s in walk_stmts(func.body) if isinstance(s, For) and s.var in wanted]
+
+
+def _perfect_chain(outer: For, chosen: Sequence[For]) -> list[For]:
+    """The loops from `outer` down to the deepest chosen one."""
+    missing = {loop.var for loop in chosen}
+    chain: list[For] = []
+    stmt: Stmt = outer
+    while missing:
+        if not isinstance(stmt, For):
+            left = ", ".join(sorted(v.name for v in missing))
+            raise ScheduleError("(1) loop {left} is not in a perfect nest with `{outer}`", left=left, outer=outer.var.name)
+        chain.append(stmt)
+        missing.discard(stmt.var)
+        stmt = stmt.body
+    return chain
+
+
+def _check_reorderable(body: Stmt) -> None:
+    blocks = blocks_below(body)
+    if not blocks:
+        raise ScheduleError("(2) the statements below are not in a block, so their order may matter")
+    for block in blocks:
+        if any(i.kind == "opaque" for i in block.iters):
+            raise ScheduleError("(2) block `{name}` has opaque iterators", name=block.name)
+    if len(blocks) > 1:
+        raise ScheduleError("(2) more than one block below: {names}", names=[b.name for b in blocks])
+
+
+def _set_kind(func: PrimFunc, loop: str, kind: str, thread: str = "") -> Result:
+    target = find_loop(func, loop)
+    extent_of(target)
+    return with_stmt(func, target, replace(target, kind=kind, thread=thread)), None
+
+
+@primitive
+def parallel(func: PrimFunc, loop: str) -> Result:
+    """Run the iterations of `loop` on several threads.
+
+    Condition: (1) no two iterations write the same element or one writes what
+    another reads, decided on all writes, the harmless ones included.
+    """
+    check_concurrent(func, find_loop(func, loop))
+    return _set_kind(func, loop, "parallel")
+
+
+@primitive
+def vectorize(func: PrimFunc, loop: str) -> Result:
+    """Run the iterations of `loop` in the lanes of vectors.  Condition as for `parallel`."""
+    check_concurrent(func, find_loop(func, loop))
+    return _set_kind(func, loop, "vectorized")
+
+
+@primitive
+def unroll(func: PrimFunc, loop: str) -> Result:
+    """Repeat the body of `loop` once for each iteration, in order; always legal."""
+    return _set_kind(func, loop, "unrolled")
+
+
+@primitive
+def bind(func: PrimFunc, loop: str, thread_axis: str) -> Result:
+    """Give the iterations of `loop` to ``blockIdx.{x,y,z}`` or ``threadIdx.{x,y,z}``.
+
+    Conditions: (1) as for `parallel`; (2) the axis is known and not used in this nest.
+    """
+    if thread_axis not in THREAD_AXES:
+        raise ScheduleError("(2) unknown thread axis `{axis}`; known are {known}", axis=thread_axis, known=THREAD_AXES)
+    target = find_loop(func, loop)
+    check_concurrent(func, target)
+    return _set_kind(func, loop, "thread_binding", thread_axis)
+
+
+@primitive
+def annotate(func: PrimFunc, target: str, key: str, value: Any) -> Result:
+    """Attach ``key: value`` to a loop or block; lowering reads ``peel`` on loops."""
+    stmt: For | Block
+    try:
+        stmt = find_loop(func, target)
+    except ScheduleError:
+        stmt = find_block(func, target)
+    pairs = tuple(p for p in stmt.annotations if p[0] != key)
+    return with_stmt(func, stmt, replace(stmt, annotations=(*pairs, (key, value)))), None
+
+
+@primitive
+def unannotate(func: PrimFunc, target: str, key: str) -> Result:
+    """Remove the annotation `key` of a loop or block."""
+    stmt: For | Block
+    try:
+        stmt = find_loop(func, target)
+    except ScheduleError:
+        stmt = find_block(func, target)
+    if key not in dict(stmt.annotations):
+        raise ScheduleError("`{target}` has no annotation `{key}`", target=target, key=key)
+    pairs = tuple(p for p in stmt.annotations if p[0] != key)
+    return with_stmt(func, stmt, replace(stmt, annotations=pairs)), None

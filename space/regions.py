@@ -1,0 +1,191 @@
+"""Regions of buffers, as a lower corner and constant extents.
+
+For an access ``A[e(outer, inner)]`` with inner loops in known ranges, the region
+touched by one iteration of the outer loops is ``lo(outer) + [0, extent)`` in each
+dimension, where ``lo`` keeps the outer terms of the linear form of ``e``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_expr, substitute
+from ..ir.linear import build, linear_form
+from ..ir.node import walk
+from ..ir.simplify import simplify
+from ..ir.stmt import Block, For, If, Let, Stmt, Store
+from .tree import free_variables, stmt_children
+
+Bounds = dict[Var, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store with its indices in terms of the loops around."""
+
+    block: Block | None
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_write: bool
+    loops: tuple[For, ...]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """``[lo, lo + extent)`` in one dimension; `lo` is over outer loops."""
+
+    lo: Expr
+    extent: int
+
+
+def accesses_below(stmt: Stmt, buffer: Buffer | None = None) -> tuple[Access, ...]:
+    """Every access below `stmt` with block iterators replaced by their bindings.
+
+    `loops` of an access are those between `stmt` and it, outermost first.
+    """
+    found: list[Access] = []
+    _collect(stmt, (), None, {}, {}, buffer, found)
+    return tuple(found)
+
+
+def _collect(
+    stmt: Stmt,
+    loops: tuple[For, ...],
+    block: Block | None,
+    bindings: Mapping[Var, Expr],
+    bounds: Bounds,
+    buffer: Buffer | None,
+    found: list[Access],
+) -> None:
+    if isinstance(stmt, For):
+        extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
+        inner = {**bounds, stmt.var: (0, int(extent) - 1)} if extent is not None else bounds
+        _collect(stmt.body, (*loops, stmt), block, bindings, inner, buffer, found)
+        return
+    if isinstance(stmt, Block):
+        inner_bindings = {i.var: substitute(i.binding, bindings) for i in stmt.iters}
+        for child in stmt_children(stmt):
+            _collect(child, loops, stmt, {**bindings, **inner_bindings}, bounds, buffer, found)
+        return
+    _collect_own(stmt, loops, block, bindings, bounds, buffer, found)
+    for child in stmt_children(stmt):
+        _collect(child, loops, block, bindings, bounds, buffer, found)
+
+
+def _collect_own(
+    stmt: Stmt,
+    loops: tuple[For, ...],
+    block: Block | None,
+    bindings: Mapping[Var, Expr],
+    bounds: Bounds,
+    buffer: Buffer | None,
+    found: list[Access],
+) -> None:
+    """Accesses in the expressions of one statement, child statements left out."""
+
+    def note(target: Buffer, indices: Sequence[Expr], is_write: bool) -> None:
+        if buffer is None or target == buffer:
+            resolved = tuple(simplify(substitute(i, bindings), bounds) for i in indices)
+            found.append(Access(block, target, resolved, is_write, loops))
+
+    own: list[Expr] = []
+    if isinstance(stmt, Store):
+        own = [stmt.value, *stmt.indices]
+    elif isinstance(stmt, If):
+        own = [stmt.cond]
+    elif isinstance(stmt, Let):
+        own = [stmt.value]
+    elif hasattr(stmt, "value"):
+        own = [stmt.value]
+    for expr in own:
+        for node in walk(expr):
+            if isinstance(node, Load):
+                note(node.buffer, node.indices, False)
+    if isinstance(stmt, Store):
+        note(stmt.buffer, stmt.indices, True)
+
+
+def region(
+    points: Iterable[tuple[tuple[Expr, ...], Bounds]], outer: frozenset[Var], shape: Sequence[int], bounds: Bounds
+) -> tuple[Interval, ...]:
+    """The box that holds every access, for one iteration of the `outer` loops.
+
+    `points` are pairs of indices and ranges of the inner loops; `bounds` are the
+    ranges of the outer loops.  A dimension in which the accesses have no common
+    outer part is taken whole.
+    """
+    result: list[Interval | None] = [None] * len(shape)
+    whole = [False] * len(shape)
+    for indices, inner in points:
+        for dim, index in enumerate(indices):
+            if whole[dim]:
+                continue
+            part = interval_of(index, outer, inner, bounds)
+            merged = part if result[dim] is None else _merge(result[dim], part)
+            if merged is None:
+                whole[dim] = True
+            result[dim] = merged
+    zero = as_expr(0)
+    return tuple(
+        Interval(zero, extent) if whole[d] or part is None or part.extent >= extent else part
+        for d, (part, extent) in enumerate(zip(result, shape, strict=True))
+    )
+
+
+def interval_of(index: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) -> Interval | None:
+    """``index`` as ``lo(outer) + [0, extent)``; None when the parts do not separate."""
+    terms, constant = linear_form(index)
+    lo_terms: dict[Expr, int] = {}
+    low = high = constant
+    for atom, coefficient in terms.items():
+        free = free_variables(atom)
+        if free <= outer:
+            lo_terms[atom] = coefficient
+            continue
+        spread = _spread(atom, outer, inner, bounds)
+        if spread is None:
+            return None
+        base, first, last = spread
+        if base is not None:
+            lo_terms[base] = lo_terms.get(base, 0) + coefficient
+        ends = sorted((coefficient * first, coefficient * last))
+        low, high = low + ends[0], high + ends[1]
+    lo = simplify(build((lo_terms, low)), bounds)
+    return Interval(lo, high - low + 1)
+
+
+def _spread(atom: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) -> tuple[Expr | None, int, int] | None:
+    """An atom over inner loops as ``base(outer) + [first, last]``."""
+    if isinstance(atom, Var):
+        return (None, *inner[atom]) if atom in inner else None
+    if isinstance(atom, Binary) and atom.op in ("//", "%") and isinstance(atom.b, Const):
+        divisor = int(atom.b.value)
+        part = interval_of(atom.a, outer, inner, bounds)
+        if part is None:
+            return (None, 0, divisor - 1) if atom.op == "%" else None
+        if isinstance(part.lo, Const):
+            first, last = int(part.lo.value), int(part.lo.value) + part.extent - 1
+            if atom.op == "//":
+                return None, first // divisor, last // divisor
+            if first // divisor == last // divisor:
+                return None, first % divisor, last % divisor
+            return None, 0, divisor - 1
+        if atom.op == "%":
+            return None, 0, divisor - 1
+        base = simplify(part.lo // divisor, bounds)
+        return base, 0, (part.extent + divisor - 2) // divisor
+    return None
+
+
+def _merge(a: Interval | None, b: Interval | None) -> Interval | None:
+    """The hull of two intervals whose lower ends differ by a constant."""
+    if a is None or b is None:
+        return None
+    terms, offset = linear_form(b.lo - a.lo)
+    if terms:
+        return None
+    low = min(0, offset)
+    high = max(a.extent, offset + b.extent)
+    lo = a.lo if low == 0 else b.lo
+    return Interval(lo, high - low)

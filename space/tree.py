@@ -1,0 +1,312 @@
+"""Finding and replacing statements in a function.
+
+Loops are found by the name of their variable and blocks by name, both unique in
+a function, so that a name is a stable handle across rewrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, substitute, variables
+from ..ir.node import Node, transform, walk
+from ..ir.simplify import simplify
+from ..ir.stmt import (
+    Allocate,
+    Block,
+    Declare,
+    For,
+    If,
+    Iter,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    fresh,
+    names,
+    seq,
+)
+from .errors import ScheduleError
+
+
+def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Direct child statements; a block's init comes before its body."""
+    if isinstance(stmt, Seq):
+        return stmt.stmts
+    if isinstance(stmt, (For, Let, Allocate, Declare)):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+    if isinstance(stmt, Block):
+        return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
+    return ()
+
+
+def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with `fn` applied to each child statement; itself if nothing changed."""
+    if isinstance(stmt, Seq):
+        new = [fn(s) for s in stmt.stmts]
+        return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
+    if isinstance(stmt, (For, Let, Allocate, Declare)):
+        body = fn(stmt.body)
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    if isinstance(stmt, If):
+        then = fn(stmt.then)
+        orelse = None if stmt.orelse is None else fn(stmt.orelse)
+        return stmt if then is stmt.then and orelse is stmt.orelse else If(stmt.cond, then, orelse)
+    if isinstance(stmt, Block):
+        init = None if stmt.init is None else fn(stmt.init)
+        body = fn(stmt.body)
+        return stmt if body is stmt.body and init is stmt.init else replace(stmt, body=body, init=init)
+    return stmt
+
+
+def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
+    """`stmt` and every statement below, parents first, in program order."""
+    yield stmt
+    for child in stmt_children(stmt):
+        yield from walk_stmts(child)
+
+
+def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
+    """The statements from `root` down to `target`, both included; None if it is not below."""
+    if root is target:
+        return (root,)
+    for child in stmt_children(root):
+        below = path_to(child, target)
+        if below is not None:
+            return (root, *below)
+    return None
+
+
+def replace_stmt(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """`root` with the one statement that *is* `old` replaced."""
+    if root is old:
+        return new
+    return map_children(root, lambda child: replace_stmt(child, old, new))
+
+
+def with_stmt(func: PrimFunc, old: Stmt, new: Stmt) -> PrimFunc:
+    """The function with one statement replaced."""
+    body = replace_stmt(func.body, old, new)
+    assert isinstance(body, Block)
+    return func.with_body(body)
+
+
+def remove_stmt(func: PrimFunc, old: Stmt) -> PrimFunc:
+    """The function without `old` and without the loops that only held it."""
+    path = path_to(func.body, old)
+    assert path is not None
+    gone: Stmt = old
+    for parent in reversed(path[:-1]):
+        if isinstance(parent, Seq):
+            rest = [s for s in parent.stmts if s is not gone]
+            return with_stmt(func, parent, seq(rest))
+        if isinstance(parent, Block):
+            break
+        gone = parent
+    raise ScheduleError("`{name}` is the only statement of its block and cannot be removed", name=_label(old))
+
+
+def find_block(func: PrimFunc, name: str) -> Block:
+    """The block called `name`.  Raises ScheduleError naming the blocks there are."""
+    found = [s for s in walk_stmts(func.body) if isinstance(s, Block) and s.name == name]
+    if not found:
+        known = ", ".join(s.name for s in walk_stmts(func.body) if isinstance(s, Block))
+        raise ScheduleError("there is no block `{name}`; there are {known}", name=name, known=known)
+    return found[0]
+
+
+def find_loop(func: PrimFunc, name: str) -> For:
+    """The loop over the variable `name`.  Raises ScheduleError naming the loops there are."""
+    found = [s for s in walk_stmts(func.body) if isinstance(s, For) and s.var.name == name]
+    if not found:
+        known = ", ".join(s.var.name for s in walk_stmts(func.body) if isinstance(s, For))
+        raise ScheduleError("there is no loop `{name}`; there are {known}", name=name, known=known)
+    return found[0]
+
+
+def loops_above(func: PrimFunc, stmt: Stmt) -> tuple[For, ...]:
+    """The loops around `stmt` up to the enclosing block, outermost first."""
+    path = path_to(func.body, stmt)
+    assert path is not None
+    loops: list[For] = []
+    for parent in path[:-1]:
+        if isinstance(parent, Block):
+            loops = []
+        elif isinstance(parent, For):
+            loops.append(parent)
+    return tuple(loops)
+
+
+def scope_of(func: PrimFunc, stmt: Stmt) -> Block:
+    """The innermost block around `stmt`, itself excluded."""
+    path = path_to(func.body, stmt)
+    assert path is not None
+    return [p for p in path[:-1] if isinstance(p, Block)][-1]
+
+
+def nest_of(func: PrimFunc, stmt: Stmt) -> Stmt:
+    """The statement of the enclosing block's sequence that contains `stmt`: its whole loop nest."""
+    path = path_to(func.body, stmt)
+    assert path is not None
+    scope = scope_of(func, stmt)
+    below = path[path.index(scope) + 1 :]
+    return below[1] if isinstance(below[0], Seq) else below[0]
+
+
+def blocks_below(stmt: Stmt) -> tuple[Block, ...]:
+    """The outermost blocks at or below `stmt`, in program order."""
+    if isinstance(stmt, Block):
+        return (stmt,)
+    return tuple(b for child in stmt_children(stmt) for b in blocks_below(child))
+
+
+def map_blocks(stmt: Stmt, fn: Callable[[Block], Stmt]) -> Stmt:
+    """`fn` on each outermost block at or below `stmt`."""
+    if isinstance(stmt, Block):
+        return fn(stmt)
+    return map_children(stmt, lambda child: map_blocks(child, fn))
+
+
+def insert_before(func: PrimFunc, anchor: Stmt, new: Stmt) -> PrimFunc:
+    return with_stmt(func, anchor, seq([new, anchor]))
+
+
+def insert_after(func: PrimFunc, anchor: Stmt, new: Stmt) -> PrimFunc:
+    return with_stmt(func, anchor, seq([anchor, new]))
+
+
+def with_alloc(func: PrimFunc, buffer: Buffer) -> PrimFunc:
+    """The function with `buffer` allocated in its root block."""
+    return func.with_body(replace(func.body, allocs=(*func.body.allocs, buffer)))
+
+
+def producers(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
+    """The innermost blocks that store to `buffer`, in program order."""
+    return tuple(b for b in leaf_blocks(func.body) if any(s.buffer == buffer for s in block_stores(b)))
+
+
+def consumers(func: PrimFunc, buffer: Buffer) -> tuple[Block, ...]:
+    """The innermost blocks that load from `buffer` and do not store to it."""
+    writers = producers(func, buffer)
+    return tuple(b for b in leaf_blocks(func.body) if b not in writers and reads(b, buffer))
+
+
+def leaf_blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """Blocks without blocks inside, in program order."""
+    found = [s for s in walk_stmts(stmt) if isinstance(s, Block)]
+    return tuple(b for b in found if not any(c is not b and isinstance(c, Block) for c in walk_stmts(b)))
+
+
+def block_stores(block: Block) -> tuple[Store, ...]:
+    """Stores of the body, init excluded."""
+    return tuple(s for s in walk_stmts(block.body) if isinstance(s, Store))
+
+
+def reads(node: Node, buffer: Buffer) -> bool:
+    """Whether `node` loads from `buffer`."""
+    return any(isinstance(n, Load) and n.buffer == buffer for n in walk(node))
+
+
+def extent_of(loop: For) -> int:
+    """The constant extent of a loop.  Raises ScheduleError when it is not constant."""
+    if isinstance(loop.extent, Const):
+        return int(loop.extent.value)
+    raise ScheduleError("loop `{name}` has the extent {extent!r}, which is not constant", name=loop.var.name, extent=loop.extent)
+
+
+def loop_bounds(loops: tuple[For, ...]) -> dict[Var, tuple[int, int]]:
+    """Inclusive bounds of each loop variable."""
+    return {loop.var: (0, extent_of(loop) - 1) for loop in loops}
+
+
+def rename_duplicates(func: PrimFunc) -> PrimFunc:
+    """Give loops and blocks names that occur once, so that a name is a handle.
+
+    Scripts often use ``i`` in several nests; the second becomes ``i_1``.
+    """
+    taken: set[str] = set()
+    reserved = names(func)
+
+    def claim(name: str) -> str:
+        new = name if name not in taken else fresh(name, taken | reserved)
+        taken.add(new)
+        return new
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            var = Var(claim(stmt.var.name), stmt.var.dtype)
+            if var != stmt.var:
+                stmt = replace(stmt, var=var, body=substitute(stmt.body, {stmt.var: var}))
+        elif isinstance(stmt, Block):
+            name = claim(stmt.name)
+            if name != stmt.name:
+                stmt = replace(stmt, name=name)
+        return map_children(stmt, visit)
+
+    body = visit(func.body)
+    assert isinstance(body, Block)
+    return func if body is func.body else func.with_body(body)
+
+
+def add_predicate(block: Block, cond: Expr) -> Block:
+    """The block with one more conjunct in its predicate."""
+    return replace(block, predicate=binary("and", block.predicate, cond))
+
+
+def guard(stmt: Stmt, cond: Expr) -> Stmt:
+    """Let only instances for which `cond` holds run: in the predicates of blocks, else as an If."""
+    if cond == TRUE:
+        return stmt
+    if isinstance(stmt, Block):
+        return add_predicate(stmt, cond)
+    if isinstance(stmt, (For, Let, Allocate, Declare, Seq)) and blocks_below(stmt):
+        return map_children(stmt, lambda child: guard(child, cond))
+    return If(cond, stmt)
+
+
+def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]) -> Stmt:
+    """Replace loop variables below `stmt` and simplify the bindings and predicates that held them."""
+
+    def visit(item: Stmt) -> Stmt:
+        if isinstance(item, Block):
+            iters = tuple(_rebind(i, mapping, bounds) for i in item.iters)
+            predicate = simplify(substitute(item.predicate, mapping), bounds)
+            item = replace(item, iters=iters, predicate=predicate)
+            if free_variables(item.body).isdisjoint(mapping):
+                return item
+            return replace(item, body=substitute(item.body, mapping))
+        if isinstance(item, For):
+            inner = item.extent if isinstance(item.extent, Const) else substitute(item.extent, mapping)
+            return replace(item, extent=inner, body=visit(item.body))
+        if isinstance(item, (Seq, Allocate, Declare)):
+            return map_children(item, visit)
+        result: Stmt = substitute(item, mapping)
+        return result
+
+    return visit(stmt)
+
+
+@lru_cache(maxsize=4096)
+def free_variables(node: Node) -> frozenset[Var]:
+    """Variables that occur below `node`."""
+    return frozenset(variables(node))
+
+
+def _rebind(item: Iter, mapping: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]) -> Iter:
+    binding = substitute(item.binding, mapping)
+    return item if binding is item.binding else replace(item, binding=simplify(binding, bounds))
+
+
+def _label(stmt: Stmt) -> str:
+    return stmt.name if isinstance(stmt, Block) else type(stmt).__name__
+
+
+def map_accesses(node: Node, fn: Callable[[Node], Node]) -> Node:
+    """Bottom-up rewriting of loads and stores below `node`."""
+    result: Node = transform(node, lambda n: fn(n) if isinstance(n, (Load, Store)) else n)
+    return result
