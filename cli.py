@@ -1,0 +1,306 @@
+"""The command `tune`: options, subcommands, exit codes.
+
+``tune --workload conv2d`` without a subcommand is the main job.  Every error ends
+as one paragraph on stderr and the exit code of its class in `errors`; with
+``--format json`` stdout ends with an ``error`` event as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from . import __version__
+from .commands.output import FORMATS, Output, json_line, printable
+from .errors import Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
+
+STARTED = time.monotonic()
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+EXAMPLES = """\b
+Examples:
+  tune --workload conv2d --target cpu --trials 64
+  tune --workload conv2d --shape ci=17,h=31,w=33,co=29 --seconds 120
+  tune --workload matmul --shape m=127,n=129,k=131 --interface b=constant
+  tune --script mine.py --target opencl
+  tune --suite ragged --trials 64
+  tune replay --workload conv2d --target cpu
+  tune show --workload conv2d --target cpu --space
+"""
+
+
+class Group(click.Group):
+    """The main command, which also suggests the nearest subcommand."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None:
+            from .space.workloads import names
+
+            if name in names():
+                raise UsageError(f"there is no command {name!r}; to tune this workload, run `tune --workload {name}`")
+            hint = did_you_mean(name, self.commands)
+            raise UsageError(f"there is no command {name!r}{hint}; there are {', '.join(sorted(self.commands))}")
+        return super().resolve_command(ctx, args)
+
+
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def apply(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return apply
+
+
+work_options = _options(
+    click.option("--workload", metavar="NAME", help="A workload of the library; `tune workloads` lists them."),
+    click.option("--shape", multiple=True, metavar="A=1,B=2", help="Parameters that differ from the defaults."),
+    click.option("--script", metavar="FILE.py", help="A program of your own in TVMScript; read, never executed."),
+    click.option("--name", metavar="FUNC", help="Which function of the script."),
+    click.option("--suite", metavar="NAME[,NAME]", help="Shipped lists of workloads; `tune suites` lists them."),
+    click.option("--config", metavar="FILE.toml", help="Your own list of workloads."),
+    click.option("--only", metavar="NAME", help="One entry of the suite or config."),
+    click.option("--dtype", metavar="TYPE", help="Element type of the workload, float32 by default."),
+    click.option("--interface", metavar="A=fixed,B=constant,C=free", help="Who may choose each argument's layout."),
+)
+target_options = _options(
+    click.option("--target", metavar="TARGET", default="cpu", show_default=True,
+                 help="cpu, or opencl[:PLATFORM[:DEVICE]] by number or part of a name."),
+    click.option("--threads", type=click.IntRange(1, 4096), metavar="N", help="Threads that a kernel may use."),
+)  # fmt: skip
+db_option = click.option("--db", metavar="URL", help="Database path or URL; STRIDESMITH_DB, else the user's data folder.")
+format_option = click.option(
+    "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
+)
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(cls=Group, invoke_without_command=True, no_args_is_help=True, context_settings=CONTEXT, epilog=EXAMPLES)
+@work_options
+@target_options
+@click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Candidates to build in this run; default 256.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit of the run.")
+@click.option("--stop-at", type=click.FloatRange(0, 1, min_open=True), metavar="FRACTION", help="Stop at this share of the roofline.")
+@click.option("--preset", metavar="NAME", help="A shipped budget: quick, standard or thorough.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
+@click.option("--sampler", metavar="NAME", help="stridesmith (default), random, tpe, or another Optuna sampler.")
+@click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
+@click.option("--address", metavar="auto|HOST:PORT", help="Join a running Ray cluster; default RAY_ADDRESS, else local.")
+@click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
+@click.option("--dry-run", is_flag=True, help="Say what would be searched, and build nothing.")
+@db_option
+@format_option
+@click.version_option(__version__, prog_name="stridesmith")
+@click.pass_context
+def tune(ctx: click.Context, **options: Any) -> None:
+    """Find a fast kernel for a tensor program by building and measuring real candidates.
+
+    What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
+    """
+    if ctx.invoked_subcommand is None:
+        from .commands.tune import run
+
+        ctx.exit(run(options, _output(options), STARTED))
+    given = [
+        p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE
+    ]  # fmt: skip
+    if given:
+        option = "--" + given[0].rstrip("_").replace("_", "-")
+        raise UsageError(
+            f"{option} stands before the command {ctx.invoked_subcommand!r}, which would not see it; "
+            f"write `tune {ctx.invoked_subcommand} {option} ...`"
+        )
+
+
+@tune.command()
+@work_options
+@target_options
+@click.option("--record", metavar="ID", help="The record to replay, instead of the best of a workload.")
+@click.option("--any-device", is_flag=True, help="Replay a record that another device measured.")
+@db_option
+@format_option
+def replay(**options: Any) -> int:
+    """Rebuild the best record, verify it with fresh data, and measure it again."""
+    from .commands.replay import run
+
+    return run(options, _output(options))
+
+
+@tune.command()
+@work_options
+@target_options
+@click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
+@click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
+@click.option("--trace", "view", flag_value="trace", help="The schedule's instructions (the default).")
+@click.option("--program", "view", flag_value="program", help="The scheduled program in script form.")
+@click.option("--source", "view", flag_value="source", help="The generated LLVM IR or OpenCL C.")
+@click.option("--assembly", "view", flag_value="assembly", help="The machine code, for the CPU.")
+@db_option
+@format_option
+def show(**options: Any) -> int:
+    """Show the design space of a workload, or what is behind a record."""
+    from .commands.show import run
+
+    return run(options, _output(options))
+
+
+@tune.command()
+@work_options
+@target_options
+@db_option
+@format_option
+def best(**options: Any) -> int:
+    """List the best record of each workload and device, or of one workload."""
+    from .commands.records import best as run
+
+    return run(options, _output(options))
+
+
+@tune.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@db_option
+@format_option
+def export(file: Path, **options: Any) -> int:
+    """Write every record to FILE as JSON lines."""
+    from .commands.records import export as run
+
+    return run(file, options, _output(options))
+
+
+@tune.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@db_option
+@format_option
+def import_(file: Path, **options: Any) -> int:
+    """Merge the records of FILE into the database; they count once a replay has verified them here."""
+    from .commands.records import import_ as run
+
+    return run(file, options, _output(options))
+
+
+@tune.command()
+@format_option
+def targets(**options: Any) -> int:
+    """List the devices of this machine, and the descriptions of others that `show --space` takes."""
+    from .commands.listing import targets as run
+
+    return run(_output(options))
+
+
+@tune.command()
+@click.argument("name", required=False)
+@format_option
+def workloads(name: str | None, **options: Any) -> int:
+    """List the workloads with their parameters and defaults."""
+    from .commands.listing import workloads as run
+
+    return run(name, _output(options))
+
+
+@tune.command()
+@click.argument("name", required=False)
+@format_option
+def suites(name: str | None, **options: Any) -> int:
+    """List the shipped suites, or the workloads of one."""
+    from .commands.listing import suites as run
+
+    return run(name, _output(options))
+
+
+@tune.command()
+@db_option
+@format_option
+def doctor(**options: Any) -> int:
+    """Check this machine: libraries, devices, folders, database."""
+    from .commands.doctor import run
+
+    return run(options, _output(options))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code and never raises."""
+    args = spread_pins(list(sys.argv[1:] if argv is None else argv))
+    as_json = _wants_json(args)
+    try:
+        code = tune.main(args=args, prog_name="tune", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _report(UsageError(error.format_message()), as_json)
+    except StridesmithError as error:
+        return _report(error, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return _report(Interrupted("interrupted; what was recorded so far is kept"), as_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EDQUOT):
+            where = f" {error.filename}" if error.filename else ""
+            return _report(StorageError(f"cannot write or read{where}: {error.strerror}"), as_json)
+        return _crashed(error, as_json)
+    except Exception as error:
+        return _crashed(error, as_json)
+
+
+def spread_pins(args: list[str]) -> list[str]:
+    """``--pin a=1 b=2`` -> ``--pin a=1 --pin b=2``."""
+    spread: list[str] = []
+    pinning = False
+    for arg in args:
+        if pinning and not arg.startswith("-") and "=" in arg and spread[-1] != "--pin":
+            spread.append("--pin")
+        elif spread[-1:] != ["--pin"]:
+            pinning = arg == "--pin"
+        spread.append(arg)
+    return spread
+
+
+def _output(options: dict[str, Any]) -> Output:
+    return Output.of(options.get("format_"))
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    return "--format=json" in args or any(pair == ("--format", "json") for pair in zip(args, args[1:], strict=False))
+
+
+def _report(error: StridesmithError, as_json: bool) -> int:
+    """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
+    message = " ".join(printable(str(error)).split())
+    try:
+        print(f"tune: {message}", file=sys.stderr, flush=True)
+        if as_json:
+            event = {"event": "error", "code": error.exit_code, "kind": error.kind, "message": message}
+            print(json_line(event), flush=True)
+    except OSError:
+        pass
+    return error.exit_code
+
+
+def _crashed(error: BaseException, as_json: bool) -> int:
+    """An internal error: a short note, and the traceback in a log file."""
+    note = f"internal error: {type(error).__name__}: {str(error)[:300]}"
+    try:
+        import platformdirs
+
+        folder = Path(platformdirs.user_log_dir("stridesmith", ensure_exists=True))
+        log = folder / f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        log.write_text(f"tune {' '.join(sys.argv[1:])}\n" + "".join(traceback.format_exception(error)))
+        note += f". This is a bug; the details are in {log}"
+    except OSError:
+        note += ". This is a bug; no log could be written"
+    return _report(StridesmithError(note), as_json)

@@ -1,0 +1,1 @@
+"""The subcommands of `tune`: what they ask of the other rooms, and how they show the answer."""

@@ -1,0 +1,172 @@
+"""What the options say, as values: shapes, interfaces, pins, programs and lists of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ScriptProblem, UnknownParameter, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ..configs import Entry, Suite
+    from ..space.workloads import Workload
+
+INTERFACES = ("fixed", "constant", "free")
+LARGEST_SCRIPT = 2**20
+
+
+def pairs(text: str, option: str, separator: str = ",") -> dict[str, str]:
+    """``a=1,b=2`` -> ``{"a": "1", "b": "2"}``.  Raises UsageError naming the option."""
+    found: dict[str, str] = {}
+    for item in text.split(separator):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not item.strip():
+            continue
+        if not equals or not name or not value:
+            raise UsageError(f"{option} takes NAME=VALUE pairs such as `{option} a=1,b=2`, but got {item.strip()!r}")
+        if name in found:
+            raise UsageError(f"{option} names {name!r} twice, with {found[name]} and {value}")
+        found[name] = value
+    return found
+
+
+def shape(texts: Iterable[str]) -> dict[str, str]:
+    """The parameters of every `--shape`; an empty one is an error, as it would silently mean the defaults."""
+    merged: dict[str, str] = {}
+    for text in texts:
+        found = pairs(text, "--shape")
+        if not found:
+            raise UsageError("--shape is empty; write for example --shape ci=64,h=56,w=56")
+        merged.update(found)
+    return merged
+
+
+def interface(text: str | None, work: Workload, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Who may choose each argument's layout: the defaults, then `given`, then what `--interface` says."""
+    result = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
+    result.update(dict.fromkeys(work.constants, "constant"))
+    result.update(given or {})
+    if not text:
+        return result
+    if "=" not in text:
+        _known_interface(text)
+        names = work.inputs if text == "constant" else tuple(result)
+        return {name: text if name in names else "fixed" for name in result}
+    for name, value in pairs(text, "--interface").items():
+        if name not in result:
+            hint = did_you_mean(name, result)
+            raise UnknownParameter(f"`{work.name}` has no argument {name!r}{hint}; it has {', '.join(result)}")
+        _known_interface(value)
+        if value == "constant" and name in work.outputs:
+            raise UsageError(f"--interface: {name!r} is an output of `{work.name}`; only an input can be constant")
+        result[name] = value
+    return result
+
+
+def _known_interface(value: str) -> None:
+    if value not in INTERFACES:
+        raise UsageError(
+            f"--interface takes {', '.join(INTERFACES)}, but got {value!r}{did_you_mean(value, INTERFACES)}"
+        )
+
+
+def pins(texts: Iterable[str]) -> dict[str, str]:
+    """``DECISION=VALUE`` of every `--pin`; the value may hold anything."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise UsageError(f"--pin takes DECISION=VALUE, but got {text!r}; `tune show --space` lists the decisions")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def script_workload(path: Path, name: str | None) -> Workload:
+    """A user's program as a workload.  Raises ScriptProblem with file, line and column."""
+    from ..ir.parser import ScriptError, parse
+    from ..ir.stmt import Module
+    from ..ir.verify import VerifyError, verify
+    from ..space.workloads import from_func
+
+    try:
+        if path.stat().st_size > LARGEST_SCRIPT:
+            raise ScriptProblem(f"{path} is larger than 1 MiB; a program in script form is a short text")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the script {path}: {reason}") from None
+    try:
+        func = parse(text, name)
+        if isinstance(func, Module):
+            known = ", ".join(f.name for f in func.functions)
+            raise ScriptProblem(f"{path} has several functions; choose one with --name: {known}")
+        verify(func)
+        return from_func(func)
+    except (ScriptError, VerifyError, KeyError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error.args[0])
+        raise ScriptProblem(f"{path}: {reason}") from None
+
+
+def one_work(options: Mapping[str, Any]) -> Entry:
+    """The single workload that `--workload` or `--script` name."""
+    entries = all_work(options)
+    if len(entries) != 1:
+        raise UsageError(f"this command takes one workload, but got {len(entries)}; choose one with --only NAME")
+    return entries[0]
+
+
+def all_work(options: Mapping[str, Any]) -> list[Entry]:
+    """Everything that `--workload`, `--script`, `--suite` or `--config` ask for; exactly one of them is given."""
+    sources = [name for name in ("workload", "script", "suite", "config") if options.get(name)]
+    if len(sources) != 1:
+        asked = " and ".join(f"--{name}" for name in sources) or "none of them"
+        raise UsageError(
+            f"name the work with one of --workload, --script, --suite and --config, but got {asked}; "
+            f"for example `tune --workload conv2d`, and `tune workloads` lists them"
+        )
+    _refuse_unused(options, sources[0])
+    if sources[0] in ("suite", "config"):
+        return [entry for suite in suites(options) for entry in suite.entries]
+    return [_single(options, sources[0])]
+
+
+def suites(options: Mapping[str, Any]) -> list[Suite]:
+    """The suites of `--suite` or `--config`, cut down to `--only`."""
+    from .. import configs
+
+    if options.get("config"):
+        found = [configs.config(Path(options["config"]))]
+    else:
+        found = [configs.suite(name.strip()) for name in options["suite"].split(",")]
+    only = options.get("only")
+    if not only:
+        return found
+    names = [entry.name for suite in found for entry in suite.entries]
+    if only not in names:
+        raise UsageError(f"--only {only}: no such entry{did_you_mean(only, names)}; there are {', '.join(names)}")
+    return [suite.only(only) for suite in found if any(e.name == only for e in suite.entries)]
+
+
+def _single(options: Mapping[str, Any], source: str) -> Entry:
+    from ..configs import Entry
+    from ..space.workloads import workload
+
+    if source == "script":
+        work = script_workload(Path(options["script"]), options.get("name"))
+    else:
+        parameters: dict[str, Any] = dict(shape(options.get("shape") or ()))
+        if options.get("dtype"):
+            parameters.setdefault("dtype", options["dtype"])
+        work = workload(options["workload"], **parameters)
+    return Entry(work.name, work, {})
+
+
+def _refuse_unused(options: Mapping[str, Any], source: str) -> None:
+    """An option that this source of work would ignore is a mistake, not a wish."""
+    users = {
+        "shape": ("workload",), "dtype": ("workload",), "name": ("script",), "only": ("suite", "config"),
+    }  # fmt: skip
+    for option, sources in users.items():
+        if options.get(option) and source not in sources:
+            raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")

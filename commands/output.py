@@ -1,0 +1,137 @@
+"""Where output goes: people read stdout through rich or as plain lines, programs read JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("rich", "plain", "json")
+PLAIN_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Output:
+    """One of the three formats.  Text from outside is never read as markup."""
+
+    format: str
+
+    @staticmethod
+    def of(format: str | None) -> Output:
+        """The asked format, else rich in a terminal and plain without one."""
+        return Output(format or ("rich" if sys.stdout.isatty() else "plain"))
+
+    @property
+    def is_json(self) -> bool:
+        return self.format == "json"
+
+    @cached_property
+    def console(self) -> Console:
+        """stdout for people; without a terminal it has neither colours nor a narrow width."""
+        from rich.console import Console
+
+        if self.format == "rich":
+            return Console(highlight=False, markup=False, emoji=False)
+        return Console(
+            highlight=False, markup=False, emoji=False, color_system=None, width=PLAIN_WIDTH, soft_wrap=True,
+            force_terminal=False,
+        )  # fmt: skip
+
+    def event(self, event: dict[str, Any]) -> None:
+        """One JSON line; nothing in the other formats."""
+        if self.is_json:
+            print(json_line(event), flush=True)
+
+    def line(self, text: str = "") -> None:
+        """A line for people; nothing in JSON."""
+        if not self.is_json:
+            self.console.print(printable(text), soft_wrap=True)
+
+    def code(self, text: str, language: str) -> None:
+        """Program text: coloured in a terminal, exactly as it is otherwise; nothing in JSON."""
+        if self.format == "rich" and self.console.is_terminal:
+            from rich.syntax import Syntax
+
+            self.console.print(Syntax(printable(text), language, background_color="default", word_wrap=True))
+        elif not self.is_json:
+            sys.stdout.write(printable(text).rstrip("\n") + "\n")
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Rows under headings; columns of numbers are right-aligned."""
+        if self.is_json:
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            title=title or None, title_justify="left", box=box.SIMPLE_HEAD if self.format == "rich" else None,
+            pad_edge=False, padding=(0, 2, 0, 0),
+        )  # fmt: skip
+        for number, column in enumerate(columns):
+            numeric = bool(rows) and all(isinstance(row[number], (int, float)) for row in rows)
+            table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell(item))) for item in row))
+        self.console.print(table)
+
+
+def cell(value: object) -> str:
+    """A value as it stands in a table."""
+    if isinstance(value, float):
+        return number(value)
+    return "" if value is None else str(value)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`value` with `digits` significant digits and no exponent for everyday sizes; a dash for None."""
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-4 <= abs(value) < 10 ** max(digits, 6):
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+        return f"{value:,.{decimals}f}"
+    return f"{value:.{digits}g}"
+
+
+def latency(microseconds: float | None) -> str:
+    """A latency with the unit that suits it."""
+    if microseconds is None:
+        return "-"
+    if microseconds >= 1e6:
+        return f"{number(microseconds / 1e6, 4)} s"
+    if microseconds >= 1e3:
+        return f"{number(microseconds / 1e3, 4)} ms"
+    return f"{number(microseconds, 4)} us"
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def printable(text: str) -> str:
+    """`text` without control characters other than newline and tab, so that no name can move the cursor."""
+    return "".join(c if c in "\n\t" or (ord(c) >= 32 and not 127 <= ord(c) < 160) else "?" for c in text)
+
+
+def json_line(event: dict[str, Any]) -> str:
+    """One line of strict JSON: numbers that JSON lacks become null."""
+    return json.dumps(_finite(event), allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

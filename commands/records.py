@@ -1,0 +1,106 @@
+"""What the database holds: the best records, and logs of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadRecord, NoRecord, UsageError
+from ..space.workloads import describe
+from .options import all_work, interface
+from .output import Output, latency
+
+if TYPE_CHECKING:
+    from ..search.records import Record
+
+
+def best(options: dict[str, Any], output: Output) -> int:
+    """The best record of every workload, device and interface, or of the work that the options name."""
+    from ..search.database import Database
+
+    asked = any(options.get(name) for name in ("workload", "script", "suite", "config"))
+    with Database(options.get("db"), read_only=True) as database:
+        found = list(_best_of(options, database)) if asked else database.winners()
+        name = database.name
+    if not found:
+        wanted = "--workload conv2d" if not options.get("workload") else f"--workload {options['workload']}"
+        raise NoRecord(f"{name} holds no record of this; to make one, run `tune {wanted} --target {options['target']}`")
+    rows = []
+    for record in found:
+        output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),
+                      "dtype": record.dtype, "interface": dict(record.interface), "device": record.device_key,
+                      "latency_us": record.latency_us, "verified": record.verified, "db": name})  # fmt: skip
+        rows.append((record.id, title(record), _device(record), latency(record.latency_us)))
+    output.table("", ("record", "workload", "device", "latency"), rows)
+    output.line(f"database: {name}")
+    return 0
+
+
+def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
+    from ..backends.devices import discover
+
+    target = discover(options["target"], options.get("threads"))
+    for entry in all_work(options):
+        asked = interface(options.get("interface"), entry.work, entry.interface) if options.get("interface") else None
+        found = database.best(entry.work, target, asked)
+        if found is not None:
+            yield found
+
+
+def title(record: Record) -> str:
+    """``conv2d(n=1,...) float32 w=constant``."""
+    shape = {name: value for name, value in record.params.items() if name != "dtype"}
+    special = ",".join(f"{name}={kind}" for name, kind in sorted(record.interface.items()) if kind != "fixed")
+    parts = [f"{record.workload or 'script'}({describe(shape)})" if shape else record.workload, record.dtype, special]
+    return " ".join(part for part in parts if part)
+
+
+def _device(record: Record) -> str:
+    device = record.device
+    return f"{device.kind}: {device.name}, {device.threads} threads" if device.kind == "cpu" else f"{device.kind}: {device.name}"
+
+
+def export(file: Path, options: dict[str, Any], output: Output) -> int:
+    """Every record as a line of JSON."""
+    from ..search.database import Database
+    from ..search.records import write_log
+
+    with Database(options.get("db"), read_only=True) as database:
+        count = write_log(database.every(), file)
+        _notes(database.notes, output)
+        output.event({"event": "exported", "records": count, "file": str(file), "db": database.name})
+        output.line(f"wrote {count} records of {database.name} to {file}")
+    return 0
+
+
+def import_(file: Path, options: dict[str, Any], output: Output) -> int:
+    """Merge a log; lines that are no valid record are refused one by one, with the reason."""
+    from ..search.database import Database
+    from ..search.records import read_log
+
+    good: list[Record] = []
+    refused: list[str] = []
+    for item in read_log(file):
+        if isinstance(item, BadRecord):
+            refused.append(str(item))
+        else:
+            good.append(item)
+    if refused and not good:
+        raise UsageError(f"{file} holds no valid record; {refused[0]}")
+    with Database(options.get("db")) as database:
+        new = database.merge(good)
+        _notes([*database.notes, *refused[:10]], output)
+        output.event({"event": "imported", "new": new, "known": len(good) - new, "refused": len(refused),
+                      "file": str(file), "db": database.name})  # fmt: skip
+        output.line(
+            f"{new} new records in {database.name}, {len(good) - new} were known, {len(refused)} lines were refused; "
+            f"a record from elsewhere counts once `tune replay --record ID` has verified it here"
+        )
+    return 0
+
+
+def _notes(notes: list[str], output: Output) -> None:
+    for note in notes:
+        output.event({"event": "note", "message": note})
+        output.line(f"note: {note}")
