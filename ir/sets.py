@@ -174,8 +174,10 @@ class IntSet:
 
     @_guarded
     def first(self) -> dict[str, int] | None:
-        """The lexicographically smallest point of a set that is bounded below; None if empty."""
-        return None if self.isl.is_empty() else IntSet(self.variables, self.isl.lexmin()).sample()
+        """The lexicographically smallest point, or any point of an unbounded set; None if empty."""
+        if self.isl.is_empty() or not self.isl.is_bounded():
+            return self.sample()
+        return IntSet(self.variables, self.isl.lexmin()).sample()
 
     @_guarded
     def maximum(self, dim: int) -> int:
@@ -294,8 +296,8 @@ def find_point(domain: Domain) -> dict[str, int] | None:
 
 
 def counterexample(domain: Domain, cond: Expr) -> dict[str, int] | None:
-    """The first point of the bounded `domain` at which `cond` fails; None if it always holds."""
-    return violations(domain, cond).sample()
+    """The first point of `domain` at which `cond` fails; None if it always holds."""
+    return violations(domain, cond).first()
 
 
 @_guarded
