@@ -84,6 +84,8 @@ class ModelSampler(BaseSampler):
         self._queue: deque[Key] = deque()
         self._wanted = batch
         self._finished_at_plan = -1
+        self._replan = False
+        self._exhausted = False
         self._drawn: dict[int, Key] = {}
 
     def plan_for(self, count: int) -> None:
@@ -121,16 +123,17 @@ class ModelSampler(BaseSampler):
         """Nothing to do: one sampler serves one study in one thread."""
 
     def _next(self, study: optuna.Study) -> Key | None:
+        if self._exhausted:
+            return None
         trials = study.get_trials(deepcopy=False)
         finished = sum(trial.state.is_finished() for trial in trials)
         stale = self._replan and finished != self._finished_at_plan
         if stale or not self._queue:
             self._queue = deque(self._plan(trials, self._wanted))
             self._finished_at_plan = finished
+            self._exhausted = not self._queue
         self._replan = False
         return self._queue.popleft() if self._queue else None
-
-    _replan = False
 
     def _plan(self, trials: list[FrozenTrial], count: int) -> list[Key]:
         """The next batch, in the order in which it is handed out."""

@@ -2,7 +2,7 @@
 
 The study lives in memory and minimizes the latency in microseconds.  A trial has the integer parameters
 `sketch` and `<sketch>/<block>/<decision>`; failures are failed trials whose user attribute `kind` says why.
-What a sampler proposes that is impossible or known already is told as such and asked again, so that any
+What a sampler proposes that is impossible or known already is told as pruned and asked again, so that any
 Optuna sampler works.  `mirror` copies whole trials to an Optuna storage for its plots and dashboards.
 """
 
@@ -183,20 +183,26 @@ class Study:
         return self._accept(self.study.ask())
 
     def _accept(self, trial: optuna.Trial) -> Candidate | None:
-        """The trial's candidate when it is possible and new; else the trial fails, and None."""
+        """The trial's candidate when it is possible and new; else None."""
         number = trial.suggest_int(SKETCH, *self._sketch_limits())
         limits = zip(self.ground.names[number], self.ground.limits(number), strict=True)
         choice = tuple(trial.suggest_int(name, low, high) for name, (low, high) in limits)
         candidate = Candidate(trial.number, number, choice)
         possible = self.ground.possible(candidate.key)
         if not possible or candidate.key in self._seen:
-            kind = DUPLICATE if possible else MASKED
-            self.counts[kind] += 1
-            self._fail(trial, kind)
+            self._refuse(trial, DUPLICATE if possible else MASKED)
             return None
         self._seen.add(candidate.key)
         self._open[trial.number] = (trial, candidate)
         return candidate
+
+    def _refuse(self, trial: optuna.Trial, kind: str) -> None:
+        """Close a proposal that is not handed out; pruned, since samplers that learn ignore failed trials."""
+        import optuna
+
+        self.counts[kind] += 1
+        trial.set_user_attr("kind", kind)
+        self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
 
     def _fail(self, trial: optuna.Trial, kind: str) -> None:
         import optuna

@@ -1,0 +1,144 @@
+"""The default sampler: it beats random search, its model foretells, it spreads, and any Optuna study can use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+import synthetic_space as synthetic
+
+from stridesmith.search.candidates import Ground
+from stridesmith.search.evolution import Scored, crossed, evolve, mutated, pick_diverse
+from stridesmith.search.sampler import ModelSampler
+from stridesmith.search.study import Study
+
+
+def tuned(sampler: str, seed: int, trials: int = 64, batch: int = 16) -> tuple[float, Study]:
+    """The best latency after `trials`, and the study."""
+    study = Study(synthetic.space(), sampler, seed)
+    device, best = synthetic.Device(study.space, seed), float("inf")
+    for _ in range(trials // batch):
+        for candidate in study.ask(batch):
+            latency = device(candidate.sketch, candidate.choice)
+            study.tell(candidate, latency)
+            best = min(best, latency)
+    return best, study
+
+
+def test_it_beats_random_search():
+    """Over five seeds and 64 trials the geometric mean of the best latencies is at least a fifth lower."""
+    ours = [np.log(tuned("stridesmith", seed)[0]) for seed in range(5)]
+    random = [np.log(tuned("random", seed)[0]) for seed in range(5)]
+    assert np.exp(np.mean(ours) - np.mean(random)) < 0.8
+
+
+def test_the_model_foretells_candidates_that_it_has_not_seen():
+    """From the third round on the mean rank correlation is clearly positive; rounds say what they were trained on."""
+    scores = []
+    for seed in range(3):
+        metrics = tuned("stridesmith", seed)[1].rank_metrics
+        assert [(m.round, m.model) for m in metrics][:2] == [(1, "estimate"), (2, "learned")]
+        assert [m.trained_on for m in metrics] == [0, 16, 32, 48]
+        assert all(m.measured == 16 for m in metrics)
+        scores += [m.spearman for m in metrics[2:]]
+    assert np.mean(scores) > 0.2
+
+
+def test_the_first_batch_spreads_over_sketches_and_decisions():
+    """Of twelve sketches at least six are tried at once, and several alternatives of most decisions."""
+    study = Study(synthetic.space(12), seed=4)
+    batch = study.ask(16)
+    assert len({candidate.sketch for candidate in batch}) >= 6
+    alternatives = [len({candidate.choice[d] for candidate in batch}) for d in range(9)]
+    assert np.mean(alternatives) > 2
+
+
+def test_single_asks_work_as_well_as_batches():
+    """Asked one by one, with an answer in between, it still learns."""
+    best, study = tuned("stridesmith", 1, trials=24, batch=1)
+    assert best < np.median([tuned("random", seed, trials=24)[0] for seed in range(5)])
+    assert [m.model for m in study.rank_metrics][-1] == "learned"
+
+
+def test_failed_candidates_are_avoided():
+    """When everything packed fails, later batches are mostly not packed."""
+    study = Study(synthetic.space(), seed=2)
+    device = synthetic.Device(study.space, 2)
+    for _ in range(4):
+        batch = study.ask(16)
+        for candidate in batch:
+            broken = candidate.choice[4] == 1
+            latency = None if broken else device(candidate.sketch, candidate.choice)
+            study.tell(candidate, latency, "crash" if broken else None)
+    assert np.mean([candidate.choice[4] for candidate in batch]) < 0.35
+
+
+def test_only_failures_keep_the_search_going():
+    """With nothing measured it goes on with new candidates by the estimate."""
+    study = Study(synthetic.space(), seed=2)
+    for _ in range(3):
+        for candidate in study.ask(8):
+            study.tell(candidate, None, "build_error")
+    assert len(study.ask(8)) == 8
+
+
+def test_it_serves_a_plain_optuna_study():
+    """As a `BaseSampler` it drives `study.optimize` on the same parameters."""
+    space = synthetic.space()
+    ground, device = Ground(space), synthetic.Device(space)
+    study = optuna.create_study(sampler=ModelSampler(ground, space.target, seed=1, batch=8))
+
+    def objective(trial: optuna.Trial) -> float:
+        number = trial.suggest_int("sketch", 0, 2)
+        sizes = [len(d.labels) for d in space.sketches[number].decisions]
+        choice = [trial.suggest_int(n, 0, s - 1) for n, s in zip(ground.names[number], sizes, strict=True)]
+        assert ground.possible((number, *choice))
+        return device(number, choice)
+
+    study.optimize(objective, n_trials=24)
+    assert len({tuple(t.params.items()) for t in study.trials}) == 24
+
+
+def test_mutation_and_crossover_stay_in_the_space():
+    """Mutants change one to three decisions to other allowed alternatives; pinned ones never; children mix parents."""
+    ground = Ground(synthetic.space(), {"C/layout:B": "packed"})
+    rng = np.random.default_rng(0)
+    rows = ground.draw(rng, 0, 500)
+    changed = mutated(ground, 0, rows, rng)
+    assert (changed[:, 4] == 1).all()
+    assert ((changed != rows).sum(axis=1) <= 3).all() and (changed != rows).any(axis=1).mean() > 0.5
+    limits = np.array([len(d.labels) for d in synthetic.sketch("k").decisions])
+    assert ((changed >= 0) & (changed < limits)).all()
+    children = crossed(rows, changed, rng)
+    assert ((children == rows) | (children == changed)).all()
+
+
+def test_evolution_finds_the_best_of_a_large_space():
+    """A score with one optimum among 400 000 candidates is maximized exactly; pins and mask are kept."""
+    ground = Ground(synthetic.space())
+    goal = ground.draw(np.random.default_rng(3), 0, 1)[0]
+    pool = evolve(
+        ground, 0, lambda _, rows: -np.abs(rows - goal).sum(axis=1).astype(float), np.random.default_rng(1),
+        population=512, generations=6,
+    )  # fmt: skip
+    assert pool.rows[0].tolist() == goal.tolist()
+    assert ground.keep(0, pool.rows).all()
+    assert (np.diff(pool.scores) <= 0).all()
+    assert len(np.unique(pool.rows, axis=0)) == len(pool.rows)
+
+
+def test_a_diverse_pick_prefers_the_unlike_among_equals():
+    """Among equal scores the second pick differs in every decision; what is taken is left out."""
+    rows = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
+    pool = Scored(0, rows, np.zeros(3))
+    assert pick_diverse([pool], 2, set(), [], weight=1.0) == [(0, 0, 0, 0), (0, 1, 1, 1)]
+    assert pick_diverse([pool], 3, {(0, 0, 0, 0)}, [], weight=1.0) == [(0, 0, 0, 1), (0, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_small_spaces_are_listed(count):
+    """A sketch that pins make small is enumerated: all its candidates, once each."""
+    ground = Ground(synthetic.space(1), {"C/rows": "4", "C/cols": "16", "C/depth": "16", "C/unroll": "1"})
+    rows = ground.draw(np.random.default_rng(0), 0, 10**6)
+    assert len(rows) == 3 * 2 * 3 * 3 * 3
+    assert len(ground.draw(np.random.default_rng(0), 0, count)) == count
