@@ -1,0 +1,143 @@
+"""Kernels on the host's CPU: object files, loaded and called in this process."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.target import Target
+from .kernel import ALIGNMENT, Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from .llvm_codegen import entry_name, generate
+from .llvm_compile import LoadedObject, compile_assembly, compile_object
+from .pool import ensure_pool
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .lower import Lowered
+
+
+def compile_cpu(lowered: Lowered, target: Target) -> Artifact:
+    """The object file of `lowered`, in base64."""
+    code = compile_object(generate(lowered, target), target)
+    return Artifact(
+        kind="cpu",
+        entry=entry_name(lowered.name),
+        code=base64.b64encode(code).decode("ascii"),
+        target=target.to_json(),
+        params=describe(lowered.params),
+        workspaces=describe(lowered.workspaces),
+        launches=[],
+    )
+
+
+def assembly(lowered: Lowered, target: Target) -> str:
+    """The machine code of `lowered` as text, for reading."""
+    return compile_assembly(generate(lowered, target), target)
+
+
+def load_cpu(artifact: Artifact) -> CpuExecutable:
+    """Load the object file into this process."""
+    return CpuExecutable(artifact)
+
+
+class CpuExecutable(Executable):
+    """Machine code in this process, called on the target's number of threads."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact)
+        ensure_pool()
+        self._object = LoadedObject(base64.b64decode(artifact["code"], validate=True))
+        entry = artifact["entry"]
+        self._entry = self._object.function(entry, ctypes.c_void_p, ctypes.c_int64)
+        self._repeat = self._object.function(f"{entry}.repeat", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+    def bind(self, *, guard_bytes: int = 0) -> CpuBound:
+        return CpuBound(self, guard_bytes)
+
+    def call(self, pointers: Sequence[int]) -> None:
+        """One call on the caller's memory: addresses of the parameters, then of the workspaces.
+
+        Parameters are aligned to their elements, workspaces to 64 bytes; nothing overlaps.
+        """
+        self._entry(self.pack(pointers), self.target.threads)
+
+    def pack(self, pointers: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+        """The argument record of a call.  Raises ValueError for a wrong number of addresses."""
+        count = len(self.params) + len(self.workspaces)
+        if len(pointers) != count:
+            raise ValueError(f"the kernel takes {count} buffers, but got {len(pointers)}")
+        return (ctypes.c_void_p * count)(*pointers)
+
+    def call_packed(self, record: ctypes.Array[ctypes.c_void_p], calls: int = 1) -> None:
+        """`calls` calls, back to back, with a record that `pack` made."""
+        if calls == 1:
+            self._entry(record, self.target.threads)
+        elif calls > 1:
+            self._repeat(record, self.target.threads, calls)
+
+
+class CpuBound(Bound):
+    """Host memory for one executable."""
+
+    def __init__(self, executable: CpuExecutable, guard_bytes: int) -> None:
+        memories = (*executable.params, *executable.workspaces)
+        self.names = tuple(m.name for m in memories)
+        self._executable = executable
+        self._zones = [_Zone(memory, guard_bytes) for memory in memories]
+        self._record = executable.pack([zone.data.ctypes.data for zone in self._zones])
+        self._pattern = b"\0"
+
+    def write(self, index: int, data: NDArray[Any]) -> None:
+        zone = self._zones[index]
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if raw.size != zone.data.size:
+            raise ValueError(f"`{self.names[index]}` holds {zone.data.size} bytes, but got {raw.size}")
+        zone.data[:] = raw
+
+    def read(self, index: int) -> NDArray[Any]:
+        zone = self._zones[index]
+        return zone.data.copy().view(numpy_dtype(zone.memory.dtype)).reshape(zone.shape)
+
+    def poison_guards(self, pattern: bytes) -> None:
+        self._pattern = pattern
+        for zone in self._zones:
+            for guard in zone.guards:
+                guard[:] = np.resize(np.frombuffer(pattern, np.uint8), guard.size)
+
+    def guards_intact(self) -> bool:
+        pattern = np.frombuffer(self._pattern, np.uint8)
+        return all(np.array_equal(g, np.resize(pattern, g.size)) for zone in self._zones for g in zone.guards)
+
+    def run(self) -> None:
+        self._executable.call_packed(self._record)
+
+    def time(self, calls: int) -> float:
+        if calls < 1:
+            raise ValueError(f"`calls` must be at least 1, but got {calls}")
+        start = time.perf_counter_ns()
+        self._executable.call_packed(self._record, calls)
+        return (time.perf_counter_ns() - start) * 1e-9 / calls
+
+
+class _Zone:
+    """The bytes of one buffer, aligned, between two guards."""
+
+    def __init__(self, memory: Memory, guard_bytes: int) -> None:
+        if guard_bytes < 0:
+            raise ValueError(f"`guard_bytes` must not be negative, but got {guard_bytes}")
+        self.memory = memory
+        self.shape = memory.shape if memory.nbytes else (0,)
+        total = memory.nbytes + 2 * guard_bytes + ALIGNMENT
+        self._storage = np.empty(total, np.uint8)
+        start = guard_bytes + -(self._storage.ctypes.data + guard_bytes) % ALIGNMENT
+        end = start + memory.nbytes
+        self.data = self._storage[start:end]
+        self.guards = (self._storage[start - guard_bytes : start], self._storage[end : end + guard_bytes])
+        for guard in self.guards:
+            guard[:] = 0

@@ -1,0 +1,141 @@
+"""Compiled programs as data, and the two things that can be done with one: bind memory, and run.
+
+::
+
+    compile_lowered(lowered, target) -> Artifact     plain data, made in a process that may crash
+    load_artifact(artifact) -> Executable            in the process that runs it
+    executable.bind() -> Bound                       memory of its own for every buffer
+    bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.expr import Buffer
+from ..ir.target import KINDS, Target
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .lower import Lowered
+
+ALIGNMENT = 64  # of every buffer that a Bound allocates, in bytes
+
+
+class Artifact(TypedDict):
+    """A compiled program; everything in it is JSON.
+
+    `code` is a base64 object file for a CPU and source text for OpenCL; `params` and
+    `workspaces` are ``[name, shape, dtype, scope]``; `launches` tells OpenCL which
+    kernels to enqueue, in order.
+    """
+
+    kind: str
+    entry: str
+    code: str
+    target: dict[str, Any]
+    params: list[list[Any]]
+    workspaces: list[list[Any]]
+    launches: list[dict[str, Any]]
+
+
+class Memory(NamedTuple):
+    """One buffer that an executable works on; `shape` is physical."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scope: str
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * dtypes.nbytes(self.dtype)
+
+
+def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
+    """Buffers as they stand in an artifact."""
+    return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
+    base = dtypes.element(dtype)
+    return np.dtype({"bool": "bool", "bfloat16": "uint16"}.get(base, base))
+
+
+def compile_lowered(lowered: Lowered, target: Target) -> Artifact:
+    """Compile for the target's kind of device.  Raises on what the code generator refuses."""
+    if target.kind == "opencl":
+        from .opencl import compile_opencl
+
+        artifact: Artifact = compile_opencl(lowered, target)
+        return artifact
+    if target.kind == "cpu":
+        from .cpu import compile_cpu
+
+        return compile_cpu(lowered, target)
+    raise ValueError(f"no code generator for a target of kind `{target.kind}`; known are {', '.join(KINDS)}")
+
+
+def load_artifact(artifact: Artifact) -> Executable:
+    """Make an artifact callable in this process."""
+    if artifact["kind"] == "opencl":
+        from .opencl import load_opencl
+
+        executable: Executable = load_opencl(artifact)
+        return executable
+    if artifact["kind"] == "cpu":
+        from .cpu import load_cpu
+
+        return load_cpu(artifact)
+    raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(KINDS)}")
+
+
+class Executable(ABC):
+    """A compiled program in this process."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.target = Target.from_json(artifact["target"])
+        self.params = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["params"])
+        self.workspaces = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["workspaces"])
+
+    @abstractmethod
+    def bind(self, *, guard_bytes: int = 0) -> Bound:
+        """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each."""
+
+
+class Bound(ABC):
+    """An executable with memory of its own; `names` are the parameters, then the workspaces."""
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def write(self, index: int, data: NDArray[Any]) -> None:
+        """Fill buffer `index` from a physical array of the same number of bytes."""
+
+    @abstractmethod
+    def read(self, index: int) -> NDArray[Any]:
+        """A copy of buffer `index` in its physical shape."""
+
+    @abstractmethod
+    def poison_guards(self, pattern: bytes) -> None:
+        """Fill the guard zones with `pattern`, repeated."""
+
+    @abstractmethod
+    def guards_intact(self) -> bool:
+        """Whether the guard zones still hold the pattern."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """One call; complete when it returns."""
+
+    @abstractmethod
+    def time(self, calls: int) -> float:
+        """Seconds per call over `calls` calls back to back, Python excluded."""
