@@ -8,6 +8,7 @@ as one paragraph on stderr and the exit code of its class in `errors`; with
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import sys
 import time
@@ -79,7 +80,7 @@ target_options = _options(
                  help="cpu, or opencl[:PLATFORM[:DEVICE]] by number or part of a name."),
     click.option("--threads", type=click.IntRange(1, 4096), metavar="N", help="Threads that a kernel may use."),
 )  # fmt: skip
-db_option = click.option("--db", metavar="URL", help="Database path or URL; STRIDESMITH_DB, else the user's data folder.")
+db_option = click.option("--db", metavar="URL", help="Path or URL; default STRIDESMITH_DB, else the data folder.")
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
 )
@@ -91,12 +92,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @target_options
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Candidates to build in this run; default 256.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit of the run.")
-@click.option("--stop-at", type=click.FloatRange(0, 1, min_open=True), metavar="FRACTION", help="Stop at this share of the roofline.")
+@click.option("--stop-at", type=click.FloatRange(0, 1, min_open=True), metavar="X", help="Stop at this roofline share.")
 @click.option("--preset", metavar="NAME", help="A shipped budget: quick, standard or thorough.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
 @click.option("--sampler", metavar="NAME", help="stridesmith (default), random, tpe, or another Optuna sampler.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
-@click.option("--address", metavar="auto|HOST:PORT", help="Join a running Ray cluster; default RAY_ADDRESS, else local.")
+@click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
 @click.option("--dry-run", is_flag=True, help="Say what would be searched, and build nothing.")
 @db_option
@@ -112,9 +113,7 @@ def tune(ctx: click.Context, **options: Any) -> None:
         from .commands.tune import run
 
         ctx.exit(run(options, _output(options), STARTED))
-    given = [
-        p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE
-    ]  # fmt: skip
+    given = [p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
         option = "--" + given[0].rstrip("_").replace("_", "-")
         raise UsageError(
@@ -275,7 +274,7 @@ def _output(options: dict[str, Any]) -> Output:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    return "--format=json" in args or any(pair == ("--format", "json") for pair in zip(args, args[1:], strict=False))
+    return "--format=json" in args or ("--format", "json") in itertools.pairwise(args)
 
 
 def _report(error: StridesmithError, as_json: bool) -> int:

@@ -58,7 +58,8 @@ def title(record: Record) -> str:
 
 def _device(record: Record) -> str:
     device = record.device
-    return f"{device.kind}: {device.name}, {device.threads} threads" if device.kind == "cpu" else f"{device.kind}: {device.name}"
+    threads = f", {device.threads} threads" if device.kind == "cpu" else ""
+    return f"{device.kind}: {device.name}{threads}"
 
 
 def export(file: Path, options: dict[str, Any], output: Output) -> int:

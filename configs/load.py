@@ -97,7 +97,7 @@ def _suite(name: str, document: dict[str, Any], where: str) -> Suite:
         raise ConfigProblem(f"{where} names no workload; write at least one table such as [[matmul]] with a name")
     entries: list[Entry] = []
     for number, (kind, row) in enumerate(rows, 1):
-        place = f"{where}, [[{kind}]] {row.get('name', f'number {number}')!s:.64}"
+        place = f"{where}, entry {number}, {str(row.get('name', 'without a name'))[:64]!r} of {kind[:64]!r}"
         entry = _entry(kind, row, place)
         if any(entry.name == other.name for other in entries):
             raise ConfigProblem(f"{place}: the name occurs twice; names are what --only and the summary go by")

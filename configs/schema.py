@@ -100,6 +100,6 @@ def rows_of(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         if kind == "tune":
             continue
         if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-            raise ValueError(f"`{kind}` must be written as [[{kind}]] tables, one for each shape")
+            raise ValueError(f"{kind[:64]!r} must be written as [[...]] tables, one for each shape")
         found.extend((kind, row) for row in rows)
     return found

@@ -1,0 +1,156 @@
+"""The house: which room may import which, one home for each outside library, and what is shipped."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stridesmith
+
+ROOT = Path(stridesmith.__file__).resolve().parent
+CHECKOUT = Path(__file__).resolve().parents[1]
+ROOMS = {
+    "ir": {"ir"},
+    "space": {"ir", "space"},
+    "backends": {"ir", "backends"},
+    "cost_model": {"ir", "space", "cost_model"},
+    "configs": {"ir", "space", "configs"},
+    "search": {"ir", "space", "backends", "cost_model", "search"},
+    "commands": {"ir", "space", "backends", "cost_model", "configs", "search", "commands"},
+}
+HOMES = {
+    "islpy": ("ir/",),
+    "llvmlite": ("backends/",),
+    "pyopencl": ("backends/",),
+    "xgboost": ("cost_model/",),
+    "optuna": ("search/",),
+    "ray": ("search/",),
+    "sqlalchemy": ("search/database.py",),
+    "click": ("cli.py",),
+    "rich": ("commands/",),
+}
+HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "scipy", "matplotlib")
+AT_ROOT = {"errors"}
+NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
+
+
+def sources() -> list[Path]:
+    """Every module of the package, where it is installed."""
+    found = (p for p in ROOT.rglob("*.py") if not NOT_SHIPPED & set(p.relative_to(ROOT).parts))
+    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """``(level, dotted name)`` of each import statement, nested ones included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.level, node.module
+            else:
+                yield from ((node.level, alias.name) for alias in node.names)
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def imported_room(path: Path, level: int, name: str) -> str | None:
+    """The first part of what a relative import reaches, seen from the package; None if it is outside."""
+    if level == 0:
+        return None
+    folder = path.relative_to(ROOT).parent.parts
+    base = folder[: len(folder) - (level - 1)]
+    return (*base, *name.split("."))[0]
+
+
+def names(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", sources(), ids=names)
+def test_imports_point_one_way(path: Path) -> None:
+    """A room imports only the rooms below it, always relatively, and never the command."""
+    room = room_of(path)
+    for level, name in imports(path):
+        assert level > 0 or name.split(".")[0] != "stridesmith", f"{names(path)} imports {name} absolutely"
+        reached = imported_room(path, level, name)
+        if room and reached and reached not in AT_ROOT:
+            assert reached in ROOMS[room], f"{names(path)} imports {reached}, but {room} may use {sorted(ROOMS[room])}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=names)
+def test_each_outside_library_has_one_home(path: Path) -> None:
+    """Only the home of a library imports it."""
+    for level, name in imports(path):
+        home = HOMES.get(name.split(".")[0]) if level == 0 else None
+        assert home is None or names(path).startswith(home), f"{names(path)} imports {name}, whose home is {home}"
+
+
+def test_package_list_is_the_disk() -> None:
+    """pyproject names every folder with modules, and no other."""
+    if not (CHECKOUT / "pyproject.toml").exists():
+        pytest.skip("the tests run without their checkout")
+    config = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = set(config["tool"]["setuptools"]["packages"])
+    tracked = (p.relative_to(CHECKOUT) for p in CHECKOUT.rglob("*.py"))
+    folders = {p.parent.parts for p in tracked if not NOT_SHIPPED & set(p.parts) and not p.parts[0].startswith(".")}
+    assert listed == {".".join(("stridesmith", *parts)) for parts in folders}
+
+
+def test_every_package_is_a_package() -> None:
+    """Each folder of modules has an ``__init__.py``, so that no namespace package hides a missing file."""
+    assert all((p.parent / "__init__.py").exists() for p in sources())
+
+
+def test_data_files_are_shipped() -> None:
+    """The installed package has its type marker and its TOML files."""
+    assert (ROOT / "py.typed").exists()
+    assert len(list((ROOT / "configs").rglob("*.toml"))) >= 10
+
+
+def test_import_loads_nothing_heavy() -> None:
+    """``import stridesmith`` and the command's help load no outside library that they do not need."""
+    code = (
+        "import sys, stridesmith; print([m for m in sys.argv[1:] if m in sys.modules]);"
+        "import stridesmith.cli; print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True, timeout=60)
+    first, second = map(ast.literal_eval, run.stdout.splitlines())
+    assert first == []
+    assert second == ["click"]
+
+
+def test_public_names_exist() -> None:
+    """Everything in ``__all__`` can be imported."""
+    for name in stridesmith.__all__:
+        assert getattr(stridesmith, name) is not None
+
+
+@pytest.mark.parametrize("path", sources(), ids=names)
+def test_modules_are_described_and_of_readable_size(path: Path) -> None:
+    """Each module says what it is for, and none has grown into the file that everything passes through."""
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"{names(path)} has no docstring"
+    assert text.count("\n") <= 600, f"{names(path)} has {text.count(chr(10))} lines"
+
+
+def test_functions_fit_a_screen() -> None:
+    """Nine functions in ten are at most 30 lines long, and none is longer than 90."""
+    lengths = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lengths[f"{names(path)}:{node.name}"] = (node.end_lineno or 0) - node.lineno + 1
+    ordered = sorted(lengths.values())
+    assert ordered[len(ordered) * 9 // 10] <= 30
+    longest = max(lengths, key=lambda name: lengths[name])
+    assert lengths[longest] <= 90, f"{longest} has {lengths[longest]} lines"
