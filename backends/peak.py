@@ -1,0 +1,211 @@
+"""What a device can do at most: multiply-adds a second and bytes a second, measured.
+
+A roofline needs bounds that no kernel exceeds, so each figure is the best of several bursts, and
+the bursts do nothing else: independent chains of fused multiply-adds in registers, and streams over
+memory much larger than the caches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from ..ir.target import Target
+from .llvm_compile import LoadedObject, compile_object
+from .llvm_types import literal, suffix, value_type
+from .pool import run_parallel
+
+BURSTS = 6
+BURST_SECONDS = 0.05
+_UNROLL = 4  # multiply-adds of each chain between two tests of the loop's end
+_STREAM_BYTES = (64 << 20, 256 << 20)  # least and most memory of a bandwidth measurement
+
+
+def measure_peak(target: Target, dtype: str = "float32") -> float:
+    """GFLOP/s of multiply-adds (two operations each) on the target's threads.
+
+    An OpenCL device that is the host's CPU is measured as that CPU; any other through a kernel.
+    """
+    if target.kind == "opencl" and not target.is_cpu_device:
+        from .opencl_peak import measure_peak as measure_device
+
+        return float(measure_device(target, dtype))
+    host, threads = _host(target), _threads(target)
+    burst = _Burst(host, dtype)
+    rounds = _calibrate(lambda n: burst.run(n, threads))
+    return max(burst.run(rounds, threads) for _ in range(BURSTS))
+
+
+def measure_bandwidth(target: Target) -> float:
+    """Bytes a second read from memory on the target's threads, the best of several passes."""
+    if target.kind == "opencl" and not target.is_cpu_device:
+        from .opencl_peak import measure_bandwidth as measure_device
+
+        return float(measure_device(target))
+    host, threads = _host(target), _threads(target)
+    least, most = _STREAM_BYTES
+    stream = _Stream(host, min(max(4 * host.l3_bytes, least), most))
+    return max(stream.run(threads) for _ in range(BURSTS))
+
+
+def _host(target: Target) -> Target:
+    if target.kind == "cpu":
+        return target
+    from .devices import host_cpu
+
+    return host_cpu()
+
+
+def _threads(target: Target) -> int:
+    """A CPU kernel runs on the target's threads, PoCL on all of the device's compute units."""
+    return max(1, target.threads if target.kind == "cpu" else max(target.threads, target.units))
+
+
+def _calibrate(run: Callable[[int], float]) -> int:
+    """The number of rounds that takes about one burst."""
+    rounds = 1000
+    while True:
+        start = time.perf_counter()
+        run(rounds)
+        elapsed = time.perf_counter() - start
+        if elapsed > BURST_SECONDS / 10:
+            return max(1, int(rounds * BURST_SECONDS / elapsed))
+        rounds *= 4
+
+
+class _Burst:
+    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency."""
+
+    def __init__(self, target: Target, dtype: str) -> None:
+        self._lanes = target.vector_lanes(dtype)
+        self._chains = 12 if target.registers <= 16 else 24
+        self._code = _load(_burst_text(dtype, self._lanes, self._chains), target)
+        self._task = self._code.address("burst")
+        self._results = np.zeros(4096 * 8, np.int64)
+
+    def run(self, rounds: int, threads: int) -> float:
+        """GFLOP/s of one burst in which each thread makes `rounds` rounds."""
+        record = np.array([rounds, self._results.ctypes.data], np.int64)
+        start = time.perf_counter_ns()
+        run_parallel(self._task, record.ctypes.data, threads, threads, chunk=1)
+        nanoseconds = time.perf_counter_ns() - start
+        return 2.0 * rounds * _UNROLL * self._chains * self._lanes * threads / nanoseconds
+
+
+class _Stream:
+    """Sums over memory that no cache holds."""
+
+    def __init__(self, target: Target, nbytes: int) -> None:
+        self._lanes = target.vector_lanes("float32")
+        self._block = 4096 * self._lanes
+        self._blocks = nbytes // (4 * self._block)
+        self._code = _load(_stream_text(self._lanes), target)
+        self._task = self._code.address("stream")
+        self._memory = np.ones(self._blocks * self._block, np.float32)
+        self._results = np.zeros(self._blocks, np.float32)
+
+    def run(self, threads: int) -> float:
+        """Bytes a second of one pass."""
+        record = np.array([self._memory.ctypes.data, self._results.ctypes.data], np.int64)
+        start = time.perf_counter_ns()
+        run_parallel(self._task, record.ctypes.data, self._blocks, threads)
+        return self._memory.nbytes / (time.perf_counter_ns() - start) * 1e9
+
+
+@lru_cache(maxsize=8)
+def _load(text: str, target: Target) -> LoadedObject:
+    return LoadedObject(compile_object(text, target))
+
+
+_TASK = """
+define void @{name}(ptr %record, i64 %begin, i64 %end) nounwind "min-legal-vector-width"="512" {{
+entry:
+  %first = load i64, ptr %record
+  %slot = getelementptr i64, ptr %record, i64 1
+  %results = load ptr, ptr %slot
+{prologue}
+  br label %outer
+outer:
+  %n = phi i64 [ %begin, %entry ], [ %n1, %last ]
+{setup}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %outer ], [ %i1, %loop ]
+{body}
+  %i1 = add nuw nsw i64 %i, 1
+  %more = icmp slt i64 %i1, %rounds
+  br i1 %more, label %loop, label %last
+last:
+{epilogue}
+  %n1 = add nuw nsw i64 %n, 1
+  %again = icmp slt i64 %n1, %end
+  br i1 %again, label %outer, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _reduced(names: list[str], kind: str, lines: list[str]) -> str:
+    """Append the sum of vectors to `lines`, so that none of them is dead; returns its name."""
+    total = names[0]
+    for number, name in enumerate(names[1:]):
+        lines.append(f"  %sum{number} = fadd {kind} {total}, {name}")
+        total = f"%sum{number}"
+    return total
+
+
+def _burst_text(dtype: str, lanes: int, chains: int) -> str:
+    kind = value_type(f"{dtype}x{lanes}") if lanes > 1 else value_type(dtype)
+    vector = f"{dtype}x{lanes}" if lanes > 1 else dtype
+    fma = f"@llvm.fma.{suffix(vector)}"
+    factor, addend = literal(0.999, vector), literal(0.001, vector)
+    body = []
+    for chain in range(chains):
+        start = literal(float(chain + 1), vector)
+        body.append(f"  %x{chain}.0 = phi {kind} [ {start}, %outer ], [ %x{chain}.{_UNROLL}, %loop ]")
+    for step in range(_UNROLL):
+        for chain in range(chains):
+            operands = f"{kind} %x{chain}.{step}, {kind} {factor}, {kind} {addend}"
+            body.append(f"  %x{chain}.{step + 1} = call {kind} {fma}({operands})")
+    epilogue: list[str] = []
+    total = _reduced([f"%x{chain}.{_UNROLL}" for chain in range(chains)], kind, epilogue)
+    epilogue.append("  %place = getelementptr i64, ptr %results, i64 0")
+    epilogue.append(f"  store volatile {kind} {total}, ptr %place, align 8")
+    text = _TASK.format(
+        name="burst",
+        prologue="  %rounds = add i64 %first, 0",
+        setup="",
+        body="\n".join(body),
+        epilogue="\n".join(epilogue),
+    )
+    return f"declare {kind} {fma}({kind}, {kind}, {kind})\n{text}"
+
+
+def _stream_text(lanes: int) -> str:
+    """Each iteration of the task sums a block of 4096 vectors, eight at a time."""
+    kind, ways = f"<{lanes} x float>", 8
+    zero = "zeroinitializer"
+    body = [f"  %x{w} = phi {kind} [ {zero}, %outer ], [ %y{w}, %loop ]" for w in range(ways)]
+    body.append(f"  %group = getelementptr [{ways * lanes} x float], ptr %block, i64 %i")
+    for way in range(ways):
+        body.append(f"  %p{way} = getelementptr float, ptr %group, i64 {way * lanes}")
+        body.append(f"  %l{way} = load {kind}, ptr %p{way}, align 4")
+        body.append(f"  %y{way} = fadd {kind} %x{way}, %l{way}")
+    epilogue: list[str] = []
+    total = _reduced([f"%y{way}" for way in range(ways)], kind, epilogue)
+    epilogue.append(f"  %one = extractelement {kind} {total}, i64 0")
+    epilogue.append("  %place = getelementptr float, ptr %results, i64 %n")
+    epilogue.append("  store float %one, ptr %place, align 4")
+    return _TASK.format(
+        name="stream",
+        prologue=f"  %memory = inttoptr i64 %first to ptr\n  %rounds = add i64 0, {4096 // ways}",
+        setup=f"  %block = getelementptr [{4096 * lanes} x float], ptr %memory, i64 %n",
+        body="\n".join(body),
+        epilogue="\n".join(epilogue),
+    )
+
+
