@@ -1,19 +1,47 @@
-"""What a worker process can be asked to do: a JSON object in, a JSON object out."""
+"""What a worker process can be asked to do: a JSON object in, a JSON object out.
+
+=========  ==================================================================
+job        what it does
+=========  ==================================================================
+build      program + trace -> artifact and the layouts of its arguments
+prepare    compute the reference results of a workload and seed, and keep them
+measure    verify an artifact, then time it
+race       verify several artifacts, then time them in turns, between two peaks
+=========  ==================================================================
+
+A failure that leaves the process alive is a value: ``refused`` (no such
+program), ``build_error``, ``wrong``, or ``infrastructure``.  What does not is
+told by `search.process`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import selftest
 from .process import Reply, failure
 
-Job = dict[str, Any]
+if TYPE_CHECKING:
+    from ..backends.data import Argument
+    from ..backends.kernel import Artifact, Bound
+    from ..backends.samples import Sample
+
+Job = Mapping[str, Any]
+
+MEASURE_SECONDS = 0.1
+FAKE_LATENCY = 1e-9
+RACE_ROUNDS = 20
+RACE_SECONDS = 5.0
 
 
-def run(job: Job) -> Reply:
-    """Do `job`; every failure that is not a crash is a value."""
+def run(job: dict[str, Any]) -> Reply:
+    """Do `job`; every failure that leaves the process alive is a value."""
     name = job.get("job")
     if name not in JOBS:
         return failure("refused", f"unknown job `{name}`; there are {', '.join(JOBS)}")
@@ -24,4 +52,145 @@ def ping(job: Job) -> Reply:
     return {"status": "ok", "pid": os.getpid()}
 
 
-JOBS: dict[str, Callable[[Job], Reply]] = {"ping": ping, "selftest": selftest.run}
+def build(job: Job) -> Reply:
+    """Replay the trace on the program, lower and compile; ``"trace": null`` is the program as written.
+
+    Job: ``script``, ``trace``, ``target``, and optionally ``fault`` (see `backends.faults`).
+    Reply: ``artifact``, ``layouts`` (a list of `Argument.to_json`), ``lowered_hash``
+    (equal for equal code), ``seconds``.
+    """
+    from ..backends.data import arguments_of
+    from ..backends.kernel import compile_lowered
+    from ..backends.lower import lower
+    from ..ir.target import Target
+    from .programs import REFUSALS, candidate
+
+    start = time.monotonic()
+    try:
+        target = Target.from_json(job["target"])
+        func = candidate(str(job["script"]), job["trace"])
+        lowered = lower(func, target)
+    except REFUSALS as error:
+        return failure("refused", _text(error))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return failure("build_error", f"{type(error).__name__}: {_text(error)}")
+    if job.get("fault"):
+        from ..backends.faults import mutate
+
+        lowered = mutate(lowered, str(job["fault"]))
+    try:
+        artifact = compile_lowered(lowered, target)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return failure("build_error", f"{type(error).__name__}: {_text(error)}")
+    return {
+        "status": "ok",
+        "artifact": artifact,
+        "layouts": [argument.to_json() for argument in arguments_of(func)],
+        "lowered_hash": _artifact_hash(artifact),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def prepare(job: Job) -> Reply:
+    """Compute and keep the samples of ``workload`` and ``seed``."""
+    try:
+        _samples(job)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return failure("infrastructure", f"no reference result: {type(error).__name__}: {_text(error)}")
+    return {"status": "ok"}
+
+
+def measure(job: Job) -> Reply:
+    """Verify an artifact on all samples, then time it.
+
+    Job: ``artifact``, ``layouts``, ``workload``, ``seed``, and optionally ``repeat_ms``
+    (time to spend on samples), ``best_us`` (a candidate far slower is timed once),
+    ``fault`` (``fake_latency`` claims a nanosecond).
+    Reply: ``samples`` (seconds per call), ``max_abs_error``.
+    """
+    from ..backends.timing import measure as time_samples
+
+    bound, problem = _verified(job, job)
+    if bound is None:
+        return problem
+    best = job.get("best_us")
+    seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
+    samples = time_samples(bound, seconds, None if best is None else float(best) * 1e-6)
+    if job.get("fault") == "fake_latency":
+        samples = [FAKE_LATENCY] * len(samples)
+    return {**problem, "samples": samples}
+
+
+def race(job: Job) -> Reply:
+    """Verify ``entries`` (artifact and layouts each), time them in turns, and measure the device's peak.
+
+    Job: ``entries``, ``workload``, ``seed``, and optionally ``rounds`` and ``seconds``.
+    Reply: ``results`` in the order of the entries, ``peak_gflops`` (the better one of
+    before and after), ``bandwidth`` in bytes per second.
+    """
+    from ..backends.peak import measure_bandwidth, measure_peak
+    from ..backends.timing import interleave
+    from ..ir.target import Target
+
+    checked = [_verified(entry, job) for entry in job["entries"]]
+    racers = [bound for bound, _ in checked if bound is not None]
+    target = Target.from_json(job["entries"][0]["artifact"]["target"])
+    before = measure_peak(target)
+    times = iter(interleave(racers, int(job.get("rounds", RACE_ROUNDS)), float(job.get("seconds", RACE_SECONDS))))
+    results = [{**reply, "samples": next(times) if bound is not None else []} for bound, reply in checked]
+    return {
+        "status": "ok",
+        "results": results,
+        "peak_gflops": max(before, measure_peak(target)),
+        "bandwidth": measure_bandwidth(target),
+    }
+
+
+def _verified(entry: Job, job: Job) -> tuple[Bound | None, Reply]:
+    """An artifact that gave the right results, bound to memory; else None and the reply that says why."""
+    from ..backends.kernel import load_artifact
+    from ..backends.verification import GUARD_BYTES, WrongResult, verify
+
+    try:
+        bound = load_artifact(entry["artifact"]).bind(guard_bytes=GUARD_BYTES)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return None, failure("build_error", f"{type(error).__name__}: {_text(error)}")
+    try:
+        samples = _samples(job)
+        error = verify(bound, _arguments(entry), samples)
+    except WrongResult as wrong:
+        return None, failure("wrong", str(wrong))
+    return bound, {"status": "ok", "max_abs_error": error if math.isfinite(error) else None}
+
+
+def _arguments(entry: Job) -> tuple[Argument, ...]:
+    from ..backends.data import Argument
+
+    return tuple(Argument.from_json(item) for item in entry["layouts"])
+
+
+def _samples(job: Job) -> tuple[Sample, ...]:
+    from .programs import samples
+
+    return samples(json.dumps(job["workload"], sort_keys=True), int(job["seed"]))
+
+
+def _artifact_hash(artifact: Artifact) -> str:
+    return hashlib.sha256(json.dumps(artifact, sort_keys=True).encode()).hexdigest()
+
+
+def _text(error: BaseException) -> str:
+    return str(error)[:1000]
+
+
+JOBS: dict[str, Callable[[dict[str, Any]], Reply]] = {
+    "ping": ping, "build": build, "prepare": prepare, "measure": measure, "race": race, "selftest": selftest.run,
+}  # fmt: skip

@@ -1,0 +1,196 @@
+"""Inputs for which the right result is known.
+
+A sum of products runs on small non-zero integers, chosen so that every partial
+sum is exact in the element type; then the order of the additions does not
+matter and results compare for equality.  Beside that stands a normal sample,
+compared with a float64 reference within
+
+    ``4 eps K sum|a b|``,
+
+where K counts the terms of the longest chain of additions.  Division and
+transcendental functions widen the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..ir import dtypes
+from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, as_int
+from ..ir.node import Node, children, walk
+from ..ir.stmt import Block, For, If, PrimFunc, Store, stores, written_buffers
+from .data import Array
+
+Arrays: TypeAlias = Mapping[str, Array]
+Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
+
+EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "fma")
+AMPLITUDES = (4, 2, 1)
+WIDENING = 16.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Logical inputs and the outputs that they give; `bounds` is None where these are exact."""
+
+    name: str
+    inputs: Arrays
+    expected: Arrays
+    bounds: Arrays | None
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """What a program's operations promise about its results.
+
+    `exact`: no rounding on small integers.  `monotone`: the program of the
+    absolute inputs bounds the sum of the absolute terms.  `terms`: K.
+    """
+
+    exact: bool
+    monotone: bool
+    terms: int
+
+
+def make_samples(func: PrimFunc, reference: Reference, seed: int) -> tuple[Sample, ...]:
+    """An exact sample where the program allows one, and a normal one; at least one in all.
+
+    `reference` maps logical inputs to outputs and computes in the inputs' types.
+    """
+    rng = np.random.default_rng(seed)
+    numerics = analyse(func)
+    exact = _exact_sample(func, reference, numerics, rng)
+    if not any(dtypes.is_float(b.dtype) for b in func.buffers):
+        return (exact,) if exact else (_integer_sample(func, reference, rng, 4),)
+    normal = _normal_sample(func, reference, numerics, rng)
+    return (exact, normal) if exact else (normal,)
+
+
+def analyse(func: PrimFunc) -> Numerics:
+    """Classify the float operations of `func`, which is untransformed."""
+    floats = [n for n in walk(func) if isinstance(n, Expr) and not isinstance(n, Load) and dtypes.is_float(n.dtype)]
+    exact = all(_is_exact(n) for n in floats)
+    conditions = [n.cond for n in walk(func) if isinstance(n, If)]
+    monotone = all(_is_monotone(n) for n in floats) and not any(_reads(c) for c in conditions)
+    return Numerics(exact, exact and monotone, terms(func))
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(n, Load) for n in walk(node))
+
+
+def _is_exact(node: Expr) -> bool:
+    if isinstance(node, Const):
+        return not np.isfinite(node.value) or float(node.value).is_integer()
+    if isinstance(node, Call):
+        return node.name in EXACT_CALLS
+    return not (isinstance(node, Binary) and node.op in ("/", "//", "%"))
+
+
+def _is_monotone(node: Expr) -> bool:
+    if isinstance(node, Const):
+        return node.value >= 0 or not np.isfinite(node.value)
+    if isinstance(node, Select) or (isinstance(node, Call) and node.name == "if_then_else"):
+        cond = node.cond if isinstance(node, Select) else node.args[0]
+        return not _reads(cond)
+    return not (isinstance(node, Binary) and node.op == "-")
+
+
+def terms(func: PrimFunc) -> int:
+    """K: how often an element is stored to, added over the statements of the program."""
+    return max(1, sum(-(-volume // store.buffer.size) for store, volume in _store_volumes(func.body, 1)))
+
+
+def statements(func: PrimFunc) -> int:
+    """How many stores an execution makes, those of reduction inits left out."""
+    return sum(volume for _, volume in _store_volumes(func.body, 1))
+
+
+def _store_volumes(node: Node, volume: int) -> Iterator[tuple[Store, int]]:
+    if isinstance(node, Store):
+        yield node, volume
+    if isinstance(node, For):
+        volume *= as_int(node.extent)
+    for child in (node.body,) if isinstance(node, Block) else children(node):
+        if not isinstance(child, Expr):
+            yield from _store_volumes(child, volume)
+
+
+def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample | None:
+    """Integers of the largest amplitude whose absolute sums stay exact, None if there is none."""
+    if not (numerics.exact and numerics.monotone):
+        return None
+    for amplitude in AMPLITUDES:
+        sample = _integer_sample(func, reference, rng, amplitude)
+        sizes = reference({name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
+        if all(_finite_max(a) < _exact_limit(func) for a in sizes.values()):
+            return sample
+    return None
+
+
+def _integer_sample(func: PrimFunc, reference: Reference, rng: np.random.Generator, amplitude: int) -> Sample:
+    inputs = {}
+    for buffer in input_buffers(func):
+        values = rng.integers(1, amplitude + 1, buffer.shape)
+        if not (buffer.dtype.startswith("u") or buffer.dtype == "bool"):
+            values = values * rng.choice(np.array([-1, 1]), buffer.shape)
+        inputs[buffer.name] = values.astype(buffer.dtype)
+    expected = _checked(reference(_widened(inputs)))
+    return Sample("integers", inputs, expected, None)
+
+
+def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
+    inputs = {}
+    for buffer in input_buffers(func):
+        values = rng.standard_normal(buffer.shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, buffer.shape)
+        inputs[buffer.name] = values.astype(buffer.dtype)
+    wide = _widened(inputs)
+    expected = _checked(reference(wide))
+    sizes = reference({name: _magnitude(a) for name, a in wide.items()})
+    eps = max(float(np.finfo(b.dtype).eps) for b in func.buffers if dtypes.is_float(b.dtype))
+    bounds = {}
+    for name, value in expected.items():
+        bound = 4 * eps * numerics.terms * np.where(np.isfinite(sizes[name]), np.abs(sizes[name]), 0.0)
+        if not (numerics.exact and numerics.monotone):
+            bound = WIDENING * (bound + eps * numerics.terms * _finite_max(value))
+        bounds[name] = bound
+    return Sample("normal", inputs, expected, bounds)
+
+
+def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:
+    """The buffer parameters that are only read."""
+    written = set(written_buffers(func.body))
+    return tuple(b for b in func.buffers if b not in written)
+
+
+def _widened(arrays: Arrays) -> dict[str, Array]:
+    """Floats as float64, in which small integers are exact and rounding is out of sight."""
+    return {name: a.astype(np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+
+
+def _magnitude(array: Array) -> Array:
+    return array if array.dtype.kind in "bu" else np.abs(array)
+
+
+def _finite_max(array: Array) -> float:
+    finite = array[np.isfinite(array)]
+    return float(np.abs(finite).max()) if finite.size else 0.0
+
+
+def _exact_limit(func: PrimFunc) -> float:
+    """Below this every integer is exact in the narrowest type that the program computes in."""
+    written = {s.buffer.dtype for s in stores(func.body)}
+    limits = [2.0 ** (np.finfo(d).nmant + 1) for d in written if dtypes.is_float(d)]
+    limits += [float(dtypes.int_range(d)[1]) for d in written if dtypes.is_int(d)]
+    return min(limits, default=2.0**24)
+
+
+def _checked(expected: dict[str, Array]) -> dict[str, Array]:
+    for name, value in expected.items():
+        if value.dtype.kind == "f" and np.isnan(value).any():
+            raise ValueError(f"the reference result `{name}` has NaN for a finite sample, so nothing can be verified")
+    return expected

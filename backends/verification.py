@@ -1,0 +1,146 @@
+"""Whether a compiled kernel computes what its program says.
+
+Each sample runs with poison in everything that the kernel has no business to
+depend on: output memory, workspaces, `undef` and untouchable padding, and guard
+zones around every buffer.  The first sample runs twice, with two kinds of
+poison, NaN and large finite values; its logical results must agree bitwise.
+Inputs and untouchable padding must come out as they went in, constant padding
+must hold its value, and guard zones must be intact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from .data import Argument, Array, pack, padding, unpack
+from .samples import Sample
+
+GUARD_BYTES = 256
+POISONS = (0xFF, 0x7B)
+"""Repeated bytes: 0xFF.. is a NaN in every float type and -1, 0x7B.. is large and finite in every float type."""
+
+
+class Runnable(Protocol):
+    """The part of `kernel.Bound` that verification needs."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def write(self, index: int, data: Array) -> None: ...
+    def read(self, index: int) -> Array: ...
+    def poison_guards(self, pattern: bytes) -> None: ...
+    def guards_intact(self) -> bool: ...
+    def run(self) -> None: ...
+
+
+class WrongResult(Exception):
+    """The kernel's result is not the program's; the text says where and by how much."""
+
+
+def verify(bound: Runnable, arguments: Sequence[Argument], samples: Sequence[Sample]) -> float:
+    """Run every sample; the largest absolute error of the last one.
+
+    `arguments` are the parameters of `bound` in order.  Raises WrongResult.
+    """
+    first = run_poisoned(bound, arguments, samples[0], POISONS[0])
+    second = run_poisoned(bound, arguments, samples[0], POISONS[1])
+    for name, value in first.items():
+        _compare_poisons(name, value, second[name])
+    error = compare(samples[0], first)
+    for sample in samples[1:]:
+        error = compare(sample, run_poisoned(bound, arguments, sample, POISONS[1]))
+    return error
+
+
+def run_poisoned(bound: Runnable, arguments: Sequence[Argument], sample: Sample, poison: int) -> dict[str, Array]:
+    """One call with `poison` (a byte) wherever nothing may be expected; the logical outputs by name."""
+    physical = [_initial(argument, sample, poison) for argument in arguments]
+    for index, data in enumerate(physical):
+        bound.write(index, data)
+    for index in range(len(arguments), len(bound.names)):
+        bound.write(index, poisoned_like(bound.read(index), poison))
+    bound.poison_guards(bytes([poison]))
+    bound.run()
+    if not bound.guards_intact():
+        raise WrongResult("the kernel wrote outside of its buffers: a guard zone changed")
+    outputs = {}
+    for index, argument in enumerate(arguments):
+        result = bound.read(index).reshape(argument.physical_shape)
+        if argument.is_output:
+            _check_padding(argument, physical[index], result)
+            outputs[argument.name] = unpack(argument, result)
+        elif not _same_bytes(physical[index], result):
+            raise WrongResult(f"the kernel changed its input `{argument.name}`")
+    return outputs
+
+
+def compare(sample: Sample, outputs: dict[str, Array]) -> float:
+    """The largest absolute error over all outputs.  Raises WrongResult where one is beyond its bound."""
+    worst = 0.0
+    for name, value in outputs.items():
+        expected = sample.expected[name]
+        bound = None if sample.bounds is None else sample.bounds[name]
+        worst = max(worst, _compare_output(name, sample.name, value, expected, bound))
+    return worst
+
+
+def poisoned_like(array: Array, poison: int) -> Array:
+    """An array of the same shape and type, every byte `poison`."""
+    filled = np.full(array.nbytes, poison, np.uint8)
+    return filled.view(array.dtype).reshape(array.shape)
+
+
+def _initial(argument: Argument, sample: Sample, poison: int) -> Array:
+    dtype = np.dtype(argument.dtype)
+    fill = poisoned_like(np.empty(argument.physical_shape, dtype), poison)
+    return fill if argument.is_output else pack(argument, sample.inputs[argument.name], fill)
+
+
+def _check_padding(argument: Argument, before: Array, after: Array) -> None:
+    """Untouchable padding of an output keeps its poison, constant padding holds its value."""
+    if not argument.pads or argument.pad_value == "undef":
+        return
+    held = padding(argument, after)
+    if argument.pad_value == "":
+        if not _same_bytes(padding(argument, before), held):
+            raise WrongResult(f"the kernel wrote padding of `{argument.name}`, whose pad_value is None")
+    elif not np.array_equal(held, np.full_like(held, argument.pad_number)):
+        raise WrongResult(f"the padding of `{argument.name}` does not hold {argument.pad_value}")
+
+
+def _same_bytes(a: Array, b: Array) -> bool:
+    return np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
+
+
+def _compare_poisons(name: str, a: Array, b: Array) -> None:
+    if _same_bytes(a, b):
+        return
+    size = a.dtype.itemsize
+    same = (np.ascontiguousarray(a).view(np.uint8) == np.ascontiguousarray(b).view(np.uint8)).reshape(-1, size)
+    at = np.unravel_index(int(np.argmin(same.all(axis=1))), a.shape)
+    raise WrongResult(
+        f"`{name}`{_point(at)} depends on memory that nothing has written: {a[at]} with NaN there, "
+        f"{b[at]} with large values there"
+    )
+
+
+def _compare_output(name: str, sample: str, value: Array, expected: Array, bound: Array | None) -> float:
+    """The largest absolute error of one output; infinities must agree."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        got = value.astype(np.float64) if value.dtype.kind == "f" else value
+        error = np.where(got == expected, 0.0, np.abs(got.astype(np.float64) - expected.astype(np.float64)))
+        good = got == expected if bound is None else error <= bound
+    if not good.all():
+        at = np.unravel_index(int(np.argmin(good)), good.shape)
+        allowed = "" if bound is None else f" within {bound[at]:.3g}"
+        raise WrongResult(
+            f"`{name}`{_point(at)} is {value[at]}, but should be {expected[at]}{allowed} "
+            f"({int((~good).sum())} of {good.size} elements are wrong, {sample} sample)"
+        )
+    return float(error.max()) if error.size else 0.0
+
+
+def _point(at: tuple[np.intp, ...]) -> str:
+    return f"[{', '.join(str(int(i)) for i in at)}]"
