@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 30.0
 _PAYLOAD = tuple(
-    "trace choice samples versions message space_version max_abs_error seed dtype run".split()
+    ["trace", "choice", "samples", "versions", "message", "space_version", "max_abs_error", "seed", "dtype", "run"]
 )
 
 _schema = sa.MetaData()
