@@ -104,7 +104,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @format_option
 @click.version_option(__version__, prog_name="stridesmith")
 @click.pass_context
-def tune(ctx: click.Context, **options: Any) -> None:
+def tune(ctx: click.Context, /, **options: Any) -> None:
     """Find a fast kernel for a tensor program by building and measuring real candidates.
 
     What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.

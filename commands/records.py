@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, NoRecord, UsageError
 from ..space.workloads import describe
+from .lookup import command
 from .options import all_work, interface
 from .output import Output, latency
 
@@ -24,8 +25,8 @@ def best(options: dict[str, Any], output: Output) -> int:
         found = list(_best_of(options, database)) if asked else database.winners()
         name = database.name
     if not found:
-        wanted = "--workload conv2d" if not options.get("workload") else f"--workload {options['workload']}"
-        raise NoRecord(f"{name} holds no record of this; to make one, run `tune {wanted} --target {options['target']}`")
+        made_by = command(options if asked else {**options, "workload": "conv2d"})
+        raise NoRecord(f"{name} has no such record; to make one, run `{made_by}`")
     rows = []
     for record in found:
         output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
@@ -104,6 +105,15 @@ def test_package_list_is_the_disk() -> None:
     tracked = (p.relative_to(CHECKOUT) for p in CHECKOUT.rglob("*.py"))
     folders = {p.parent.parts for p in tracked if not NOT_SHIPPED & set(p.parts) and not p.parts[0].startswith(".")}
     assert listed == {".".join(("stridesmith", *parts)) for parts in folders}
+
+
+def test_what_is_tested_is_what_was_installed() -> None:
+    """Where CI says which environment it made, the package comes from there and not from the checkout."""
+    expected = os.environ.get("STRIDESMITH_EXPECT")
+    if not expected:
+        pytest.skip("STRIDESMITH_EXPECT names no environment")
+    assert ROOT.is_relative_to(Path(expected).resolve())
+    assert not ROOT.is_relative_to(CHECKOUT) or Path(expected).resolve().is_relative_to(CHECKOUT)
 
 
 def test_every_package_is_a_package() -> None:

@@ -1,0 +1,122 @@
+"""`tune doctor`: whether this machine has what tuning needs, and what to do where it does not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..errors import StridesmithError
+from .output import Output
+
+LIBRARIES = ("numpy", "islpy", "llvmlite", "optuna", "ray", "SQLAlchemy", "pydantic", "pyopencl", "rich", "click")
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+SHARED_MEMORY_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `advice` says what to do about it."""
+
+    name: str
+    state: str
+    text: str
+    advice: str = ""
+
+
+def run(options: dict[str, Any], output: Output) -> int:
+    """Check everything and print what was found; 0 when tuning can work here, else 4."""
+    findings = [finding for check in _checks(options) for finding in _safely(check)]
+    for finding in findings:
+        output.event({"event": "check", "name": finding.name, "state": finding.state, "text": finding.text,
+                      "advice": finding.advice})  # fmt: skip
+    rows = [(f.state, f.name, f.text + (f"; {f.advice}" if f.advice else "")) for f in findings]
+    output.table("", ("state", "what", "found"), rows)
+    return 4 if any(f.state == PROBLEM for f in findings) else 0
+
+
+def _checks(options: dict[str, Any]) -> tuple[Callable[[], Iterator[Finding]], ...]:
+    return (_machine, _libraries, _boosting, _devices, lambda: _database(options.get("db")), _folders)
+
+
+def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check that fails is a finding."""
+    try:
+        yield from check()
+    except (StridesmithError, OSError, ImportError) as error:
+        yield Finding(getattr(check, "__name__", "check").strip("_<>"), PROBLEM, str(error))
+
+
+def _machine() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    known = platform.system() in ("Linux", "Darwin")
+    yield Finding("system", OK if known else WARNING, system, "" if known else "use WSL2 on Windows")
+
+
+def _libraries() -> Iterator[Finding]:
+    for name in LIBRARIES:
+        version = _version(name)
+        advice = "" if version else f"install it: {sys.executable} -m pip install {name}"
+        yield Finding(name, OK if version else PROBLEM, version or "not installed", advice)
+
+
+def _boosting() -> Iterator[Finding]:
+    found = {name: version for name in ("xgboost-cpu", "xgboost") if (version := _version(name))}
+    text = ", ".join(f"{name} {version}" for name, version in found.items()) or "not installed"
+    if len(found) == 2:
+        advice = "both write the same folder; uninstall both, then install xgboost-cpu alone"
+        yield Finding("xgboost", WARNING, text, advice)
+    else:
+        yield Finding("xgboost", OK if found else PROBLEM, text, "" if found else "install xgboost-cpu")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _devices() -> Iterator[Finding]:
+    from ..backends.devices import list_devices
+
+    devices = list_devices()
+    for device in devices:
+        isa = f" with {device.isa}" if device.isa else ""
+        yield Finding(f"target {device.kind}", OK, f"{device.name}{isa}, {device.threads} threads, {device.versions}")
+    if not any(d.kind == "opencl" for d in devices):
+        advice = "install an OpenCL driver, on Linux x86-64 the wheel pocl-binary-distribution"
+        yield Finding("target opencl", WARNING, "no OpenCL device", advice)
+
+
+def _database(url: str | None) -> Iterator[Finding]:
+    from ..search.database import Database, default_path
+
+    with Database(url, read_only=True) as database:
+        yield Finding("database", OK, f"{database.name}: {database.size} records")
+        if "://" not in (url or default_path()):
+            folder = Path(database.name).parent
+            while not folder.exists():
+                folder = folder.parent
+            if not os.access(folder, os.W_OK):
+                yield Finding("database folder", PROBLEM, f"{folder} is not writable", "give another with --db")
+
+
+def _folders() -> Iterator[Finding]:
+    temporary = Path(tempfile.gettempdir())
+    free = shutil.disk_usage(temporary).free
+    advice = "" if free > 2**30 else "set TMPDIR to a folder with more room"
+    yield Finding("temporary folder", WARNING if advice else OK, f"{temporary}: {free / 2**30:.1f} GiB free", advice)
+    shared = Path("/dev/shm")
+    if shared.exists():
+        free = shutil.disk_usage(shared).free
+        small = free < SHARED_MEMORY_BYTES
+        advice = "Ray needs at least 64 MiB there; in Docker, use --shm-size=1g" if small else ""
+        yield Finding("shared memory", WARNING if small else OK, f"{shared}: {free / 2**20:.0f} MiB free", advice)
