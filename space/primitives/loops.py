@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ...ir.expr import Expr, Var, as_expr, binary
+from ...ir.simplify import simplify
 from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, Stmt, fresh, names
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
@@ -47,7 +48,7 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
     bounds = {v: (0, s - 1) for v, s in zip(new_vars, sizes, strict=True)}
     body = substitute_loops(target.body, {target.var: index}, bounds)
     if prod(sizes) > extent:
-        body = guard(body, binary("<", index, extent))
+        body = guard(body, simplify(binary("<", index, extent), bounds))
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
         body = For(var, as_expr(size, var), body)
     assert isinstance(body, For)

@@ -1,0 +1,291 @@
+"""The anatomy of a program: which blocks carry the work, what they touch, and along which axes.
+
+An *anchor* is a block that is scheduled in its own right: a reduction, or the last of
+a chain of element-wise blocks.  Element-wise blocks around it become its *producers*
+and its *epilogue*.  Axes and operands get canonical names and a canonical order, taken
+from the structure of the accesses, so that renaming blocks, buffers or variables and
+permuting independent loops leave the anatomy equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var
+from ..ir.linear import linear_form
+from ..ir.node import walk
+from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
+from .errors import ScheduleError
+from .primitives.reduction import update_of
+from .tree import block_stores, blocks_below, consumers, leaf_blocks, loops_above, producers
+
+Terms = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An iterator of an anchor: `name` is canonical (``s0``, ``r1``), `var` the program's own."""
+
+    name: str
+    extent: int
+    kind: str
+    var: str
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A buffer that an anchor touches, seen along the anchor's axes.
+
+    `dims` has, for each dimension, ``((axis number, coefficient), ...)``, with the constant
+    in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
+    `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
+    ``stage`` (a producer's buffer), ``output``, or ``other``.
+    """
+
+    name: str
+    buffer: Buffer
+    dims: tuple[Terms, ...]
+    offsets: tuple[int, ...]
+    source: str
+    producer: str = ""
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.buffer.shape
+
+    @property
+    def is_output(self) -> bool:
+        return self.source == "output"
+
+    def plain_dim(self, axis: int) -> int | None:
+        """The dimension whose index is this axis itself, if there is one."""
+        for dim, (terms, offset) in enumerate(zip(self.dims, self.offsets, strict=True)):
+            if terms == ((axis, 1),) and offset == 0:
+                return dim
+        return None
+
+    def uses(self, axis: int) -> bool:
+        """Whether an index depends on the axis; an access that is not linear may."""
+        return not self.dims or any(a == axis for terms in self.dims for a, _ in terms)
+
+    def stride(self, axis: int) -> int:
+        """The distance in elements of neighbours along an axis, in the row-major layout."""
+        total = 0
+        for terms, step in zip(self.dims, self.buffer.strides, strict=True) if self.dims else ():
+            total += sum(c * step for a, c in terms if a == axis)
+        return total
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A block that is scheduled, with what may be merged into it."""
+
+    name: str
+    block: str
+    axes: tuple[Axis, ...]
+    operands: tuple[Operand, ...]
+    epilogue: str
+    op: str
+    neutral: float | None
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return tuple(i for i, a in enumerate(self.axes) if a.kind == "spatial")
+
+    @property
+    def reduce(self) -> tuple[int, ...]:
+        return tuple(i for i, a in enumerate(self.axes) if a.kind == "reduce")
+
+    @property
+    def output(self) -> Operand:
+        return self.operands[0]
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        return self.operands[1:]
+
+
+NEUTRAL = {"+": 0.0, "max": float("-inf"), "min": float("inf"), "*": 1.0}
+
+
+def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
+    """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
+    found = []
+    for block in leaf_blocks(func.body):
+        if _is_elementwise(func, block) and _writes_internal(func, block):
+            readers = consumers(func, block_stores(block)[0].buffer)
+            if readers and all(_is_elementwise(func, r) for r in readers):
+                found.append(block.name)
+    return tuple(found)
+
+
+def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
+    """The anchors of a function whose element-wise chains have been inlined, in program order."""
+    if not _is_flat(func):
+        return ()
+    blocks = leaf_blocks(func.body)
+    epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
+    taken = set(epilogues.values())
+    main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
+    result = []
+    for number, block in enumerate(main):
+        anchor = _anchor(func, block, f"b{number}", epilogues.get(block.name, ""), interface)
+        if anchor is not None:
+            result.append(anchor)
+    return tuple(result)
+
+
+def _is_flat(func: PrimFunc) -> bool:
+    """Whether the program is a sequence of nests with one block each."""
+    body: Stmt = func.body.body
+    nests = body.stmts if isinstance(body, Seq) else (body,)
+    return all(_single(nest) for nest in nests)
+
+
+def _single(stmt: Stmt) -> bool:
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
+
+
+def _is_elementwise(func: PrimFunc, block: Block) -> bool:
+    """One store at the block's iterators in order, and no reduction."""
+    stores = block_stores(block)
+    if block.reduce or block.init is not None or len(stores) != 1 or not isinstance(block.body, Store):
+        return False
+    indices = stores[0].indices
+    return len(set(indices)) == len(indices) == len(block.iters) and all(isinstance(i, Var) for i in indices)
+
+
+def _writes_internal(func: PrimFunc, block: Block) -> bool:
+    buffer = block_stores(block)[0].buffer
+    return buffer not in func.params and producers(func, buffer) == (block,)
+
+
+def _is_producer(func: PrimFunc, block: Block) -> bool:
+    """An element-wise block that feeds exactly one reduction."""
+    if not _is_elementwise(func, block) or not _writes_internal(func, block):
+        return False
+    readers = consumers(func, block_stores(block)[0].buffer)
+    return len(readers) == 1 and bool(readers[0].reduce)
+
+
+def _epilogue(func: PrimFunc, block: Block) -> str:
+    """The element-wise block that is the only reader of a reduction's result, at its iterators."""
+    buffer = block_stores(block)[0].buffer
+    if buffer in func.params or producers(func, buffer) != (block,):
+        return ""
+    readers = consumers(func, buffer)
+    if len(readers) != 1 or not _is_elementwise(func, readers[0]):
+        return ""
+    reader = readers[0]
+    found = {n.indices for n in walk(reader.body) if isinstance(n, Load) and n.buffer == buffer}
+    spatial = {i.var for i in reader.iters}
+    if len(found) != 1:
+        return ""
+    (indices,) = found
+    plain = [i for i in indices if isinstance(i, Var)]
+    return reader.name if len(plain) == len(indices) and set(plain) == spatial and len(set(plain)) == len(plain) else ""
+
+
+def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: dict[str, str]) -> Anchor | None:
+    """The anatomy of one block; None if its loops are not its iterators one to one."""
+    loops = {loop.var for loop in loops_above(func, block)}
+    if {i.binding for i in block.iters} != loops or any(i.kind == "opaque" for i in block.iters):
+        return None
+    stores = block_stores(block)
+    if len(stores) != 1 or not isinstance(block.body, Store):
+        return None
+    op = ""
+    value: Expr = stores[0].value
+    if block.reduce:
+        try:
+            _, op, value = update_of(block)
+        except ScheduleError:
+            return None
+        if block.init is None:
+            return None
+    accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
+    order = _axis_order(block, accesses)
+    axes = _named_axes(block, order)
+    position = {Var(a.var): i for i, a in enumerate(axes)}
+    operands = [_operand(func, "o0", stores[0], position, "output", "")]
+    for number, load in enumerate(accesses[1:]):
+        assert isinstance(load, Load)
+        source, producer = _source(func, load.buffer, interface)
+        operands.append(_operand(func, f"i{number}", load, position, source, producer))
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op))
+
+
+def _loads_in_order(value: Expr) -> list[Load]:
+    """Distinct loads, in an order that does not depend on how a commutative expression is written."""
+    found = list(dict.fromkeys(n for n in walk(value) if isinstance(n, Load)))
+    return sorted(found, key=lambda load: (load.buffer.size, len(load.indices)), reverse=True)
+
+
+def _axis_order(block: Block, accesses: Sequence[Store | Load]) -> list[Var]:
+    """Iterators sorted by where they occur in the accesses, the output first."""
+    places: dict[Var, tuple[tuple[int, int], ...]] = {}
+    for item in block.iters:
+        found: list[tuple[int, int]] = []
+        for access in accesses:
+            where = [d for d, index in enumerate(access.indices) if item.var in _vars(index)]
+            found.append((0 if where else 1, where[0] if where else -1))
+        places[item.var] = tuple(found)
+    return sorted(places, key=lambda v: places[v])
+
+
+def _vars(expr: Expr) -> set[Var]:
+    from ..ir.expr import variables
+
+    return variables(expr)
+
+
+def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
+    by_var = {i.var: i for i in block.iters}
+    spatial = [v for v in order if by_var[v].kind == "spatial"]
+    reduce = [v for v in order if by_var[v].kind == "reduce"]
+    named = [(f"s{n}", v) for n, v in enumerate(spatial)] + [(f"r{n}", v) for n, v in enumerate(reduce)]
+    return tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
+
+
+def _operand(
+    func: PrimFunc, name: str, access: Store | Load, position: dict[Var, int], source: str, producer: str
+) -> Operand:
+    dims: list[Terms] = []
+    offsets: list[int] = []
+    for index in access.indices:
+        terms, constant = linear_form(index)
+        if any(not isinstance(a, Var) or a not in position for a in terms):
+            return Operand(name, access.buffer, (), (), "other" if source not in ("output",) else source, producer)
+        dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
+        offsets.append(constant)
+    return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)
+
+
+def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[str, str]:
+    """Who may change the layout of an input, and the block that computes it."""
+    if buffer in func.params:
+        once = sum(1 for n in walk(func.body) if isinstance(n, Load) and n.buffer == buffer) == 1
+        kind = interface.get(buffer.name, "fixed")
+        return (kind if once else "fixed"), ""
+    writers = producers(func, buffer)
+    if len(writers) == 1 and _is_producer(func, writers[0]):
+        return "stage", writers[0].name
+    return "other", ""
+
+
+def has_condition(func: PrimFunc, block: str) -> bool:
+    """Whether a block's value is chosen by a condition, as padding is."""
+    found = [b for b in leaf_blocks(func.body) if b.name == block]
+    return any(isinstance(n, Call) and n.name == "if_then_else" for b in found for n in walk(b.body))
+
+
+def multiplies(value: Expr) -> bool:
+    """Whether an expression is a product at its root."""
+    return isinstance(value, Binary) and value.op == "*"

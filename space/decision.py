@@ -1,0 +1,42 @@
+"""Decisions: numbered choices among fixed lists, and the numbers by which a model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KINDS = ("layout", "pad_value", "boundary", "tile", "place", "order", "parallel")
+
+BRANCH, PEEL, OVERCOMPUTE = 0, 1, 2
+BOUNDARIES = ("branch", "peel", "overcompute")
+INLINE, ROOT, INNER = 0, 1, 2
+PLACES = ("inline", "root", "inner")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice.  `values` are the alternatives, `labels` their names, `table` their numbers.
+
+    `table` has a column of one number per alternative for each quantity that the
+    decision sets, e.g. ``tile:s1:reg`` for the extent of axis s1 in the register tile.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    values: tuple[Any, ...] = field(repr=False)
+    table: Mapping[str, tuple[float, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def decision(
+    name: str, kind: str, values: Sequence[Any], labels: Sequence[str], table: Mapping[str, Sequence[float]]
+) -> Decision:
+    """A decision whose table has a number for every alternative."""
+    assert kind in KINDS and len(values) == len(labels)
+    columns = {key: tuple(float(v) for v in column) for key, column in table.items()}
+    assert all(len(c) == len(values) for c in columns.values())
+    return Decision(name, kind, tuple(labels), tuple(values), columns)

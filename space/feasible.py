@@ -1,0 +1,159 @@
+"""Which candidates can be built, for a whole population at once.
+
+All rules are arithmetic on the numbers of decisions; no program is rewritten.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.target import Target
+from .decision import INLINE, INNER, OVERCOMPUTE
+from .structure import Open
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MAX_UNROLLED = 768
+MAX_SCRATCH = 1 << 20
+PRESSURE = 2.0
+
+
+def column(part: Open, choices: Ints, number: int) -> list[object]:
+    """The values that a population takes in one decision."""
+    values = part.decisions[number].values
+    return [values[int(c)] for c in choices[:, number]]
+
+
+def numbers(part: Open, choices: Ints, number: int, key: str) -> Ints:
+    """A numeric column of one decision over a population."""
+    table = np.asarray(part.decisions[number].table[key], dtype=np.int64)
+    result: Ints = table[choices[:, number]]
+    return result
+
+
+def covers(part: Open, choices: Ints) -> dict[int, Ints]:
+    """For each axis with a tile, the extent of the register tile along it."""
+    return {
+        axis: numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:reg") for axis, number in part.tile.items()
+    }
+
+
+def overcomputed(part: Open, choices: Ints) -> dict[int, Bools]:
+    """For each axis, whether its edge is ragged and computed over."""
+    cover = covers(part, choices)
+    result: dict[int, Bools] = {}
+    for axis, number in part.boundary.items():
+        kind = numbers(part, choices, number, f"boundary:{part.anchor.axes[axis].name}")
+        result[axis] = (kind == OVERCOMPUTE) & (part.anchor.axes[axis].extent % cover[axis] != 0)
+    return result
+
+
+def feasible(part: Open, choices: Ints, target: Target) -> Bools:
+    """True where no rule excludes the candidate."""
+    cover = covers(part, choices)
+    over = overcomputed(part, choices)
+    ok: Bools = np.ones(len(choices), dtype=bool)
+    ok &= _registers(part, choices, cover, target)
+    ok &= _blocks(part, choices, cover)
+    for number in range(len(part.anchor.operands)):
+        ok &= _operand(part, choices, number, over, cover)
+    return ok
+
+
+def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target) -> Bools:
+    """The accumulators fit the registers up to a factor, and the unrolled body stays short."""
+    vec = part.structure.vec
+    lane = numbers(part, choices, part.tile[vec], f"tile:{part.anchor.axes[vec].name}:lane")
+    vectors = cover[vec] // lane
+    unrolled = vectors.copy()
+    for axis, sizes in cover.items():
+        if axis == vec:
+            continue
+        unrolled = unrolled * sizes
+        if part.anchor.axes[axis].kind == "spatial":
+            vectors = vectors * sizes
+    if not part.anchor.reduce:
+        result: Bools = unrolled <= MAX_UNROLLED // 8
+        return result
+    result = (vectors <= PRESSURE * target.registers) & (unrolled <= MAX_UNROLLED)
+    return result
+
+
+def _blocks(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
+    """A block of tiles divides the number of tiles, so that no tile is computed in vain."""
+    row = part.structure.row
+    if part.block is None or row is None:
+        return np.ones(len(choices), dtype=bool)
+    axis = part.anchor.axes[row]
+    block = numbers(part, choices, part.block, f"tile:{axis.name}:block")
+    tiles = -(-axis.extent // cover[row])
+    result: Bools = tiles % block == 0
+    return result
+
+
+def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cover: dict[int, Ints]) -> Bools:
+    """An input that is reached over the edge has room for it, holds a fitting value there, and exists as a buffer."""
+    operand = part.anchor.operands[number]
+    count = len(choices)
+    ok: Bools = np.ones(count, dtype=bool)
+    if operand.is_output:
+        return ok
+    spatial_over: Bools = np.zeros(count, dtype=bool)
+    reduce_over: Bools = np.zeros(count, dtype=bool)
+    for axis, flags in over.items():
+        if operand.uses(axis):
+            if part.anchor.axes[axis].kind == "reduce":
+                reduce_over |= flags
+            else:
+                spatial_over |= flags
+    any_over = spatial_over | reduce_over
+    if number not in part.layout:
+        return ~any_over
+    layout = part.layout[number]
+    kinds = [c.kind for c in part.decisions[layout].values]
+    movable = np.array([k != "identity" or operand.source == "stage" for k in kinds])
+    room: Bools = movable[choices[:, layout]]
+    if number in part.place:
+        place = numbers(part, choices, part.place[number], f"place:{operand.name}")
+        room &= place != INLINE
+        ok &= (place != INLINE) | (choices[:, layout] == 0)
+        ok &= (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
+    pad = choices[:, part.pad[number]]
+    ok &= ~any_over | room
+    ok &= ~spatial_over | (pad >= 1)
+    ok &= ~reduce_over | (pad == 2)
+    return ok
+
+
+def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Ints:
+    """Bytes of an input that one iteration of the shared loops needs at most: the rest of its loops run inside."""
+    operand = part.anchor.operands[number]
+    inside = _inside(part, choices)
+    size: Ints = np.full(len(choices), max(1, operand.buffer.nbytes // max(1, operand.buffer.size)), dtype=np.int64)
+    for extent, terms in zip(operand.shape, operand.dims, strict=True):
+        span: Ints = np.ones(len(choices), dtype=np.int64)
+        for axis, coefficient in terms:
+            full = part.anchor.axes[axis].extent
+            reach = np.where(inside.get(axis, np.ones(len(choices), dtype=bool)), full, cover.get(axis, np.int64(1)))
+            span = span + abs(coefficient) * (np.asarray(reach, dtype=np.int64) - 1)
+        size = size * np.minimum(span, extent + 64)
+    return size
+
+
+def _inside(part: Open, choices: Ints) -> dict[int, Bools]:
+    """For each spatial axis, whether its outer loop runs inside the shared loops."""
+    wide = part.outer_axes()
+    count = len(choices)
+    shared = (
+        numbers(part, choices, part.parallel, "parallel") if part.parallel is not None else np.ones(count, dtype=np.int64)
+    )
+    result: dict[int, Bools] = {}
+    for axis in wide:
+        name = part.anchor.axes[axis].name
+        position = (
+            numbers(part, choices, part.order, f"order:{name}") if part.order is not None else np.zeros(count, dtype=np.int64)
+        )
+        result[axis] = position >= shared
+    return result

@@ -1,0 +1,125 @@
+"""Sketches: the structure of a schedule with its decisions open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.stmt import PrimFunc
+from ..ir.target import Target
+from .anatomy import Axis, Operand
+from .apply import schedule_anchor, schedule_stage
+from .decision import Decision
+from .errors import ScheduleError
+from .feasible import feasible
+from .schedule import Schedule
+from .structure import Open
+from .trace import Trace
+from .tree import leaf_blocks, loops_above
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A structure for every anchor of a program, and all their decisions in one list.
+
+    A candidate is one alternative for each decision, as numbers in the order of
+    `decisions`; a population is an array of shape (candidates, decisions).
+    """
+
+    name: str
+    func: PrimFunc = field(repr=False)
+    target: Target = field(repr=False)
+    parts: tuple[Open, ...] = field(repr=False)
+    inlined: tuple[str, ...] = ()
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions of all anchors, in program order."""
+        return tuple(d for part in self.parts for d in part.decisions)
+
+    @property
+    def main(self) -> Open:
+        """The anchor with the largest iteration domain: the one that features describe in depth."""
+        return max(self.parts, key=lambda p: _volume(p.anchor.axes))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.main.anchor.axes
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.main.anchor.operands
+
+    def mask(self, choices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """True for the candidates that no rule excludes; `choices` has shape (candidates, decisions)."""
+        ok = np.ones(len(choices), dtype=bool)
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.decisions)
+            ok &= feasible(part, choices[:, start:stop], self.target)
+            start = stop
+        return ok
+
+    def schedule(self, choice: Sequence[int]) -> Schedule:
+        """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
+        if len(choice) != len(self.decisions):
+            raise ScheduleError("a candidate of `{name}` has {want} choices, but got {got}",
+                                name=self.name, want=len(self.decisions), got=len(choice))  # fmt: skip
+        sch = Schedule(self.func)
+        for block in self.inlined:
+            sch.compute_inline(block)
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.decisions)
+            schedule_anchor(sch, part, [int(c) for c in choice[start:stop]], self.target)
+            start = stop
+        _schedule_rest(sch, self.target)
+        return sch
+
+    def trace(self, choice: Sequence[int]) -> Trace:
+        """The candidate's concrete instructions.  Raises ScheduleError where a primitive refuses."""
+        return self.schedule(choice).trace
+
+    def labels(self, choice: Sequence[int]) -> dict[str, str]:
+        """What was chosen, by the name of the decision."""
+        return {d.name: d.labels[int(c)] for d, c in zip(self.decisions, choice, strict=True)}
+
+    def describe(self) -> dict[str, Any]:
+        """The sketch as data: decisions by kind, and what its canonical names stand for."""
+        kinds: dict[str, int] = {}
+        size = 1
+        for item in self.decisions:
+            kinds[item.kind] = kinds.get(item.kind, 0) + 1
+            size *= len(item)
+        return {
+            "name": self.name,
+            "size": size,
+            "kinds": kinds,
+            "decisions": [{"name": d.name, "kind": d.kind, "labels": list(d.labels)} for d in self.decisions],
+            "axes": {f"{p.anchor.name}/{a.name}": [a.var, a.extent] for p in self.parts for a in p.anchor.axes},
+            "operands": {f"{p.anchor.name}/{o.name}": o.buffer.name for p in self.parts for o in p.anchor.operands},
+        }
+
+
+def _volume(axes: Sequence[Axis]) -> int:
+    total = 1
+    for axis in axes:
+        total *= axis.extent
+    return total
+
+
+def _schedule_rest(sch: Schedule, target: Target) -> None:
+    """Blocks that no anchor took along still run on all threads: producers that feed several, and the like."""
+    for block in leaf_blocks(sch.func.body):
+        above = loops_above(sch.func, block)
+        plain = above and all(loop.kind == "serial" for loop in above)
+        if plain and not block.reduce and block.init is None and not block.name.endswith("_assume"):
+            try:
+                schedule_stage(sch, block.name, target)
+            except ScheduleError:
+                continue

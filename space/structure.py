@@ -1,0 +1,254 @@
+"""The structure of an anchor's schedule, and the decisions that it leaves open.
+
+A structure fixes which axis runs in the lanes of vectors (`vec`) and which one fills
+the rows of the register tile (`row`).  A reduction can be the vector axis as well: it
+is then reduced in independent parts first (rfactor).  Everything else is a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from ..ir.stmt import PrimFunc
+from ..ir.target import Target
+from .anatomy import Anchor, Operand, has_condition
+from .decision import BOUNDARIES, INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, Decision, decision
+from .layouts import LayoutChoice, alternatives
+
+VECTORS = (1, 2, 3, 4, 6, 8)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
+SIDE_ROWS = (1, 2, 4)
+BLOCKS = (1, 2, 4, 8, 16)
+UNROLLS = (1, 2, 4, 8)
+WORK_GROUPS = (1, 2, 4, 8, 16, 32)
+MAX_ORDERS = 6
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The vector axis and the row axis of one anchor, by number."""
+
+    vec: int
+    row: int | None
+    factored: bool
+
+    def label(self, anchor: Anchor) -> str:
+        row = "" if self.row is None else f",row={anchor.axes[self.row].name}"
+        return f"vec={anchor.axes[self.vec].name}{row}"
+
+
+def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
+    """All structures of an anchor: each spatial axis as vector axis with each other as row, and long unit-stride reductions."""
+    lanes = target.vector_lanes(anchor.output.dtype)
+    wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
+    found: list[Structure] = []
+    for vec in wide or list(anchor.spatial[:1]):
+        rows: list[int | None] = [a for a in wide if a != vec]
+        found.extend(Structure(vec, row, False) for row in rows or [None])
+    for axis in anchor.reduce:
+        readers = [o for o in anchor.inputs if o.uses(axis)]
+        if anchor.axes[axis].extent >= 2 * lanes and readers and all(o.dims and o.stride(axis) == 1 for o in readers):
+            rows = list(wide)
+            found.extend(Structure(axis, row, True) for row in rows or [None])
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Open:
+    """The decisions of one anchor in one structure, grouped by what they decide; values index `decisions`."""
+
+    anchor: Anchor
+    structure: Structure
+    decisions: tuple[Decision, ...]
+    tile: dict[int, int]
+    block: int | None
+    boundary: dict[int, int]
+    order: int | None
+    reduce_order: int | None
+    parallel: int | None
+    work_group: int | None
+    layout: dict[int, int]
+    pad: dict[int, int]
+    place: dict[int, int]
+
+    def outer_axes(self) -> tuple[int, ...]:
+        """Spatial axes with a loop outside the register tile."""
+        return tuple(a for a in self.anchor.spatial if self.anchor.axes[a].extent > 1)
+
+
+class _Collector:
+    """Numbers decisions as they are added; one with a single alternative is left out."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.decisions: list[Decision] = []
+
+    def add(self, name: str, kind: str, values: Sequence[object], labels: Sequence[str], table: dict[str, Sequence[float]]) -> int:
+        self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
+        return len(self.decisions) - 1
+
+
+def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target: Target, prefix: str) -> Open:
+    """Every decision of an anchor in a structure, with the numbers that describe its alternatives."""
+    out = _Collector(prefix)
+    tile = _tiles(out, anchor, structure, target)
+    block = None
+    if structure.row is not None and anchor.axes[structure.row].extent >= 2 * BLOCKS[1]:
+        name = anchor.axes[structure.row].name
+        values = [b for b in BLOCKS if b <= anchor.axes[structure.row].extent]
+        block = out.add(f"tile:{name}:block", "tile", values, [str(v) for v in values], {f"tile:{name}:block": values})
+    boundary = {a: _boundary(out, anchor, a, structure) for a in tile}
+    order = _orders(out, anchor)
+    reduce_order = _reduce_orders(out, anchor, structure)
+    parallel, work_group = _parallel(out, anchor, target)
+    layout, pad, place = _operands(out, func, anchor, structure, target)
+    return Open(
+        anchor, structure, tuple(out.decisions), tile, block, boundary, order, reduce_order, parallel, work_group,
+        layout, pad, place,
+    )  # fmt: skip
+
+
+def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target) -> dict[int, int]:
+    """The register tile: vectors along `vec`, rows along `row`, a few along other axes, unrolled reductions."""
+    result: dict[int, int] = {}
+    lanes = target.vector_lanes(anchor.output.dtype)
+    for axis, item in enumerate(anchor.axes):
+        if item.extent == 1 and axis != structure.vec:
+            continue
+        name = item.name
+        if axis == structure.vec:
+            pairs = _vector_shapes(item.extent, lanes)
+            table = {
+                f"tile:{name}:lane": [lane for _, lane in pairs],
+                f"tile:{name}:reg": [v * lane for v, lane in pairs],
+            }
+            result[axis] = out.add(f"tile:{name}", "tile", pairs, [f"{v}x{lane}" for v, lane in pairs], table)
+            continue
+        if item.kind == "reduce":
+            sizes = _unrolls(item.extent)
+        else:
+            sizes = [t for t in (ROWS if axis == structure.row else SIDE_ROWS) if t <= item.extent]
+        result[axis] = out.add(f"tile:{name}", "tile", sizes, [str(t) for t in sizes], {f"tile:{name}:reg": sizes})
+    return result
+
+
+def _vector_shapes(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """``(vectors, lanes)`` whose product does not exceed the extent rounded up to one vector."""
+    limit = -(-extent // lanes) * lanes
+    found = [(v, lanes) for v in VECTORS if v * lanes <= limit]
+    half = lanes // 2
+    if half > 1:
+        found += [(v, half) for v in (1, 3) if v * half <= max(extent, half)]
+    return found or [(1, 1)]
+
+
+def _unrolls(extent: int) -> list[int]:
+    """Unroll factors of a reduction: powers of two, and a short reduction whole."""
+    found = [u for u in UNROLLS if u <= extent]
+    if 1 < extent <= 11 and extent not in found:
+        found.append(extent)
+    return found
+
+
+def _boundary(out: _Collector, anchor: Anchor, axis: int, structure: Structure) -> int:
+    """What to do at the axis's ragged edge; overcompute needs a reduction's local tile to write into."""
+    kinds = (0, 1, 2) if anchor.reduce else (0, 1)
+    name = anchor.axes[axis].name
+    labels = [BOUNDARIES[k] for k in kinds]
+    return out.add(f"boundary:{name}", "boundary", kinds, labels, {f"boundary:{name}": kinds})
+
+
+def _orders(out: _Collector, anchor: Anchor) -> int | None:
+    """The order of the loops outside the register tile, outermost first."""
+    wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
+    found = list(permutations(wide))
+    if len(found) > MAX_ORDERS:
+        rotations = [tuple(wide[k:] + wide[:k]) for k in range(len(wide))]
+        found = rotations + [tuple(reversed(r)) for r in rotations[: MAX_ORDERS - len(rotations)]]
+    if len(found) < 2:
+        return None
+    labels = [">".join(anchor.axes[a].name for a in order) for order in found]
+    table = {f"order:{anchor.axes[a].name}": [order.index(a) for order in found] for a in wide}
+    return out.add("order", "order", found, labels, table)
+
+
+def _reduce_orders(out: _Collector, anchor: Anchor, structure: Structure) -> int | None:
+    """The order of the reduction loops: the rotations of the canonical one."""
+    loops = [a for a in anchor.reduce if anchor.axes[a].extent > 1]
+    found = [tuple(loops[k:] + loops[:k]) for k in range(len(loops))]
+    if len(found) < 2:
+        return None
+    labels = [">".join(anchor.axes[a].name for a in order) for order in found]
+    table = {f"order:{anchor.axes[a].name}": [order.index(a) for order in found] for a in loops}
+    return out.add("order:reduce", "order", found, labels, table)
+
+
+def _parallel(out: _Collector, anchor: Anchor, target: Target) -> tuple[int | None, int | None]:
+    """How many outer loops are shared between threads, and the work-group that they are cut into."""
+    wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
+    parallel = work_group = None
+    if len(wide) > 1:
+        counts = list(range(1, len(wide) + 1))
+        parallel = out.add("parallel", "parallel", counts, [str(c) for c in counts], {"parallel": counts})
+    if target.kind == "opencl" and wide:
+        sizes = [w for w in WORK_GROUPS if w <= target.max_work_group]
+        work_group = out.add("work_group", "parallel", sizes, [str(w) for w in sizes], {"work_group": sizes})
+    return parallel, work_group
+
+
+def _operands(
+    out: _Collector, func: PrimFunc, anchor: Anchor, structure: Structure, target: Target
+) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """Layout, pad value and place of each input whose layout may be chosen."""
+    layout: dict[int, int] = {}
+    pad: dict[int, int] = {}
+    place: dict[int, int] = {}
+    for number, operand in enumerate(anchor.operands):
+        if operand.is_output:
+            continue
+        choices = alternatives(anchor, operand, structure.vec, structure.row)
+        if len(choices) > 1:
+            codes = [_LAYOUT_CODES[c.kind] for c in choices]
+            layout[number] = out.add(
+                f"layout:{operand.name}", "layout", choices, [c.label for c in choices], {f"layout:{operand.name}": codes}
+            )
+            pad[number] = _pads(out, anchor, operand)
+        places = _places(func, operand, choices, target)
+        if len(places) > 1:
+            place[number] = out.add(
+                f"place:{operand.name}", "place", places, [PLACES[p] for p in places], {f"place:{operand.name}": places}
+            )
+    return layout, pad, place
+
+
+_LAYOUT_CODES = {"identity": 0, "copy": 1, "tiled": 2, "phase": 3, "last": 4}
+
+
+def _pads(out: _Collector, anchor: Anchor, operand: Operand) -> int:
+    """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
+    values: list[object] = [None, "undef"]
+    labels = ["none", "undef"]
+    codes = [0.0, 1.0]
+    if anchor.neutral is not None:
+        infinite = anchor.neutral in (float("inf"), float("-inf"))
+        values.append(repr(anchor.neutral) if infinite else anchor.neutral)
+        labels.append(f"{anchor.neutral:g}")
+        codes.append(2.0)
+    return out.add(f"pad:{operand.name}", "pad_value", values, labels, {f"pad:{operand.name}": codes})
+
+
+def _places(func: PrimFunc, operand: Operand, choices: Sequence[LayoutChoice], target: Target) -> list[int]:
+    """Where an input's copy or producer is computed."""
+    inner = [INNER] if target.kind == "cpu" else []
+    if operand.source == "stage":
+        return [ROOT, INLINE, *inner] if has_condition(func, operand.producer) else [INLINE, ROOT, *inner]
+    if operand.source == "fixed" and len(choices) > 1:
+        return [ROOT, *inner]
+    return [ROOT]
+
+
+def needs_cover(kind: int) -> bool:
+    """Whether a boundary makes operands reach over the edge."""
+    return kind == OVERCOMPUTE
