@@ -85,7 +85,7 @@ class _Guard:
                 yield
             except isl.Error as err:
                 if "maximal number of operations" not in str(err):
-                    raise
+                    raise Unknown(f"isl could not decide it ({err})") from err
                 raise Unknown(f"the exact set was too large to decide within {MAX_OPERATIONS} operations") from err
             finally:
                 self.depth -= 1
@@ -174,10 +174,13 @@ class IntSet:
 
     @_guarded
     def first(self) -> dict[str, int] | None:
-        """The lexicographically smallest point, or any point of an unbounded set; None if empty."""
-        if self.isl.is_empty() or not self.isl.is_bounded():
+        """The lexicographically smallest point, or any one where that is not found; None if empty."""
+        if self.isl.is_empty():
+            return None
+        try:
+            return IntSet(self.variables, self.isl.lexmin()).sample()
+        except isl.Error:  # unbounded, or isl's "affine expression involves some of the domain dimensions"
             return self.sample()
-        return IntSet(self.variables, self.isl.lexmin()).sample()
 
     @_guarded
     def maximum(self, dim: int) -> int:
