@@ -28,7 +28,7 @@ from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, Stmt, Store, 
 A = Buffer("A", (14,))
 B = Buffer("B", (4, 4))
 X = Buffer("X", (4,), "int64")
-I, IO, II, F = Var("i"), Var("io"), Var("ii"), Var("f")
+I, IO, II, F = Var("i"), Var("io"), Var("ii"), Var("f")  # noqa: E741
 ZERO = const(0.0)
 POINT = IO * 4 + II
 

@@ -24,7 +24,7 @@ from stridesmith.ir.expr import (
 )
 from stridesmith.ir.index_text import evaluate
 
-I, J, K = Var("i"), Var("j"), Var("k")
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 EXTENTS = ((I, 7), (J, 5), (K, 3))
 
 
