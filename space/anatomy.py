@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var
+from ..ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ..ir.linear import linear_form
 from ..ir.node import walk
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
@@ -83,7 +83,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A block that is scheduled, with what may be merged into it."""
+    """A block that is scheduled, with what may be merged into it.
+
+    `factors` are the operands whose product (or, for min and max, which alone) the
+    reduction combines with `op`; it is empty when the combined value is anything else.
+    """
 
     name: str
     block: str
@@ -92,6 +96,7 @@ class Anchor:
     epilogue: str
     op: str
     neutral: float | None
+    factors: tuple[int, ...]
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -219,7 +224,16 @@ def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: d
         assert isinstance(load, Load)
         source, producer = _source(func, load.buffer, interface)
         operands.append(_operand(func, f"i{number}", load, position, source, producer))
-    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op))
+    factors = _factors(op, value, accesses[1:])
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
+
+
+def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[int, ...]:
+    parts = product_factors(value) if op == "+" else [value]
+    parts = [p.a if isinstance(p, Cast) else p for p in parts]
+    if not op or not all(p in accesses for p in parts):
+        return ()
+    return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
 
 
 def _loads_in_order(value: Expr) -> list[Load]:
@@ -286,6 +300,8 @@ def has_condition(func: PrimFunc, block: str) -> bool:
     return any(isinstance(n, Call) and n.name == "if_then_else" for b in found for n in walk(b.body))
 
 
-def multiplies(value: Expr) -> bool:
-    """Whether an expression is a product at its root."""
-    return isinstance(value, Binary) and value.op == "*"
+def product_factors(value: Expr) -> list[Expr]:
+    """``a * b * c`` as its factors."""
+    if isinstance(value, Binary) and value.op == "*":
+        return product_factors(value.a) + product_factors(value.b)
+    return [value]

@@ -19,8 +19,8 @@ from .anatomy import Anchor
 from .contiguity import is_contiguous
 from .decision import BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL
 from .errors import ScheduleError
-from .primitives.cache import read_buffer
 from .layouts import IDENTITY, LayoutChoice, index_map, logical_extents, physical_shape
+from .primitives.cache import read_buffer
 from .schedule import Schedule
 from .structure import Open
 from .tree import extent_of, find_block, find_loop, loops_above
@@ -106,7 +106,7 @@ def stage_inputs(plan: Plan) -> None:
         if operand.source == "stage" and place == INLINE:
             plan.sch.compute_inline(operand.producer)
             continue
-        if operand.source != "stage" and choice.kind == IDENTITY:
+        if choice.kind == IDENTITY and operand.source in ("fixed", "other", "output"):
             continue
         if not operand.dims:
             plan.staged.append((operand.producer, number, place))
@@ -116,7 +116,8 @@ def stage_inputs(plan: Plan) -> None:
         shape = physical_shape(operand, choice, tiles, logical)
         pad = plan.value(plan.part.pad.get(number))
         if operand.source in ("constant", "free"):
-            plan.sch.transform_layout(plan.block, operand.buffer.name, text, pad, physical_shape=shape)
+            if choice.kind != IDENTITY or shape != operand.shape:
+                plan.sch.transform_layout(plan.block, operand.buffer.name, text, pad, physical_shape=shape)
             continue
         block = operand.producer or plan.sch.cache_read(plan.block, _read_index(plan, number), "global")
         if operand.source != "stage" or choice.kind != IDENTITY or shape != operand.shape:
@@ -288,7 +289,12 @@ def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str
 def _vectorize_tile(plan: Plan) -> None:
     """Unroll and vectorize the loops of the tile, in the computation, its init and the way out; mark peeled edges."""
     sch = plan.sch
-    peeled = {loop for axis in range(len(plan.anchor.axes)) if plan.boundary(axis) == PEEL for loop in plan.tile_loops.get(axis, [])}
+    peeled = {
+        loop
+        for axis in range(len(plan.anchor.axes))
+        if plan.boundary(axis) == PEEL
+        for loop in plan.tile_loops.get(axis, [])
+    }
     for loop in [*plan.reduce_inner, *plan.rows, *plan.vectors]:
         sch.unroll(loop)
     _vectorize(sch, plan.lanes, plan.lane())
@@ -311,7 +317,7 @@ def _vectorize(sch: Schedule, loops: Sequence[str], lane: int) -> None:
 
 
 def _way_out(plan: Plan) -> None:
-    """Unroll the copy out of the tile, so that the tile's indices are constants; vectorize it where the result is contiguous."""
+    """Unroll the copy out of the tile, so that its indices are constants; vectorize where the result is contiguous."""
     sch = plan.sch
     inner = sch.get_loops(plan.copy)[len(_above_tile(plan)) :]
     _, vec_dim = _result_shape(plan)
@@ -355,7 +361,7 @@ def _place(plan: Plan) -> None:
 
 
 def schedule_stage(sch: Schedule, block: str, target: Target) -> None:
-    """An element-wise block in a nest of its own: outer loops shared, the innermost vectorized where that is contiguous."""
+    """An element-wise block in a nest of its own: outer loops shared, the innermost vectorized if contiguous."""
     loops = sch.get_loops(block)
     if not loops:
         return

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE
+from .layouts import steps_of
 from .structure import Open
 
 Ints = NDArray[np.int64]
@@ -36,7 +37,8 @@ def numbers(part: Open, choices: Ints, number: int, key: str) -> Ints:
 def covers(part: Open, choices: Ints) -> dict[int, Ints]:
     """For each axis with a tile, the extent of the register tile along it."""
     return {
-        axis: numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:reg") for axis, number in part.tile.items()
+        axis: numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:reg")
+        for axis, number in part.tile.items()
     }
 
 
@@ -113,7 +115,7 @@ def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cov
         return ~any_over
     layout = part.layout[number]
     kinds = [c.kind for c in part.decisions[layout].values]
-    movable = np.array([k != "identity" or operand.source == "stage" for k in kinds])
+    movable = np.array([k != "identity" or operand.source != "fixed" for k in kinds])
     room: Bools = movable[choices[:, layout]]
     if number in part.place:
         place = numbers(part, choices, part.place[number], f"place:{operand.name}")
@@ -124,7 +126,24 @@ def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cov
     ok &= ~any_over | room
     ok &= ~spatial_over | (pad >= 1)
     ok &= ~reduce_over | (pad == 2)
+    ok &= any_over | _pads_anyway(part, choices, number, cover) | (pad == 0)
     return ok
+
+
+def _pads_anyway(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Bools:
+    """Whether the layout itself leaves padding, without any reach over an edge; else the pad value decides nothing."""
+    operand = part.anchor.operands[number]
+    layout = part.layout[number]
+    result: Bools = np.zeros(len(choices), dtype=bool)
+    for code, choice in enumerate(part.decisions[layout].values):
+        if choice.kind == "tiled":
+            ragged = operand.shape[choice.dim] % cover[choice.axis] != 0
+        elif choice.kind == "phase":
+            ragged = np.asarray(operand.shape[choice.dim] % steps_of(operand, choice) != 0)
+        else:
+            continue
+        result |= (choices[:, layout] == code) & ragged
+    return result
 
 
 def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Ints:
@@ -147,13 +166,17 @@ def _inside(part: Open, choices: Ints) -> dict[int, Bools]:
     wide = part.outer_axes()
     count = len(choices)
     shared = (
-        numbers(part, choices, part.parallel, "parallel") if part.parallel is not None else np.ones(count, dtype=np.int64)
+        numbers(part, choices, part.parallel, "parallel")
+        if part.parallel is not None
+        else np.ones(count, dtype=np.int64)
     )
     result: dict[int, Bools] = {}
     for axis in wide:
         name = part.anchor.axes[axis].name
         position = (
-            numbers(part, choices, part.order, f"order:{name}") if part.order is not None else np.zeros(count, dtype=np.int64)
+            numbers(part, choices, part.order, f"order:{name}")
+            if part.order is not None
+            else np.zeros(count, dtype=np.int64)
         )
         result[axis] = position >= shared
     return result

@@ -25,6 +25,7 @@ from typing import Any
 from ..ir.expr import (
     Binary,
     Buffer,
+    Call,
     Cast,
     Const,
     Expr,
@@ -37,9 +38,10 @@ from ..ir.expr import (
     conjuncts,
     substitute,
 )
+from ..ir.node import children
 from ..ir.printer import expr_text
 from ..ir.sets import Domain, NotAffine, Unknown, points, violations
-from ..ir.stmt import Block, For, PrimFunc, Store, loads
+from ..ir.stmt import Block, For, PrimFunc, Store
 from .concurrency import check_concurrent
 from .contents import Piece, contents, layout_padding, negate
 from .errors import ScheduleError
@@ -112,14 +114,30 @@ def check_vanishing(func: PrimFunc, name: str, cond: Expr) -> Refusal | None:
         return Refusal(cond, f"it is unknown whether that is legal: {error}")
 
 
-def _nodes(block: Block) -> list[Load | Store]:
-    """Stores and loads of body and init."""
-    own: list[Load | Store] = []
+def _guarded(block: Block) -> list[tuple[Load | Store, tuple[Expr, ...]]]:
+    """Stores and loads of body and init, each with the lazy conditions under which it is evaluated."""
+    found: list[tuple[Load | Store, tuple[Expr, ...]]] = []
     for part in (block.body, block.init):
-        if part is not None:
-            own.extend(loads(part))
-            own.extend(n for n in _stores(part))
-    return own
+        for store in _stores(part) if part is not None else []:
+            found.append((store, ()))
+            _guarded_loads(store.value, (), found)
+            for index in store.indices:
+                _guarded_loads(index, (), found)
+    return found
+
+
+def _guarded_loads(expr: Expr, guards: tuple[Expr, ...], found: list[tuple[Load | Store, tuple[Expr, ...]]]) -> None:
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, then, orelse = expr.args
+        _guarded_loads(cond, guards, found)
+        _guarded_loads(then, (*guards, cond), found)
+        _guarded_loads(orelse, (*guards, negate(cond)), found)
+        return
+    if isinstance(expr, Load):
+        found.append((expr, guards))
+    for child in children(expr):
+        if isinstance(child, Expr):
+            _guarded_loads(child, guards, found)
 
 
 def _stores(part: Any) -> list[Store]:
@@ -130,10 +148,10 @@ def _stores(part: Any) -> list[Store]:
 
 def _outside(extra: _Instances, cond: Expr) -> Refusal | None:
     """(1) Every access of the new instances is inside its buffer."""
-    for node in _nodes(extra.block):
+    for node, guards in _guarded(extra.block):
         indices = extra.resolve(node.indices)
         inside = all_of([c for i, e in zip(indices, node.buffer.shape, strict=True) for c in (i >= 0, i < e)])
-        point = violations(extra.domain, inside).first()
+        point = violations(extra.domain.where(*extra.resolve(guards)), inside).first()
         if point is not None:
             verb = "write" if isinstance(node, Store) else "read"
             return Refusal(cond, f"the body would {verb} {_element(node, indices, point)}, outside of its shape", point)
@@ -151,12 +169,12 @@ def _element(node: Load | Store, indices: Sequence[Expr], point: dict[str, int])
 def _uninitialised(extra: _Instances, cond: Expr) -> Refusal | None:
     """(2) Everything that the new instances read has been written, or holds data or a pad value."""
     own = {s.buffer for s in block_stores(extra.block)} if extra.block.init is not None else set()
-    for load in dict.fromkeys(loads(extra.block.body)):
-        if load.buffer in own:
+    for load, guards in dict.fromkeys(_guarded(extra.block)):
+        if load.buffer in own or isinstance(load, Store):
             continue
         indices = extra.resolve(load.indices)
         known = contents(extra.func, extra.block, load.buffer).initialised(indices)
-        point = violations(extra.domain, known).first()
+        point = violations(extra.domain.where(*extra.resolve(guards)), known).first()
         if point is not None:
             held = "whose pad_value is None" if load.buffer in extra.func.params else "which nothing has written"
             return Refusal(cond, f"the body would read {_element(load, indices, point)}, {held}", point)
@@ -193,7 +211,9 @@ def _observed(func: PrimFunc, extra: _Instances, store: Store, cond: Expr) -> Re
             point = shared.first()
             if point is not None:
                 who = "another instance" if mine else f"block `{other.name}`"
-                return Refusal(cond, f"it would write {_at(store.buffer, point)}, which {who} reads, and the value is not neutral")
+                return Refusal(
+                    cond, f"it would write {_at(store.buffer, point)}, which {who} reads, and the value is not neutral"
+                )
     return None
 
 

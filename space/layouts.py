@@ -1,10 +1,11 @@
 """Layout alternatives of an operand, derived from how its anchor accesses it.
 
 Every alternative is a family of index maps: the numbers in it (tile, physical extents)
-follow from other decisions.  `identity` leaves the buffer alone; the others move a
-buffer that the caller fixes through a cache:
+follow from other decisions.  The physical extents are large enough for the tiles and
+halos that reach over an edge.  `identity` leaves the order of elements; a buffer that the
+caller fixes it leaves alone, while the others move such a buffer through a cache:
 
-- ``copy``: the identity map with physical extents of its own, so that a tile may reach over the edge;
+- ``copy``: the identity map with physical extents of its own;
 - ``tiled``: ``[i // T, ..., i % T]`` for the dimension that the tiled axis indexes, the panel last;
 - ``last``: the dimension of the innermost reduction moved last, so that its steps are neighbours;
 - ``phase``: ``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c.
@@ -38,7 +39,7 @@ def alternatives(anchor: Anchor, operand: Operand, vec: int, row: int | None) ->
     found = [LayoutChoice(IDENTITY)]
     if not operand.dims or operand.source == "other" or len(operand.shape) == 0:
         return tuple(found)
-    if operand.source in ("fixed", "constant", "free"):
+    if operand.source == "fixed":
         found.append(LayoutChoice("copy"))
     for axis in (vec, row):
         if axis is None:
@@ -96,7 +97,9 @@ def logical_extents(operand: Operand, rounded: Sequence[int]) -> tuple[int, ...]
     return tuple(result)
 
 
-def physical_shape(operand: Operand, choice: LayoutChoice, tiles: Mapping[int, int], logical: Sequence[int]) -> tuple[int, ...]:
+def physical_shape(
+    operand: Operand, choice: LayoutChoice, tiles: Mapping[int, int], logical: Sequence[int]
+) -> tuple[int, ...]:
     """The image of the enlarged logical box under the map of `index_map`."""
     shape = list(logical)
     if choice.kind == "tiled":

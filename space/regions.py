@@ -94,9 +94,7 @@ def _collect_own(
         own = [stmt.value, *stmt.indices]
     elif isinstance(stmt, If):
         own = [stmt.cond]
-    elif isinstance(stmt, Let):
-        own = [stmt.value]
-    elif hasattr(stmt, "value"):
+    elif isinstance(stmt, Let) or hasattr(stmt, "value"):
         own = [stmt.value]
     for expr in own:
         for node in walk(expr):

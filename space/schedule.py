@@ -27,7 +27,9 @@ class Schedule:
     def __init__(self, func: PrimFunc | Module) -> None:
         if isinstance(func, Module):
             if len(func.functions) != 1:
-                raise ScheduleError("a schedule takes one function, but the module has {count}", count=len(func.functions))
+                raise ScheduleError(
+                    "a schedule takes one function, but the module has {count}", count=len(func.functions)
+                )
             func = func.functions[0]
         self.func = rename_duplicates(func)
         self.trace = Trace()

@@ -7,19 +7,19 @@ is then reduced in independent parts first (rfactor).  Everything else is a deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from .anatomy import Anchor, Operand, has_condition
-from .decision import BOUNDARIES, INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, Decision, decision
+from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLACES, ROOT, Decision, decision
 from .layouts import LayoutChoice, alternatives
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
-SIDE_ROWS = (1, 2, 4)
+SIDE_ROWS = (1, 2, 3, 4)
 BLOCKS = (1, 2, 4, 8, 16)
 UNROLLS = (1, 2, 4, 8)
 WORK_GROUPS = (1, 2, 4, 8, 16, 32)
@@ -40,7 +40,7 @@ class Structure:
 
 
 def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
-    """All structures of an anchor: each spatial axis as vector axis with each other as row, and long unit-stride reductions."""
+    """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride."""
     lanes = target.vector_lanes(anchor.output.dtype)
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found: list[Structure] = []
@@ -85,7 +85,14 @@ class _Collector:
         self.prefix = prefix
         self.decisions: list[Decision] = []
 
-    def add(self, name: str, kind: str, values: Sequence[object], labels: Sequence[str], table: dict[str, Sequence[float]]) -> int:
+    def add(
+        self,
+        name: str,
+        kind: str,
+        values: Sequence[object],
+        labels: Sequence[str],
+        table: Mapping[str, Sequence[float]],
+    ) -> int:
         self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
         return len(self.decisions) - 1
 
@@ -154,10 +161,24 @@ def _unrolls(extent: int) -> list[int]:
 
 def _boundary(out: _Collector, anchor: Anchor, axis: int, structure: Structure) -> int:
     """What to do at the axis's ragged edge; overcompute needs a reduction's local tile to write into."""
-    kinds = (0, 1, 2) if anchor.reduce else (0, 1)
+    kinds = (BRANCH, PEEL, OVERCOMPUTE) if _may_overcompute(anchor, axis, structure) else (BRANCH, PEEL)
     name = anchor.axes[axis].name
     labels = [BOUNDARIES[k] for k in kinds]
     return out.add(f"boundary:{name}", "boundary", kinds, labels, {f"boundary:{name}": kinds})
+
+
+def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
+    """Whether computing over the edge of an axis can be harmless at all.
+
+    A spatial axis needs the local tile of a reduction to write into; a reduction needs a
+    factor with a dimension of its own for the axis, whose padding is then neutral.
+    """
+    users = [o for o in anchor.inputs if o.uses(axis)]
+    if not anchor.reduce or any(not o.dims or o.source == "other" for o in users):
+        return False
+    if anchor.axes[axis].kind == "spatial":
+        return True
+    return any(anchor.operands[f].plain_dim(axis) is not None for f in anchor.factors)
 
 
 def _orders(out: _Collector, anchor: Anchor) -> int | None:
@@ -212,7 +233,11 @@ def _operands(
         if len(choices) > 1:
             codes = [_LAYOUT_CODES[c.kind] for c in choices]
             layout[number] = out.add(
-                f"layout:{operand.name}", "layout", choices, [c.label for c in choices], {f"layout:{operand.name}": codes}
+                f"layout:{operand.name}",
+                "layout",
+                choices,
+                [c.label for c in choices],
+                {f"layout:{operand.name}": codes},
             )
             pad[number] = _pads(out, anchor, operand)
         places = _places(func, operand, choices, target)
@@ -247,8 +272,3 @@ def _places(func: PrimFunc, operand: Operand, choices: Sequence[LayoutChoice], t
     if operand.source == "fixed" and len(choices) > 1:
         return [ROOT, *inner]
     return [ROOT]
-
-
-def needs_cover(kind: int) -> bool:
-    """Whether a boundary makes operands reach over the edge."""
-    return kind == OVERCOMPUTE

@@ -90,7 +90,9 @@ def _instruction(item: Any) -> Instruction:
     if primitive is None:
         raise ScheduleError("unknown primitive {name!r}", name=name)
     if not isinstance(arguments, dict):
-        raise ScheduleError("the arguments of `{name}` are an object, but got {arguments!r}", name=name, arguments=arguments)
+        raise ScheduleError(
+            "the arguments of `{name}` are an object, but got {arguments!r}", name=name, arguments=arguments
+        )
     unknown = [a for a in arguments if a not in primitive.signature.parameters]
     if unknown:
         raise ScheduleError("`{name}` has no argument {unknown}", name=name, unknown=unknown)

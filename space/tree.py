@@ -216,7 +216,9 @@ def extent_of(loop: For) -> int:
     """The constant extent of a loop.  Raises ScheduleError when it is not constant."""
     if isinstance(loop.extent, Const):
         return int(loop.extent.value)
-    raise ScheduleError("loop `{name}` has the extent {extent!r}, which is not constant", name=loop.var.name, extent=loop.extent)
+    raise ScheduleError(
+        "loop `{name}` has the extent {extent!r}, which is not constant", name=loop.var.name, extent=loop.extent
+    )
 
 
 def loop_bounds(loops: tuple[For, ...]) -> dict[Var, tuple[int, int]]:

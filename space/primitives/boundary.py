@@ -24,7 +24,8 @@ from ..tree import find_block, free_variables, loop_bounds, loops_above, with_st
 def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: Sequence[str] | None = None) -> Result:
     """``if c and d: S`` -> ``if d: S``, for each conjunct ``c`` that can go.
 
-    With `loops`, only conjuncts over one of these loops are tried.  The instances that appear are executed.  Conditions, for each of them: (1) every
+    With `loops`, only conjuncts over one of these loops are tried.  The instances that
+    appear are executed.  Conditions, for each of them: (1) every
     access is inside its buffer; (2) everything read is initialised; (3) it writes only
     elements that nobody observes, or leaves the element as it is, because a factor of
     the update is known padding with the neutral value; (4) iterations of concurrent
@@ -45,7 +46,9 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
         else:
             refusals.append(refusal)
     if current is func:
-        raise ScheduleError("no condition of `{block}` can be removed: {reasons}", block=block, reasons=_Reasons(refusals))
+        raise ScheduleError(
+            "no condition of `{block}` can be removed: {reasons}", block=block, reasons=_Reasons(refusals)
+        )
     return current, None
 
 
@@ -106,7 +109,9 @@ def remove_overcompute_through_branching(func: PrimFunc, block: str) -> Result:
     if current is func:
         if not refusals:
             raise ScheduleError("(1) block `{block}` reads no padding with a known value", block=block)
-        raise ScheduleError("(2) no condition can be put on `{block}`: {reasons}", block=block, reasons=_Reasons(refusals))
+        raise ScheduleError(
+            "(2) no condition can be put on `{block}`: {reasons}", block=block, reasons=_Reasons(refusals)
+        )
     return current, None
 
 

@@ -133,7 +133,9 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
         raise ScheduleError("(2) block `{block}` must be the only reader of one allocated buffer", block=block)
     source = sources[0]
     if _plain_load(consumer, source).indices != store.indices:
-        raise ScheduleError("(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name)
+        raise ScheduleError(
+            "(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name
+        )
     writers = producers(func, source)
     if len(writers) != 1 or writers[0].reduce:
         raise ScheduleError("(2) `{buffer}` must have one writer without a reduction", buffer=source.name)
@@ -196,7 +198,9 @@ def _check_below(target: For, found: Sequence[Block], what: str) -> None:
     below = set(map(id, leaf_blocks(target.body)))
     for block in found:
         if id(block) not in below:
-            raise ScheduleError("{what} `{block}` is not below loop `{loop}`", what=what, block=block.name, loop=target.var.name)
+            raise ScheduleError(
+                "{what} `{block}` is not below loop `{loop}`", what=what, block=block.name, loop=target.var.name
+            )
 
 
 def _check_final(target: For, buffer: Buffer, bounds: dict[Var, tuple[int, int]]) -> None:
@@ -219,7 +223,7 @@ def producers_below(stmt: Stmt, buffer: Buffer) -> tuple[Block, ...]:
 def _nest_over(
     func: PrimFunc, block: Block, access: Store | Load, box: Sequence[Interval], bounds: dict[Var, tuple[int, int]]
 ) -> Stmt:
-    """The block over `box` of the accessed buffer, with fresh loops; conditions only where the box may leave the domain."""
+    """The block over `box` of the accessed buffer, with fresh loops, and conditions where the box may leave the domain."""
     taken = names(func) | {block.name}
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []

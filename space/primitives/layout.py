@@ -26,7 +26,23 @@ from ...ir.expr import (
 from ...ir.index_map import IndexMap
 from ...ir.node import transform
 from ...ir.simplify import simplify
-from ...ir.stmt import Assume, Block, Iter, Layout, PrimFunc, Stmt, Store, fresh, loops, names, seq
+from ...ir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Declare,
+    For,
+    Iter,
+    Layout,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    fresh,
+    loops,
+    names,
+    seq,
+)
 from ..contents import negate, padding_condition
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
@@ -106,10 +122,12 @@ def _buffer_of(func: PrimFunc, block: str, buffer: Any) -> Buffer:
         for item in known:
             if item.name == buffer:
                 return item
-        raise ScheduleError("there is no buffer `{name}`; there are {known}", name=buffer, known=", ".join(b.name for b in known))
+        raise ScheduleError(
+            "there is no buffer `{name}`; there are {known}", name=buffer, known=", ".join(b.name for b in known)
+        )
     side, index = buffer
     if side not in ("read", "write"):
-        raise ScheduleError("`buffer` is a name, or [\"read\" | \"write\", index], but got {buffer}", buffer=buffer)
+        raise ScheduleError('`buffer` is a name, or ["read" | "write", index], but got {buffer}', buffer=buffer)
     return read_buffer(target, index) if side == "read" else write_buffer(target, index)
 
 
@@ -133,7 +151,9 @@ def _make_change(old: Buffer, text: str, pad_value: Any, physical_shape: Sequenc
     box = index_map.map_shape(old.shape)
     shape = tuple(int(e) for e in physical_shape) if physical_shape is not None else tuple(box)
     if len(shape) != len(box) or any(s < b for s, b in zip(shape, box, strict=True)):
-        raise ScheduleError("(3) the physical shape {shape} does not hold the image, which needs {box}", shape=shape, box=box)
+        raise ScheduleError(
+            "(3) the physical shape {shape} does not hold the image, which needs {box}", shape=shape, box=box
+        )
     new = replace(old, shape=shape, axis_separators=tuple(index_map.axis_separators))
     return _Change(old, new, index_map, pad_constant(pad_value, old.dtype))
 
@@ -147,7 +167,7 @@ def pad_constant(pad_value: Any, dtype: str) -> Const | Undef | None:
     if isinstance(pad_value, str):
         pad_value = {"inf": float("inf"), "-inf": float("-inf")}.get(pad_value, pad_value)
     if isinstance(pad_value, str):
-        raise ScheduleError("pad_value must be None, \"undef\" or a number, but got {value!r}", value=pad_value)
+        raise ScheduleError('pad_value must be None, "undef" or a number, but got {value!r}', value=pad_value)
     if not dtypes.is_float(dtype) and not float(pad_value).is_integer():
         raise ScheduleError("pad_value {value} is not a {dtype}", value=pad_value, dtype=dtype)
     return const(float(pad_value) if dtypes.is_float(dtype) else int(pad_value), dtype)
@@ -163,8 +183,6 @@ def _rewrite_accesses(func: PrimFunc, change: _Change) -> PrimFunc:
 
 
 def _rewrite_stmt(stmt: Stmt, change: _Change, ranges: dict[Var, tuple[int, int]]) -> Stmt:
-    from ...ir.stmt import For
-
     if isinstance(stmt, Block):
         inner = {**ranges, **{i.var: (0, i.extent - 1) for i in stmt.iters}}
         stmt = replace(stmt, allocs=tuple(change.new if b == change.old else b for b in stmt.allocs))
@@ -172,6 +190,9 @@ def _rewrite_stmt(stmt: Stmt, change: _Change, ranges: dict[Var, tuple[int, int]
     if isinstance(stmt, For) and isinstance(stmt.extent, Const):
         inner = {**ranges, stmt.var: (0, int(stmt.extent.value) - 1)}
         return map_children(stmt, lambda child: _rewrite_stmt(child, change, inner))
+
+    if isinstance(stmt, (Seq, Allocate, Declare)):
+        return map_children(stmt, lambda child: _rewrite_stmt(child, change, ranges))
 
     def swap(node: Any) -> Any:
         if isinstance(node, (Load, Store)) and node.buffer == change.old:
@@ -187,10 +208,20 @@ def _on_parameter(func: PrimFunc, change: _Change, written: bool) -> PrimFunc:
     """Record how the caller's argument lies, and what may be assumed of its padding."""
     constant = change.pads and isinstance(change.pad_value, Const)
     if written and constant:
-        raise ScheduleError("(4) the padding of output `{buffer}` is not written by its function", buffer=change.old.name)
+        raise ScheduleError(
+            "(4) the padding of output `{buffer}` is not written by its function", buffer=change.old.name
+        )
     if any(layout.param == change.old.name for layout in func.layouts):
-        raise ScheduleError("(1) parameter `{buffer}` has a layout already", hint="give the composed map", buffer=change.old.name)
-    pad = "" if change.pad_value is None else "undef" if isinstance(change.pad_value, Undef) else repr(change.pad_value.value)
+        raise ScheduleError(
+            "(1) parameter `{buffer}` has a layout already", hint="give the composed map", buffer=change.old.name
+        )
+    pad = (
+        ""
+        if change.pad_value is None
+        else "undef"
+        if isinstance(change.pad_value, Undef)
+        else repr(change.pad_value.value)
+    )
     layout = Layout(change.old.name, change.old.shape, change.index_map.text, pad)
     func = replace(func, layouts=(*func.layouts, layout))
     if change.pads and change.pad_value is not None and not written:

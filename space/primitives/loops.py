@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -59,7 +60,9 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
 def _resolve_factors(extent: int, factors: Sequence[int | None]) -> list[int]:
     known = [f for f in factors if f is not None]
     if len(known) < len(factors) - 1 or any(not isinstance(f, int) or f < 1 for f in known) or not factors:
-        raise ScheduleError("(1) factors must be positive, with at most one None, but got {factors}", factors=list(factors))
+        raise ScheduleError(
+            "(1) factors must be positive, with at most one None, but got {factors}", factors=list(factors)
+        )
     rest = prod(known)
     sizes = [-(-extent // rest) if f is None else int(f) for f in factors]
     if prod(sizes) < extent:
@@ -80,7 +83,7 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
     Condition: (1) each loop is the only statement of the one before.  Returns the new loop.
     """
     chain = [find_loop(func, name) for name in loops]
-    for outer, inner in zip(chain, chain[1:], strict=False):
+    for outer, inner in pairwise(chain):
         if outer.body is not inner:
             raise ScheduleError(
                 "(1) loop `{inner}` is not the only statement of loop `{outer}`",
@@ -142,7 +145,9 @@ def _perfect_chain(outer: For, chosen: Sequence[For]) -> list[For]:
     while missing:
         if not isinstance(stmt, For):
             left = ", ".join(sorted(v.name for v in missing))
-            raise ScheduleError("(1) loop {left} is not in a perfect nest with `{outer}`", left=left, outer=outer.var.name)
+            raise ScheduleError(
+                "(1) loop {left} is not in a perfect nest with `{outer}`", left=left, outer=outer.var.name
+            )
         chain.append(stmt)
         missing.discard(stmt.var)
         stmt = stmt.body

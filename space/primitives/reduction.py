@@ -105,7 +105,12 @@ def update_of(block: Block) -> tuple[Store, str, Expr]:
     """``C[s] = C[s] op e`` as (store, op, e).  Raises ScheduleError for anything else."""
     stores = block_stores(block)
     store = block.body
-    if len(stores) == 1 and isinstance(store, Store) and isinstance(store.value, Binary) and store.value.op in ("+", "*", "min", "max"):
+    if (
+        len(stores) == 1
+        and isinstance(store, Store)
+        and isinstance(store.value, Binary)
+        and store.value.op in ("+", "*", "min", "max")
+    ):
         own = Load(store.buffer, store.indices)
         value = store.value
         for one, other in ((value.a, value.b), (value.b, value.a)):
@@ -155,7 +160,9 @@ def _part_block(
     shape.insert(place, extent_of(outer))
     partial = Buffer(fresh(f"{store.buffer.name}_rf", taken | {name}), tuple(shape), store.buffer.dtype)
     part_iter = Iter(Var(fresh("vq", taken)), extent_of(outer), "spatial", outer.var)
-    reduce_loops = [item for item in above if item is not outer and any(item.var in free_variables(i.binding) for i in block.reduce)]
+    reduce_loops = [
+        item for item in above if item is not outer and any(item.var in free_variables(i.binding) for i in block.reduce)
+    ]
     reduce_iters = tuple(Iter(Var(f"v_{item.var.name}"), extent_of(item), "reduce", item.var) for item in reduce_loops)
     back: dict[Var, Expr] = {i.binding: i.var for i in (part_iter, *reduce_iters) if isinstance(i.binding, Var)}
     inner = {i.var: substitute(i.binding, back) for i in block.reduce}
@@ -186,5 +193,3 @@ def _final_nest(func: PrimFunc, block: Block, outer: For, store: Store, op: str,
     value = Binary(op, Load(store.buffer, store.indices), Load(partial, tuple(indices)))
     final = Block(block.name, (*iters, part), Store(store.buffer, store.indices, value), TRUE, block.init)
     return loops([*new_loops, (last, extent_of(outer))], final)
-
-
