@@ -229,6 +229,8 @@ def cast(out: Builder, value: str, source: str, target: str) -> str:
     wide = dtypes.with_lanes("float32", dtypes.lanes(source))
     if source_base == "bfloat16":
         return cast(out, _from_bfloat16(out, value, wide), wide, target)
+    if source_base == "float64" and target_base in ("float16", "bfloat16"):
+        return cast(out, _to_odd_float32(out, value, source, wide), wide, target)
     if target_base == "bfloat16":
         return _to_bfloat16(out, cast(out, value, source, wide), wide)
     kind, result = value_type(source), value_type(target)
@@ -282,3 +284,25 @@ def _to_bfloat16(out: Builder, value: str, wide: str) -> str:
     chosen = out.emit(f"select {flags} {nan}, {kind} {quiet}, {kind} {rounded}")
     return out.emit(f"trunc {kind} {chosen} to {half}")
 
+
+
+def _to_odd_float32(out: Builder, value: str, source: str, wide: str) -> str:
+    """A float64 as float32, rounded to odd: towards zero, with the last bit set where that is inexact.
+
+    Rounding the result once more, to a narrower type, is then correct, which it would not be after
+    rounding to nearest; and no conversion routine of a compiler runtime is needed.
+    """
+    count = dtypes.lanes(wide)
+    ints, kind, flags = (dtypes.with_lanes(d, count) for d in ("int32", "float64", "bool"))
+    int_kind, double, single = value_type(ints), value_type(kind), value_type(wide)
+    fabs = out.module.intrinsic("fabs", kind, 1)
+    nearest = out.emit(f"fptrunc {double} {value} to {single}")
+    back = out.emit(f"fpext {single} {nearest} to {double}")
+    inexact = out.emit(f"fcmp one {double} {back}, {value}")
+    sizes = [out.emit(f"call {double} {fabs}({double} {v})") for v in (back, value)]
+    above = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
+    bits = out.emit(f"bitcast {single} {nearest} to {int_kind}")
+    step = out.emit(f"sext {value_type(flags)} {above} to {int_kind}")
+    sticky = out.emit(f"zext {value_type(flags)} {inexact} to {int_kind}")
+    truncated = out.emit(f"add {int_kind} {bits}, {step}")
+    return out.emit(f"bitcast {int_kind} {out.emit(f'or {int_kind} {truncated}, {sticky}')} to {single}")

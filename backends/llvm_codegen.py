@@ -297,8 +297,8 @@ class Statements(Expressions):
         for number, var in enumerate(scalars):
             inner.env[var] = inner.captured(f"%s.{number}", self.env[var], var)
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
-        with inner.loop("%begin", "%end", (0, largest), True, set()) as var:
-            inner.env[stmt.var] = var
+        with inner.loop("%begin", "%end", (0, largest), True, set()) as iteration:
+            inner.env[stmt.var] = iteration
             inner.statement(stmt.body)
         self.context.module.functions.append(inner.text("internal", self.context.attributes))
         self.context.module.functions.append(_task(name, ["ptr"] * len(buffers) + kinds))

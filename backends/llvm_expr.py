@@ -116,15 +116,15 @@ class Expressions(Builder):
     def _ramp(self, expr: Ramp) -> Value:
         base, stride = self.value(expr.base), self.value(expr.stride)
         if isinstance(base, Linear) and isinstance(stride, Linear):
-            return Ramped(base, stride, expr.lanes)
+            return Ramped(base, stride, expr.lanes) if expr.lanes > 1 else base
         raise CodegenError(f"a ramp counts in int64, but got {self.dtype(expr.base)}: {expr!r}")
 
     def _broadcast(self, expr: Broadcast) -> Value:
         value = self.value(expr.value)
+        if isinstance(value, bool) or expr.lanes == 1:
+            return value
         if isinstance(value, Linear):
             return Ramped(value, ZERO, expr.lanes)
-        if isinstance(value, bool):
-            return value
         if isinstance(value, str) and dtypes.lanes(self.dtype(expr.value)) == 1:
             return self.splat(value, self.dtype(expr))
         raise CodegenError(f"a broadcast repeats a scalar, but got {self.dtype(expr.value)}: {expr!r}")

@@ -1,0 +1,61 @@
+"""Measured bounds: what the bursts are made of, and that a good kernel stays below them."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from cpu_programs import matmul_tile
+
+from stridesmith.backends import devices, peak
+from stridesmith.backends.kernel import compile_lowered, load_artifact
+from stridesmith.backends.llvm_compile import compile_assembly
+
+HOST = replace(devices.host_cpu(), threads=1)
+
+
+@pytest.fixture(autouse=True)
+def short_bursts(monkeypatch):
+    monkeypatch.setattr(peak, "BURST_SECONDS", 0.01)
+    monkeypatch.setattr(peak, "_STREAM_BYTES", (1 << 20, 8 << 20))
+
+
+@pytest.mark.skipif(HOST.isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_burst_is_fmas_in_registers(dtype):
+    """The inner loop holds every FMA of every chain, and touches no memory."""
+    text = compile_assembly(peak._burst_text(dtype, HOST.vector_lanes(dtype), 12), HOST)
+    loop = max(re.split(r"^\.?L\w+:", text, flags=re.M), key=lambda block: block.count("vfmadd"))
+    loop = loop[: loop.rindex("vfmadd")]
+    assert len(re.findall("vfmadd", loop)) == 12 * peak._UNROLL - 1
+    assert "(%" not in loop
+
+
+def test_peak_is_above_a_good_kernel():
+    """A matmul tile from the first-level cache does not exceed the peak measured around it."""
+    lanes = HOST.vector_lanes("float32")
+    program = matmul_tile(6, 2 * lanes, 128, lanes, kind="serial")
+    bound = load_artifact(compile_lowered(program, HOST)).bind()
+    for index in range(3):
+        bound.write(index, bound.read(index) * 0)
+    flops = 2 * 24 * 8 * lanes * 128
+    before = peak.measure_peak(HOST)
+    reached = flops / min(bound.time(500) for _ in range(5)) * 1e-9
+    assert reached <= max(before, peak.measure_peak(HOST)) * 1.02
+
+
+def test_double_precision_has_half_the_peak():
+    """A register holds half as many float64, so that the figure is about half; wide margins for a busy machine."""
+    ratio = peak.measure_peak(HOST, "float64") / peak.measure_peak(HOST)
+    assert 0.2 < ratio < 1.0
+
+
+def test_bandwidth_is_positive_and_repeats():
+    """Two measurements of the same memory agree within a factor of four."""
+    first, second = (peak.measure_bandwidth(HOST) for _ in range(2))
+    assert first > 1e8 and 0.25 < first / second < 4
+
+
+def test_a_cpu_device_of_opencl_is_measured_as_the_cpu():
+    """PoCL runs on the host's cores, so its peak is theirs."""
+    pocl = replace(HOST, kind="opencl", units=1, is_cpu_device=True)
+    assert peak.measure_peak(pocl) > 0
