@@ -146,19 +146,28 @@ def _integer_sample(func: PrimFunc, reference: Reference, rng: np.random.Generat
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
     inputs = {}
     for buffer in input_buffers(func):
-        values = rng.standard_normal(buffer.shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, buffer.shape)
+        floats = dtypes.is_float(buffer.dtype)
+        values = rng.standard_normal(buffer.shape) if floats else rng.integers(0, 4, buffer.shape)
         inputs[buffer.name] = values.astype(buffer.dtype)
     wide = _widened(inputs)
     expected = _checked(reference(wide))
-    sizes = reference({name: _magnitude(a) for name, a in wide.items()})
     eps = max(float(np.finfo(b.dtype).eps) for b in func.buffers if dtypes.is_float(b.dtype))
-    bounds = {}
-    for name, value in expected.items():
-        bound = 4 * eps * numerics.terms * np.where(np.isfinite(sizes[name]), np.abs(sizes[name]), 0.0)
-        if not (numerics.exact and numerics.monotone):
-            bound = WIDENING * (bound + eps * numerics.terms * _finite_max(value))
-        bounds[name] = bound
+    if not (numerics.exact and numerics.monotone):
+        bounds = {name: _wide_bound(value, eps, numerics.terms) for name, value in expected.items()}
+    else:
+        sizes = reference({name: _magnitude(a) for name, a in wide.items()})
+        bounds = {name: 4 * eps * numerics.terms * _without_infinities(sizes[name]) for name in expected}
     return Sample("normal", inputs, expected, bounds)
+
+
+def _wide_bound(expected: Array, eps: float, count: int) -> Array:
+    """``4 eps K |y| + 16 eps sqrt(K) max|y|``: after a division no sum of absolute terms is at hand."""
+    result: Array = 4 * eps * count * np.abs(_without_infinities(expected))
+    return result + WIDENING * eps * np.sqrt(count) * _finite_max(expected)
+
+
+def _without_infinities(array: Array) -> Array:
+    return np.where(np.isfinite(array), array, 0.0)
 
 
 def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import guardian
 from .lasting import lasting_thread
 
 Reply = dict[str, Any]
@@ -279,7 +280,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     Threads that a kernel may use are passed in each job, never inherited.
     ``PYTHONPATH`` repeats our ``sys.path``, so that the worker imports what we import.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k != guardian.VARIABLE}
     env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path and os.pathsep not in path)
     env["POCL_CACHE_DIR"] = str(scratch / "pocl")

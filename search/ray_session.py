@@ -60,23 +60,24 @@ class RaySession:
         self._dismiss_guardian()
 
     def _start(self) -> Any:
-        import ray
-
-        if ray.is_initialized():
-            return ray
         if self.address:
-            self._join(ray, self.address)
-        else:
-            self._start_private(ray)
+            _check_reachable(self.address)
+        with _environment():
+            import ray
+
+            if ray.is_initialized():
+                self.address = None
+            elif self.address:
+                self._join(ray, self.address)
+            else:
+                self._start_private(ray)
         return ray
 
     def _join(self, ray: Any, address: str) -> None:
-        _check_reachable(address)
-        with _environment({"RAY_USAGE_STATS_ENABLED": "0"}):
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-            except (ConnectionError, RuntimeError) as error:
-                raise TemporaryError(f"could not join the Ray cluster at {address}: {error}") from None
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError) as error:
+            raise TemporaryError(f"could not join the Ray cluster at {address}: {error}") from None
 
     def _start_private(self, ray: Any) -> None:
         self.private = True
@@ -85,16 +86,12 @@ class RaySession:
             [sys.executable, "-P", "-m", "stridesmith.search.guardian", self._token, self._folder],
             stdin=subprocess.PIPE, start_new_session=True, env=_guardian_environment(),
         )  # fmt: skip
-        variables = {
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            guardian.VARIABLE: self._token,
-        }
-        with _environment(variables):
-            ray.init(
-                address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
-                logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
-            )  # fmt: skip
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ[guardian.VARIABLE] = self._token
+        ray.init(
+            address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
+            logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
+        )  # fmt: skip
 
     def _dismiss_guardian(self) -> None:
         keeper, self._guardian = self._guardian, None
@@ -109,14 +106,22 @@ class RaySession:
 
 
 @contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set `variables` for a while; what Ray itself puts into the environment goes, too."""
-    before = dict(os.environ)
-    os.environ.update({k: v for k, v in variables.items() if k not in before or k == guardian.VARIABLE})
+def _environment() -> Iterator[None]:
+    """Turn usage statistics off, and take back what Ray and we put into the environment meanwhile.
+
+    Only variables of Ray's and ours are touched: other threads may set theirs.
+    """
+
+    def ours() -> dict[str, str]:
+        named = ("PYTHONBREAKPOINT", guardian.VARIABLE)
+        return {k: v for k, v in os.environ.items() if k.startswith("RAY_") or k in named}
+
+    before = ours()
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         yield
     finally:
-        for name in set(os.environ) - set(before):
+        for name in set(ours()) - set(before):
             del os.environ[name]
         os.environ.update(before)
 

@@ -1,0 +1,292 @@
+"""Verification accepts every right kernel and rejects every wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+import pytest
+from stridesmith.backends.data import Argument, pack, padding, positions, unpack
+from stridesmith.backends.samples import analyse, make_samples, statements
+from stridesmith.backends.verification import WrongResult, verify
+from stridesmith.space.workloads import workload
+
+M, N, K = 5, 7, 6
+GUARD = 16
+
+
+class NumpyKernel:
+    """A kernel written in NumPy over flat memory with guard zones, as `kernel.Bound` offers it."""
+
+    def __init__(self, arguments: list[Argument], function: Callable[..., None], workspace: int = 0) -> None:
+        self.arguments, self.function = arguments, function
+        shapes = [a.physical_shape for a in arguments] + ([(workspace,)] if workspace else [])
+        self.names = tuple(str(i) for i in range(len(shapes)))
+        self.memory = [np.zeros(prod(s) + 2 * GUARD, np.float32) for s in shapes]
+        self.shapes = shapes
+        self.pattern = b"\0"
+
+    def write(self, index: int, data: np.ndarray) -> None:
+        self.memory[index][GUARD:-GUARD] = data.reshape(-1)
+
+    def read(self, index: int) -> np.ndarray:
+        return self.memory[index][GUARD:-GUARD].copy().reshape(self.shapes[index])
+
+    def poison_guards(self, pattern: bytes) -> None:
+        self.pattern = pattern
+        for zone in self._zones():
+            zone.view(np.uint8)[:] = np.frombuffer(pattern * zone.nbytes, np.uint8)[: zone.nbytes]
+
+    def guards_intact(self) -> bool:
+        return all((zone.view(np.uint8) == self.pattern[0]).all() for zone in self._zones())
+
+    def run(self) -> None:
+        views = [m[GUARD:-GUARD].reshape(s) for m, s in zip(self.memory, self.shapes, strict=True)]
+        self.function(*views)
+
+    def _zones(self) -> list[np.ndarray]:
+        return [zone for m in self.memory for zone in (m[:GUARD], m[-GUARD:])]
+
+
+def arguments(a_pad: str = "0.0", c_pad: str = "undef") -> list[Argument]:
+    """A matrix product whose A has its K padded to 8, and whose C has its rows padded to 6."""
+    return [
+        Argument("a", (M, K), (M, 8), "float32", "lambda i, k: [i, k]", a_pad),
+        Argument("b", (K, N), (K, N), "float32"),
+        Argument("c", (M, N), (6, N), "float32", "lambda i, j: [i, j]", c_pad, True),
+    ]
+
+
+WORK = workload("matmul", m=M, n=N, k=K)
+SAMPLES = make_samples(WORK.func, WORK.reference, 3)
+
+
+def check(kernel: Callable[..., None], workspace: int = 0, args: list[Argument] | None = None) -> float:
+    args = arguments() if args is None else args
+    return verify(NumpyKernel(args, kernel, workspace), args, SAMPLES)
+
+
+def right(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M] = a[:, :K] @ b
+
+
+def test_a_right_kernel_passes() -> None:
+    """A right kernel passes, with an error of the size of rounding."""
+    assert check(right) < 1e-4
+
+
+def test_another_order_of_additions_passes() -> None:
+    """Summing backwards changes rounding and nothing else, so it is right."""
+
+    def backwards(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        c[:M] = 0
+        for k in reversed(range(K)):
+            c[:M] += a[:, k : k + 1] * b[k]
+
+    assert check(backwards) < 1e-4
+
+
+def test_computing_on_zero_padding_passes() -> None:
+    """Overcompute on padding that holds zero is legal."""
+
+    def over(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        c[:M] = a @ np.concatenate([b, np.ones((2, N), np.float32)])
+
+    assert check(over) < 1e-4
+
+
+def store(at: tuple[int, ...], value: float) -> Callable[..., None]:
+    def kernel(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        right(a, b, c)
+        c[at] = value
+
+    return kernel
+
+
+def _drop_tail(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[: M - 1] = a[: M - 1, :K] @ b
+
+
+def _drop_column(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M, :-1] = (a[:, :K] @ b)[:, :-1]
+
+
+def _short_sum(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M] = a[:, : K - 1] @ b[: K - 1]
+
+
+def _missing_init(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M] += a[:, :K] @ b
+
+
+def _swapped_strides(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M] = (a[:, :K] @ b).T.reshape(M, N)
+
+
+def _shifted_rows(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[1 : M + 1] = a[:, :K] @ b
+
+
+def _wrong_b(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    c[:M] = a[:, :K] @ b[::-1]
+
+
+def _doubled_row(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    c[2] *= 2
+
+
+def _padding_of_undef(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    c[0] += 0 * c[5]
+
+
+def _writes_input(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    b[0, 0] = 1
+
+
+def _writes_input_padding(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    a[0, 7] = 1
+
+
+def _below(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    c.base[GUARD - 1] = 1
+
+
+def _above(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    b.base[-GUARD] = 1
+
+
+def _reads_guard(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    right(a, b, c)
+    c[0, 0] += 0 * b.base[-GUARD]
+
+
+MUTANTS = {
+    "drop_tail": _drop_tail, "drop_column": _drop_column, "short_sum": _short_sum, "missing_init": _missing_init,
+    "swapped_strides": _swapped_strides, "shifted_rows": _shifted_rows, "wrong_b": _wrong_b,
+    "doubled_row": _doubled_row, "padding_of_undef": _padding_of_undef, "writes_input": _writes_input,
+    "writes_input_padding": _writes_input_padding, "below": _below, "above": _above, "reads_guard": _reads_guard,
+    "nan": store((2, 3), float("nan")), "infinity": store((0, 0), float("inf")), "zero": store((4, 6), 0.0),
+    "nothing": lambda a, b, c: None, "zeros": lambda a, b, c: c.fill(0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_is_caught(name: str) -> None:
+    """A kernel with one plausible mistake is told apart from a right one."""
+    with pytest.raises(WrongResult):
+        check(MUTANTS[name])
+
+
+def test_a_stale_workspace_is_caught() -> None:
+    """A result that depends on what a workspace held before is wrong, even if the value cancels."""
+
+    def stale(a: np.ndarray, b: np.ndarray, c: np.ndarray, w: np.ndarray) -> None:
+        right(a, b, c)
+        c[0, 0] += w[0] * 0
+
+    with pytest.raises(WrongResult, match="nothing has written"):
+        check(stale, workspace=4)
+
+
+def test_a_lazily_filled_workspace_is_caught() -> None:
+    """Only the first element of the workspace is written; the second one leaks into the result."""
+
+    def lazy(a: np.ndarray, b: np.ndarray, c: np.ndarray, w: np.ndarray) -> None:
+        w[0] = 0
+        c[:M] = a[:, :K] @ b + np.where(w[1] > 1e30, 1, 0)
+
+    with pytest.raises(WrongResult):
+        check(lazy, workspace=2)
+
+
+def test_padding_of_an_output_that_may_not_be_touched() -> None:
+    """Writing padding whose pad_value is None is wrong; leaving it alone is right."""
+
+    def spill(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        right(a, b, c)
+        c[M] = 0
+
+    args = arguments(c_pad="")
+    assert check(right, args=args) < 1e-4
+    with pytest.raises(WrongResult, match="pad_value is None"):
+        check(spill, args=args)
+
+
+def test_constant_padding_of_an_output_must_be_written() -> None:
+    """An output that promises zeros in its padding must have them there."""
+
+    def filled(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        right(a, b, c)
+        c[M] = 0
+
+    args = arguments(c_pad="0.0")
+    assert check(filled, args=args) < 1e-4
+    with pytest.raises(WrongResult, match=r"does not hold 0\.0"):
+        check(right, args=args)
+
+
+def test_reading_untouchable_padding_of_an_input_is_caught() -> None:
+    """With pad_value None an input's padding is poison: multiplying it by zero still shows."""
+
+    def over(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        c[:M] = a[:, :7] @ np.concatenate([b, np.zeros((1, N), np.float32)])
+
+    with pytest.raises(WrongResult):
+        check(over, args=arguments(a_pad=""))
+
+
+def test_the_message_names_the_element() -> None:
+    """The text of a failure has the buffer, the index, both values and how many are wrong."""
+    with pytest.raises(WrongResult, match=r"`c`\[2, 3\] is 99\.0, but should be -?\d+\.0 \(1 of 35"):
+        check(store((2, 3), 99.0))
+
+
+def test_pack_and_unpack_are_inverse() -> None:
+    """Unpacking what was packed gives the logical array; padding holds the pad value."""
+    argument = Argument("x", (5, 6), (2, 6, 4), "float32", "lambda i, j: [i // 4, j, i % 4]", "-1.0")
+    logical = np.arange(30, dtype=np.float32).reshape(5, 6)
+    physical = pack(argument, logical)
+    assert physical.shape == (2, 6, 4)
+    assert (unpack(argument, physical) == logical).all()
+    assert (padding(argument, physical) == -1).all()
+    assert len(set(positions(argument).reshape(-1).tolist())) == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [("matmul", True), ("conv2d", True), ("max_pool2d", True), ("row_sum", True), ("softmax", False)],
+)
+def test_sums_of_products_get_an_exact_sample(name: str, exact: bool) -> None:
+    """Sum-of-products programs compare for equality; those with a division or an exponential do not."""
+    small = {"conv2d": {"h": 5, "w": 5, "ci": 3, "co": 4}, "max_pool2d": {"h": 6, "w": 6}}
+    work = workload(name, **small.get(name, {}))
+    assert analyse(work.func).exact == exact
+    assert (make_samples(work.func, work.reference, 0)[0].bounds is None) == exact
+
+
+def test_exact_samples_stay_exact() -> None:
+    """Absolute sums of the integer sample are below 2**24, and no input is zero."""
+    work = workload("matmul", m=2, n=2, k=5000)
+    exact = make_samples(work.func, work.reference, 0)[0]
+    assert all((a != 0).all() for a in exact.inputs.values())
+    sizes = work.reference({n: np.abs(a).astype(np.float64) for n, a in exact.inputs.items()})["c"]
+    assert sizes.max() < 2**24
+
+
+def test_terms_count_the_longest_chain() -> None:
+    """K of a matrix product is its reduced extent; every store counts as a statement."""
+    assert analyse(WORK.func).terms == K
+    assert statements(WORK.func) == M * N * K
+
+
+def test_seeds_give_fresh_data() -> None:
+    """The winner's race and every replay see other numbers than the search did."""
+    a, b = (make_samples(WORK.func, WORK.reference, seed)[-1].inputs["a"] for seed in (1, 2))
+    assert not np.array_equal(a, b)
