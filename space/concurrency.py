@@ -6,6 +6,8 @@ index is ``c*x + rest`` with the same ``c`` and outer terms in all accesses, whe
 ``x`` is determined by the loop variable and ``rest``, over the inner loops and
 all accesses together, spans less than ``|c|``.  A fused loop variable counts as
 separated when its quotients and remainders are, and together determine it.
+
+Where that quick test says no, the exact set of conflicting pairs decides.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..ir.expr import Binary, Buffer, Const, Expr, Var
+from ..ir.expr import Binary, Buffer, Const, Expr, Var, binary, conjuncts, substitute
 from ..ir.linear import linear_form
+from ..ir.sets import Domain, NotAffine, Unknown, find_point
 from ..ir.stmt import Block, For, PrimFunc
 from .errors import ScheduleError
 from .regions import Access, accesses_below
-from .tree import blocks_below, extent_of, free_variables
+from .tree import blocks_below, extent_of, free_variables, loops_above
 
 
 def check_concurrent(func: PrimFunc, loop: For) -> None:
@@ -33,7 +36,7 @@ def check_concurrent(func: PrimFunc, loop: For) -> None:
         own = [a for a in touched if a.buffer == buffer]
         if loop.kind != "vectorized" and _is_private(func, buffer, len(own)):
             continue
-        if not separated(loop, own):
+        if not separated(loop, own) and not _never_meet(func, loop, own):
             raise ScheduleError(
                 "(1) two iterations of loop `{loop}` may touch the same element of `{buffer}`: {indices}",
                 hint="parallelise a loop over spatial iterators, or decompose the reduction first",
@@ -90,6 +93,43 @@ def allocated(body: Block) -> frozenset[Buffer]:
 def access_count(body: Block, buffer: Buffer) -> int:
     """How many accesses of `buffer` the body has."""
     return len(accesses_below(body, buffer))
+
+
+def _never_meet(func: PrimFunc, loop: For, accesses: Sequence[Access]) -> bool:
+    """Whether no element is written in one iteration and touched in another, decided on sets; unknown is no."""
+    outer = tuple((item.var, extent_of(item)) for item in loops_above(func, loop))
+    try:
+        for write in (a for a in dict.fromkeys(accesses) if a.is_write):
+            for other in dict.fromkeys(accesses):
+                if find_point(_pairs(loop, outer, write, other)) is not None:
+                    return False
+    except (NotAffine, Unknown, ScheduleError):
+        return False
+    return True
+
+
+def _pairs(loop: For, outer: tuple[tuple[Var, int], ...], first: Access, second: Access) -> Domain:
+    """Pairs of instances, in different iterations of `loop`, that touch one element; outer loops are common."""
+    dims = list(outer)
+    conditions: list[Expr] = []
+    indices: list[tuple[Expr, ...]] = []
+    marks: list[Var] = []
+    for side, access in enumerate((first, second)):
+        inner = [loop, *(item for item in access.loops if item.var != loop.var)]
+        renamed: dict[Var, Expr] = {item.var: Var(f"{item.var.name}.{side}") for item in inner}
+        for item in inner:
+            var = renamed[item.var]
+            assert isinstance(var, Var)
+            dims.append((var, extent_of(item)))
+        if access.block is not None:
+            conditions.extend(substitute(c, renamed) for c in conjuncts(access.block.predicate))
+        indices.append(tuple(substitute(i, renamed) for i in access.indices))
+        mark = renamed[loop.var]
+        assert isinstance(mark, Var)
+        marks.append(mark)
+    conditions.extend(binary("==", a, b) for a, b in zip(*indices, strict=True))
+    conditions.append(binary("!=", *marks))
+    return Domain(tuple(dims), tuple(conditions))
 
 
 def separated(loop: For, accesses: Sequence[Access]) -> bool:

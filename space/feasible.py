@@ -79,7 +79,8 @@ def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target
     if not part.anchor.reduce:
         result: Bools = unrolled <= MAX_UNROLLED // 8
         return result
-    result = (vectors <= PRESSURE * target.registers) & (unrolled <= MAX_UNROLLED)
+    result = vectors <= PRESSURE * target.registers
+    result &= unrolled <= MAX_UNROLLED
     return result
 
 

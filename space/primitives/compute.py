@@ -223,7 +223,7 @@ def producers_below(stmt: Stmt, buffer: Buffer) -> tuple[Block, ...]:
 def _nest_over(
     func: PrimFunc, block: Block, access: Store | Load, box: Sequence[Interval], bounds: dict[Var, tuple[int, int]]
 ) -> Stmt:
-    """The block over `box` of the accessed buffer, with fresh loops, and conditions where the box may leave the domain."""
+    """The block over `box` of the accessed buffer, with conditions where the box may leave the domain."""
     taken = names(func) | {block.name}
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
