@@ -1,5 +1,87 @@
-"""stridesmith: an auto-scheduler that searches over layouts, padding, boundaries and tiling."""
+"""stridesmith: an auto-scheduler that searches over layouts, padding, boundaries and tiling.
+
+```python
+import stridesmith as ss
+work = ss.workload("conv2d", ci=64, h=56, w=56, co=64, k=3, pad=1)
+best = ss.tune(work, target="cpu", seconds=60)
+y = ss.load(work, target="cpu")(x, w)
+```
+
+Names are loaded when they are first used, so that importing the package is quick
+and needs none of the libraries that tuning needs.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .backends.devices import discover as Target
+    from .backends.devices import list_devices
+    from .errors import (
+        DeviceMissing,
+        NoRecord,
+        NoSchedule,
+        StorageError,
+        StridesmithError,
+        UsageError,
+        WrongResult,
+    )
+    from .ir import transform
+    from .ir import tscript as T
+    from .ir.index_map import AXIS_SEPARATOR, IndexMap
+    from .ir.interpreter import interpret
+    from .ir.parser import ScriptError, parse
+    from .ir.stmt import Module, PrimFunc
+    from .ir.tscript import prim_func, undef
+    from .ir.verify import VerifyError, verify
+    from .search.api import build, load, lower, replay, tune
+    from .search.database import Database
+    from .search.kernel import Kernel
+    from .search.records import Record
+    from .space.schedule import Schedule, ScheduleError
+    from .space.workloads import Workload, from_func, workload
+
+_HOMES = {
+    "backends.devices": ("list_devices",),
+    "errors": (
+        "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
+    ),
+    "ir.index_map": ("AXIS_SEPARATOR", "IndexMap"),
+    "ir.interpreter": ("interpret",),
+    "ir.parser": ("ScriptError", "parse"),
+    "ir.stmt": ("Module", "PrimFunc"),
+    "ir.tscript": ("prim_func", "undef"),
+    "ir.verify": ("VerifyError", "verify"),
+    "search.api": ("build", "load", "lower", "replay", "tune"),
+    "search.database": ("Database",),
+    "search.kernel": ("Kernel",),
+    "search.records": ("Record",),
+    "space.schedule": ("Schedule", "ScheduleError"),
+    "space.workloads": ("Workload", "from_func", "workload"),
+}  # fmt: skip
+_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
+    "T": ("ir.tscript", ""),
+    "transform": ("ir.transform", ""),
+    "Target": ("backends.devices", "discover"),
+}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'stridesmith' has no attribute {name!r}")
+    home, attribute = _HOME[name]
+    module = import_module(f".{home}", __name__)
+    value = getattr(module, attribute) if attribute else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
     from ..space.workloads import Workload
+    from .records import Record
     from .settings import TuneSettings
 
 WHO = ("fixed", "constant", "free")
@@ -90,10 +91,27 @@ def script_work(text: str, name: str | None = None) -> Workload:
     except ScriptError as error:
         raise ScriptProblem(f"the script does not parse: {error}") from None
     if not isinstance(func, PrimFunc):
-        known = ", ".join(func.names) if hasattr(func, "names") else ""
-        raise ScriptProblem(f"the script holds several functions; choose one with --name: {known}")
+        known = ", ".join(f.name for f in func.functions)
+        raise ScriptProblem(f"the script holds a module; choose one of its functions with --name: {known}")
     check(func)
     return from_func(func)
+
+
+def work_of(record: Record) -> Workload:
+    """The workload of a record: the library's where name and parameters give the very same program text.
+
+    Otherwise the text itself is the workload, checked like a stranger's.
+    """
+    from ..space.workloads import names, workload
+
+    if record.workload in names():
+        try:
+            work = workload(record.workload, **record.params)
+        except UsageError:
+            work = None
+        if work is not None and work.script == record.script:
+            return work
+    return script_work(record.script)
 
 
 def check(func: PrimFunc) -> None:

@@ -1,0 +1,78 @@
+"""What `import stridesmith` offers on top of the rooms: calls that take a workload or a program and a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError, did_you_mean
+from .kernel import Kernel, build, device_of, load
+from .records import Record
+from .replay import Replayed
+from .settings import TuneSettings, settings
+
+if TYPE_CHECKING:
+    from ..backends.lower import Lowered
+    from ..ir.stmt import PrimFunc
+    from ..ir.target import Target
+    from ..space.workloads import Workload
+
+__all__ = ["Kernel", "build", "load", "lower", "replay", "tune"]
+
+
+def tune(
+    work: Workload | PrimFunc | str,
+    target: str = "cpu",
+    *,
+    emit: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
+) -> Record:
+    """Find a fast kernel for `work` and return its record.
+
+    `work` is a workload, a program, or the name of a workload.  `options` are the
+    fields of `search.settings.TuneSettings`, such as ``trials``, ``seconds``,
+    ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.
+    """
+    from .tuner import tune as run
+
+    unknown = [name for name in options if name not in TuneSettings.model_fields]
+    if unknown:
+        hint = did_you_mean(unknown[0], TuneSettings.model_fields)
+        raise UsageError(f"tune() has no option {unknown[0]!r}{hint}")
+    if "interface" in options and isinstance(options["interface"], Mapping):
+        options["interface"] = dict(options["interface"])
+    return run(settings(**_program(work, options), target=target, **options), emit)
+
+
+def _program(work: Workload | PrimFunc | str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that name the program."""
+    from ..ir.stmt import PrimFunc
+
+    if isinstance(work, str):
+        return {"workload": work}
+    if isinstance(work, PrimFunc):
+        return {"script": work.script()}
+    if work.params and "dtype" not in options:
+        return {"workload": work.name, "params": dict(work.shape), "dtype": work.dtype}
+    if work.params:
+        raise UsageError(f"the workload has dtype {work.dtype} already; leave `dtype` out")
+    return {"script": work.script}
+
+
+def replay(record: Record | str, db: str | None = None, *, any_device: bool = False) -> Replayed:
+    """Rebuild a record (or the one of this id) in a new process, verify it with fresh data, measure it again."""
+    from .database import Database
+    from .replay import replay as run
+
+    if isinstance(record, Record) and db is None:
+        return run(record, any_device=any_device)
+    with Database(db) as database:
+        found = database.get(record) if isinstance(record, str) else record
+        return run(found, database, any_device=any_device)
+
+
+def lower(func: PrimFunc, target: str | Target = "cpu") -> Lowered:
+    """`func` as the code generators see it: loops, flat buffers, no blocks."""
+    from ..backends.lower import lower as run
+
+    return run(func, device_of(target))
