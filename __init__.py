@@ -69,7 +69,13 @@ _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
     "Target": ("backends.devices", "discover"),
 }
 
-__all__ = [*sorted(_HOME), "__version__"]
+__all__ = [
+    "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
+    "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
+    "Target", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__", "build", "from_func",
+    "interpret", "list_devices", "load", "lower", "parse", "prim_func", "replay", "transform", "tune", "undef",
+    "verify", "workload",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
