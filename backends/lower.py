@@ -1,0 +1,112 @@
+"""Lowering: a scheduled function to loops over flat buffers.
+
+Each pass is a function from statement to statement; `PASSES` is the whole story,
+top to bottom, and `lowering_steps` shows the program after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..ir.bounds import check_in_bounds
+from ..ir.expr import Buffer
+from ..ir.node import walk
+from ..ir.simplify import simplify
+from ..ir.stmt import For, PrimFunc, Stmt
+from ..ir.target import Target
+from .passes.blocks import remove_assume, remove_blocks, remove_undef_stores
+from .passes.compact import CONCURRENT, compact_buffers
+from .passes.errors import LoweringError
+from .passes.flatten import flat_buffer, flatten_buffers
+from .passes.hoist import hoist_conditions
+from .passes.partition import fold_single_loops, partition_loops, split_ranges
+from .passes.vectorize import guard_vectors, vectorize_loops
+from .passes.workspaces import place_workspaces
+
+__all__ = ["PASSES", "Lowered", "LoweringError", "lower", "lowering_steps"]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program without blocks, over flat buffers, ready for a code generator.
+
+    `workspaces` live for the whole call; the runtime provides them after the parameters.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    workspaces: tuple[Buffer, ...]
+    body: Stmt
+
+
+Pass = Callable[[Stmt, Target], Stmt]
+
+
+def _plain(name: str, fn: Callable[[Stmt], Stmt]) -> tuple[str, Pass]:
+    return name, lambda stmt, target: fn(stmt)
+
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    _plain("remove_assume", remove_assume),
+    _plain("remove_blocks", remove_blocks),
+    _plain("simplify", simplify),
+    _plain("remove_undef_stores", remove_undef_stores),
+    _plain("compact_buffers", compact_buffers),
+    _plain("simplify_compact", simplify),
+    _plain("partition_loops", partition_loops),
+    _plain("fold_single_loops", fold_single_loops),
+    _plain("guard_vectors", guard_vectors),
+    _plain("hoist_conditions", hoist_conditions),
+    _plain("split_ranges", split_ranges),
+    _plain("vectorize_loops", vectorize_loops),
+    ("flatten_buffers", lambda stmt, target: flatten_buffers(stmt, target.kind != "cpu")),
+    _plain("simplify_flat", simplify),
+    _plain("fold_single_loops_again", fold_single_loops),
+)
+
+
+def lower(func: PrimFunc, target: Target) -> Lowered:
+    """`func` for the code generator of `target`.
+
+    Every access is proven in bounds first.  Raises OutOfBounds, and LoweringError
+    for what the target cannot run.
+    """
+    params = _flat_params(func, target)
+    *_, (_, last) = lowering_steps(func, target)
+    body, workspaces = place_workspaces(last)
+    return Lowered(func.name, params, workspaces, body)
+
+
+def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]:
+    """The program after each pass, by the name of the pass."""
+    check_in_bounds(func)
+    check_loops(func.body, target)
+    body: Stmt = func.body
+    for name, run in PASSES:
+        body = run(body, target)
+        yield name, body
+
+
+def check_loops(stmt: Stmt, target: Target) -> None:
+    """Raises LoweringError for kinds of loops that the target does not have, or that are nested wrongly."""
+    refused = "thread_binding" if target.kind == "cpu" else "parallel"
+    for loop in (n for n in walk(stmt) if isinstance(n, For)):
+        if loop.kind == refused:
+            raise LoweringError(
+                f"loop `{loop.var.name}` is a {refused} loop, which target kind `{target.kind}` does not have; "
+                f"use `{'parallel' if target.kind == 'cpu' else 'bind'}`"
+            )
+        if loop.kind != "parallel":
+            continue
+        for inner in (n for n in walk(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
+            raise LoweringError(
+                f"loop `{inner.var.name}` is parallel inside the parallel loop `{loop.var.name}`; fuse them"
+            )
+
+
+def _flat_params(func: PrimFunc, target: Target) -> tuple[Buffer, ...]:
+    scalars = [p.name for p in func.params if not isinstance(p, Buffer)]
+    if scalars:
+        raise LoweringError(f"`{func.name}` takes the scalar `{scalars[0]}`; only buffers can be lowered")
+    return tuple(flat_buffer(p, target.kind != "cpu") for p in func.buffers)

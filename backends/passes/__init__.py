@@ -1,0 +1,1 @@
+"""The passes of `lower`, one per module: each takes a statement and returns an equal one."""

@@ -1,0 +1,187 @@
+"""Buffers move to where they are used, and shrink to what is used there.
+
+::
+
+    alloc B[N, M]:  for i in n: S1(B[i*t + .., ..]); S2(B[i*t + .., ..])
+        ->  for i in n: alloc B[t, ..]:  S1(B[.., ..]); S2(B[.., ..])
+
+A buffer enters a loop when its iterations use it independently (`privacy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, variables
+from ...ir.intervals import Facts
+from ...ir.linear import Linear, add, build, shared_form
+from ...ir.node import Node, rebuild, walk
+from ...ir.simplify import simplifier_for
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq
+from .errors import LoweringError
+from .privacy import is_private
+from .scopes import Access, Step, accesses, loop_facts
+
+CONCURRENT = ("parallel", "thread_binding")
+
+
+def compact_buffers(stmt: Stmt) -> Stmt:
+    """Each allocation as far inside as its accesses allow, with the extents that they need there.
+
+    Raises LoweringError when concurrent iterations may share a buffer's elements.
+    """
+    return _visit(stmt, Facts({}))
+
+
+def _visit(stmt: Stmt, facts: Facts) -> Stmt:
+    if isinstance(stmt, Allocate):
+        return _place(stmt.buffer, _visit(stmt.body, facts), facts)
+    if isinstance(stmt, For):
+        facts = loop_facts(facts, stmt)
+    result: Stmt = rebuild(stmt, lambda child: _visit(child, facts) if isinstance(child, Stmt) else child)
+    return result
+
+
+def _place(buffer: Buffer, body: Stmt, facts: Facts) -> Stmt:
+    found = list(accesses(body, frozenset((buffer,)), facts))
+    if not found or _is_aliased(buffer, body):
+        return body if not found else Allocate(buffer, body)
+    return _Sink(buffer, found).into(body, 0, facts, False)
+
+
+def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
+    return any(isinstance(n, Declare) and n.buffer.data == (buffer.data or buffer.name) for n in walk(body))
+
+
+@dataclass
+class _Sink:
+    """One buffer on its way inwards."""
+
+    buffer: Buffer
+    accesses: list[Access]
+
+    def into(self, stmt: Stmt, depth: int, facts: Facts, entered: bool) -> Stmt:
+        """`stmt` with the buffer allocated inside; `depth` steps of every access's path lie outside it."""
+        step = self._common_step(depth)
+        if isinstance(stmt, (Allocate, Declare, Let)):
+            return replace(stmt, body=self.into(stmt.body, depth, facts, entered))
+        if isinstance(stmt, For) and step == stmt and self._may_enter(stmt, depth, facts):
+            body = self.into(stmt.body, depth + 1, loop_facts(facts, stmt), True)
+            return replace(stmt, body=body)
+        if isinstance(stmt, If) and step == (stmt, 1):
+            return replace(stmt, then=self.into(stmt.then, depth + 1, facts, entered))
+        if isinstance(stmt, If) and step == (stmt, 0) and stmt.orelse is not None:
+            return replace(stmt, orelse=self.into(stmt.orelse, depth + 1, facts, entered))
+        if isinstance(stmt, Seq):
+            return self._into_sequence(stmt, depth, facts, entered)
+        return self._allocate(stmt, depth, entered)
+
+    def _common_step(self, depth: int) -> Step | None:
+        first = self.accesses[0].path
+        if any(len(a.path) <= depth or a.path[depth] != first[depth] for a in self.accesses):
+            return None
+        return first[depth]
+
+    def _into_sequence(self, stmt: Seq, depth: int, facts: Facts, entered: bool) -> Stmt:
+        positions = [step[1] for a in self.accesses if not isinstance(step := a.path[depth], For)]
+        first, last = min(positions), max(positions)
+        if first == last:
+            inner = self.into(stmt.stmts[first], depth + 1, facts, entered)
+        else:
+            inner = self._allocate(Seq(stmt.stmts[first : last + 1]), depth, entered)
+        return seq([*stmt.stmts[:first], inner, *stmt.stmts[last + 1 :]])
+
+    def _may_enter(self, loop: For, depth: int, facts: Facts) -> bool:
+        if loop.kind == "vectorized" or (self.buffer.scope == "shared" and loop.thread.startswith("threadIdx")):
+            return False
+        if is_private(loop, depth, self.accesses, facts):
+            return True
+        if loop.kind in CONCURRENT:
+            raise LoweringError(
+                f"buffer `{self.buffer.name}` is used only inside the {loop.kind} loop `{loop.var.name}`, but it is "
+                f"not proven that each iteration reads only what it wrote itself; compute the buffer outside of the "
+                f"loop, or write all that is read of it first"
+            )
+        return False
+
+    def _allocate(self, stmt: Stmt, depth: int, entered: bool) -> Stmt:
+        if not entered:
+            return Allocate(self.buffer, stmt)
+        bases, shape = [], []
+        inside = {v for a in self.accesses for v in a.bound_below(depth)}
+        for dim, extent in enumerate(self.buffer.shape):
+            base, size = _region(dim, extent, self.accesses, inside)
+            bases.append(base)
+            shape.append(size)
+        smaller = replace(self.buffer, shape=tuple(shape))
+        body: Stmt = _shift(stmt, self.buffer, smaller, bases)
+        return Allocate(smaller, body)
+
+
+def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var]) -> tuple[Expr, int]:
+    """The first index that is used in dimension `dim`, free of the variables `inside`, and how many follow."""
+    base: Linear | None = None
+    low = high = 0
+    for access in found:
+        terms, lo, hi = _spread(shared_form(access.indices[dim]), access.facts, inside)
+        if base is None:
+            base, low, high = (terms, 0), lo, hi
+        elif terms != base[0]:
+            return Const(0), extent
+        low, high = min(low, lo), max(high, hi)
+    assert base is not None
+    if high - low + 1 >= extent:
+        return Const(0), extent
+    return build((base[0], low)), high - low + 1
+
+
+def _spread(form: Linear, facts: Facts, inside: set[Var]) -> tuple[dict[Expr, int], int, int]:
+    """``form`` lies in ``terms + [low, high]`` with terms free of the variables `inside`.
+
+    Of ``x//c`` with ``x`` in ``X + [l, h]`` the part outside is ``(X + l)//c``, and
+    ``(X + l + d)//c - (X + l)//c <= ceil(d/c)``.
+    """
+    outer: Linear = ({}, 0)
+    inner: dict[Expr, int] = {}
+    low = high = 0
+    for atom, k in form[0].items():
+        if variables(atom).isdisjoint(inside):
+            outer = add(outer, ({atom: k}, 0))
+            continue
+        quotient = _mixed_quotient(atom, facts, inside) if k > 0 else None
+        if quotient is None:
+            inner[atom] = k
+        else:
+            outer = add(outer, quotient[0], k)
+            high += k * quotient[1]
+    lo, hi = facts.of_form((inner, form[1] + outer[1]))
+    return outer[0], low + lo, high + hi
+
+
+def _mixed_quotient(atom: Expr, facts: Facts, inside: set[Var]) -> tuple[Linear, int] | None:
+    if not isinstance(atom, Binary) or atom.op != "//" or not isinstance(atom.b, Const):
+        return None
+    divisor = as_int(atom.b)
+    terms, low, high = _spread(shared_form(atom.a), facts, inside)
+    if not terms or divisor <= 0:
+        return None
+    base = simplifier_for(Facts({})).linear(binary("//", build((terms, low)), divisor))
+    return base, -((low - high) // divisor)
+
+
+def _shift(node: Any, old: Buffer, new: Buffer, bases: Sequence[Expr]) -> Any:
+    """Accesses of `old` become accesses of `new`, relative to `bases`."""
+
+    def visit(item: Node) -> Node:
+        made: Node = rebuild(item, visit)
+        if isinstance(made, (Load, Store)) and made.buffer == old:
+            indices = tuple(binary("-", i, b) for i, b in zip(made.indices, bases, strict=True))
+            return replace(made, buffer=new, indices=indices)
+        return made
+
+    def guard(item: Node) -> Node:
+        return item if isinstance(item, Buffer) else visit(item)
+
+    return guard(node)

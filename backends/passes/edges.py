@@ -1,0 +1,75 @@
+"""Conditions of loop nests: finding them, and strengthening them for whole tiles.
+
+A condition over outer and inner loops, ``io*6 + ii < 127`` with ``ii < 6``, holds
+for every inner iteration exactly if its strengthened form ``io*6 + 5 < 127`` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ...ir import dtypes
+from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts, variables
+from ...ir.intervals import Facts
+from ...ir.linear import add, build, shared_form
+from ...ir.node import children, walk
+from ...ir.simplify import simplifier_for
+from ...ir.stmt import For, If, Stmt
+from .scopes import loop_facts
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One conjunct of a condition, with the loops around it below some statement, outermost first."""
+
+    cond: Expr
+    loops: tuple[For, ...]
+    facts: Facts
+
+
+def edges(stmt: Stmt, facts: Facts) -> Iterator[Edge]:
+    """Every conjunct that is tested below `stmt`, by If and by if_then_else."""
+    return _below(stmt, facts, ())
+
+
+def _below(node: Stmt | Expr, facts: Facts, around: tuple[For, ...]) -> Iterator[Edge]:
+    if isinstance(node, For):
+        yield from _below(node.body, loop_facts(facts, node), (*around, node))
+        return
+    if isinstance(node, If) or (isinstance(node, Call) and node.name == "if_then_else"):
+        cond, then, other = (node.cond, node.then, node.orelse) if isinstance(node, If) else node.args
+        for part in conjuncts(cond):
+            yield Edge(part, around, facts)
+        yield from _below(then, facts.assuming(cond), around)
+        if other is not None:
+            yield from _below(other, facts.assuming(cond, False), around)
+        return
+    for child in children(node):
+        if isinstance(child, Stmt) or (isinstance(child, Expr) and not isinstance(child, (Var, Const))):
+            yield from _below(child, facts, around)
+
+
+def strengthen(edge: Edge, inner: set[Var]) -> Expr | None:
+    """The weakest comparison free of `inner` that implies the edge's condition, or None if there is none.
+
+    ``outer + inner op 0`` becomes ``outer + extreme(inner) op 0``.
+    """
+    cond = edge.cond
+    if not isinstance(cond, Binary) or cond.op not in ("<", "<=", ">", ">=") or cond.a.dtype != dtypes.INDEX:
+        return None
+    terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+    own = {a: k for a, k in terms.items() if not variables(a).isdisjoint(inner)}
+    outer = {a: k for a, k in terms.items() if a not in own}
+    low, high = edge.facts.of_form((own, constant))
+    worst = high if cond.op in ("<", "<=") else low
+    strong: Expr = simplifier_for(edge.facts).expr(binary(cond.op, build((outer, worst)), 0))
+    return None if isinstance(strong, Const) else strong
+
+
+def is_index_condition(cond: Expr) -> bool:
+    """Whether a condition is over variables alone, so that no store changes it."""
+    return not any(isinstance(n, (Load, Call)) for n in walk(cond))
+
+
+Choose = Callable[[Edge], "set[Var] | None"]

@@ -1,0 +1,60 @@
+"""Conditions that do not depend on a loop move out of it.
+
+::
+
+    for i: if c: A else: B          ->  if c: { for i: A } else: { for i: B }
+    for i: if c and d(i): A         ->  if c: for i: if d(i): A
+    if c: A;  if c: B               ->  if c: { A; B }
+
+Only conditions over loop variables move: no store changes them.  Loops over
+threads keep their place at the top of a kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.expr import Expr, all_of, conjuncts, variables
+from ...ir.node import rebuild
+from ...ir.stmt import Allocate, For, If, Seq, Stmt, seq
+from .edges import is_index_condition
+
+
+def hoist_conditions(stmt: Stmt) -> Stmt:
+    """Each condition as far outside as it is invariant."""
+    new: Stmt = rebuild(stmt, lambda child: hoist_conditions(child) if isinstance(child, Stmt) else child)
+    if isinstance(new, For) and new.kind not in ("parallel", "thread_binding") and isinstance(new.body, If):
+        return _out_of_loop(new, new.body)
+    if isinstance(new, Allocate) and isinstance(new.body, If) and is_index_condition(new.body.cond):
+        branch = new.body
+        other = None if branch.orelse is None else Allocate(new.buffer, branch.orelse)
+        return If(branch.cond, Allocate(new.buffer, branch.then), other)
+    if isinstance(new, Seq):
+        return _merge(new)
+    if isinstance(new, If) and new.orelse is None and isinstance(new.then, If) and new.then.orelse is None:
+        return If(all_of([*conjuncts(new.cond), *conjuncts(new.then.cond)]), new.then.then)
+    return new
+
+
+def _out_of_loop(loop: For, branch: If) -> Stmt:
+    parts = conjuncts(branch.cond)
+    free = [c for c in parts if loop.var not in variables(c) and is_index_condition(c)]
+    if not free or (branch.orelse is not None and len(free) < len(parts)):
+        return loop
+    rest: list[Expr] = [c for c in parts if c not in free]
+    then = replace(loop, body=If(all_of(rest), branch.then) if rest else branch.then)
+    other = None if branch.orelse is None else replace(loop, body=branch.orelse)
+    return If(all_of(free), then, other)
+
+
+def _merge(stmt: Seq) -> Stmt:
+    """Neighbours under the same condition come under one."""
+    merged: list[Stmt] = []
+    for item in stmt.stmts:
+        last = merged[-1] if merged else None
+        if isinstance(item, If) and isinstance(last, If) and item.cond == last.cond and is_index_condition(item.cond):
+            others = [s for s in (last.orelse, item.orelse) if s is not None]
+            merged[-1] = If(item.cond, seq([last.then, item.then]), seq(others) if others else None)
+        else:
+            merged.append(item)
+    return seq(merged)

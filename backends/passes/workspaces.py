@@ -1,0 +1,60 @@
+"""Memory of intermediates: of the whole call, or of each concurrent iteration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.expr import Buffer
+from ...ir.node import rebuild, walk
+from ...ir.stmt import Allocate, For, Stmt
+from .compact import CONCURRENT
+from .errors import LoweringError
+
+MAX_PRIVATE_BYTES = 1 << 20
+
+
+def place_workspaces(stmt: Stmt) -> tuple[Stmt, tuple[Buffer, ...]]:
+    """The statement without the allocations that live for the whole call, and their buffers.
+
+    Those are the global ones outside of concurrent loops, and registers that would
+    span such loops.  Raises LoweringError where one iteration needs more than
+    1 MiB of its own.
+    """
+    found: dict[str, Buffer] = {}
+    body = _visit(stmt, False, found)
+    for old, new in [(b, replace(b, scope="global")) for b in found.values() if b.scope != "global"]:
+        body = _rename(body, old, new)
+        found[old.name] = new
+    return body, tuple(found.values())
+
+
+def _visit(stmt: Stmt, concurrent: bool, found: dict[str, Buffer]) -> Stmt:
+    if isinstance(stmt, Allocate):
+        buffer = stmt.buffer
+        if concurrent or buffer.scope == "shared":
+            _check_size(buffer)
+        elif buffer.scope == "global" or _spans_threads(stmt.body) or buffer.nbytes > MAX_PRIVATE_BYTES:
+            found[buffer.name] = buffer
+            return _visit(stmt.body, concurrent, found)
+    inside = concurrent or (isinstance(stmt, For) and stmt.kind in CONCURRENT)
+    result: Stmt = rebuild(stmt, lambda child: _visit(child, inside, found) if isinstance(child, Stmt) else child)
+    return result
+
+
+def _spans_threads(stmt: Stmt) -> bool:
+    return any(isinstance(n, For) and n.kind in CONCURRENT for n in walk(stmt))
+
+
+def _check_size(buffer: Buffer) -> None:
+    if buffer.nbytes > MAX_PRIVATE_BYTES:
+        raise LoweringError(
+            f"buffer `{buffer.name}` needs {buffer.nbytes} bytes in each concurrent iteration, more than "
+            f"{MAX_PRIVATE_BYTES}; compute it outside of the concurrent loop, or for a smaller tile"
+        )
+
+
+def _rename(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    from ...ir.stmt import replace_buffer
+
+    result: Stmt = replace_buffer(stmt, old, new)
+    return result
