@@ -2,28 +2,30 @@
 
 Every decision carries a table of numbers per alternative; a population's raw columns are gathered from these
 tables, derived columns follow from them (`geometry`), and one more is the hand-written estimate (`prior`).
-All sketches of a space share one list of named columns; what a sketch does not have is NaN.
+All sketches of a space share one list of named columns; what a sketch does not have is NaN.  A sketch that
+schedules several blocks is described by its largest one in depth, the others carry their block's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import prior
-from .geometry import Columns, Geometry, log2
+from .geometry import Geometry
+from .tiling import Columns, Vector, log2
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.space import Sketch
+    from ..space.sketch import Sketch
 
 VERSION = 1
 ESTIMATE = "estimate"
-_CHUNK = 8192  # rows whose columns stay in cache together
-_SIZES = ("tile:", "unroll")  # tables of sizes: the raw feature is their logarithm
+_CHUNK = 4096  # rows whose columns stay in cache together
+_SIZES = ("tile:", "work_group", "parallel")  # the raw feature of a size is its logarithm
 
 
 class FeatureMap:
@@ -35,9 +37,7 @@ class FeatureMap:
 
     def __init__(self, sketches: Sequence[Sketch], target: Target) -> None:
         self.sketches = tuple(sketches)
-        self.target = target
-        self._tables = [_tables(sketch) for sketch in self.sketches]
-        self._geometries = [Geometry(sketch, target) for sketch in self.sketches]
+        self._parts = [_parts(sketch, target) for sketch in self.sketches]
         names: dict[str, None] = {}
         for number, sketch in enumerate(self.sketches):
             names.update(dict.fromkeys(self._columns(number, np.zeros((1, len(sketch.decisions)), np.int64))))
@@ -52,29 +52,30 @@ class FeatureMap:
         first = len(self.columns) - len(self.sketches)
         out[:, first:] = 0
         out[:, first + number] = 1
-        for start in range(0, len(population), _CHUNK):
-            rows = out[start : start + _CHUNK]
-            for name, values in self._columns(number, population[start : start + _CHUNK]).items():
-                rows[:, self._position[name]] = values
+        for start, rows in _chunks(population):
+            for name, values in self._columns(number, rows).items():
+                out[start : start + len(rows), self._position[name]] = values
         return out
 
     def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
         """The hand-written estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
         self._check(number, population)
-        parts = [
-            np.broadcast_to(self._columns(number, chunk)[ESTIMATE], len(chunk))
-            for chunk in (population[start : start + _CHUNK] for start in range(0, len(population), _CHUNK))
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        out = np.zeros(len(population), np.float32)
+        for start, rows in _chunks(population):
+            out[start : start + len(rows)] = self._columns(number, rows)[ESTIMATE]
+        return out
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
-        raw: Columns = {}
-        for decision, table in enumerate(self._tables[number]):
-            for name, values in table.items():
-                raw[name] = values[population[:, decision]]
-        derived = self._geometries[number].derive(raw, len(population))
-        derived[ESTIMATE] = prior.estimate(derived, self.target)
-        return {name: log2(v) if name.startswith(_SIZES) else v for name, v in raw.items()} | derived
+        columns: Columns = {}
+        times: Vector = np.zeros(1, np.float32)
+        total = 0.0
+        for part in self._parts[number]:
+            mine = part.columns(population[:, part.start : part.stop])
+            times = np.asarray(times + np.exp2(mine[ESTIMATE]) * part.geometry.points, np.float32)
+            total += part.geometry.points
+            columns.update({part.prefix + name: values for name, values in mine.items()})
+        columns[ESTIMATE] = log2(times / np.float32(max(total, 1.0)))
+        return columns
 
     def _check(self, number: int, population: NDArray[np.int64]) -> None:
         width = len(self.sketches[number].decisions)
@@ -90,9 +91,40 @@ def features(sketch: Sketch, population: NDArray[np.int64], target: Target) -> N
     return FeatureMap((sketch,), target).matrix(0, population)
 
 
-def _tables(sketch: Sketch) -> list[dict[str, NDArray[np.float32]]]:
-    """Per decision, its numeric columns as arrays over its alternatives."""
-    return [
-        {name: np.asarray(values, np.float32) for name, values in decision.table.items()}
-        for decision in sketch.decisions
-    ]
+class _Part:
+    """The decisions `start` to `stop` of a sketch, which schedule one block."""
+
+    def __init__(self, geometry: Geometry, prefix: str, start: int) -> None:
+        self.geometry, self.prefix, self.start = geometry, prefix, start
+        self.tables = geometry.tables()
+        self.stop = start + len(self.tables)
+
+    def columns(self, population: NDArray[np.int64]) -> Columns:
+        """Raw and derived columns, (N,) or (1,) each."""
+        raw: Columns = {}
+        for number, table in enumerate(self.tables):
+            for name, values in table.items():
+                raw[name] = values[population[:, number]]
+        raw = self.geometry.effective(raw)
+        derived = self.geometry.derive(raw)
+        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
+        return {name: _scaled(name, values) for name, values in raw.items()} | derived
+
+
+def _parts(sketch: Sketch, target: Target) -> list[_Part]:
+    """The parts of a sketch; the largest has no prefix."""
+    parts, start = [], 0
+    for part in sketch.parts:
+        prefix = "" if part is sketch.main else f"{part.anchor.name}/"
+        parts.append(_Part(Geometry(part, target), prefix, start))
+        start = parts[-1].stop
+    return parts
+
+
+def _scaled(name: str, values: Vector) -> Vector:
+    return log2(values) if name.startswith(_SIZES) else values
+
+
+def _chunks(population: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    for start in range(0, len(population), _CHUNK):
+        yield start, population[start : start + _CHUNK]

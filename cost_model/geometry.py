@@ -1,203 +1,232 @@
-"""What the tiles of a candidate mean for the machine, as arithmetic over whole populations.
+"""What the tiles of a candidate mean for the machine: derived columns of one block's schedule.
 
-A candidate covers each axis of its main block at nested levels: `lane` (one vector), `reg` (the register
-tile), `panel` (the register tile over the inner part of the reduction), `inner`, `outer` and `all`.  From
-these covers follow register pressure, loads per multiply-add, the bytes each operand touches at each level,
-the rounding waste of tiles that do not divide, and how many chunks there are to run in parallel.  Every
-quantity is a vector with one element per candidate; nothing here looks at a program or at a name in it.
+Register pressure, loads per multiply-add, how vectors meet each operand, the bytes that every level of the loop
+nest touches and moves, rounding waste and branches at ragged edges, copies, and chunks to run in parallel.
+Every quantity is a vector with one element per candidate; nothing here looks at a program or at a name in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from .tiling import ONE, Columns, Cover, Vector, covers, log2
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.space import Axis, Operand, Sketch
+    from ..space.anatomy import Operand
+    from ..space.structure import Open
 
-Vector = NDArray[np.float32]
-Columns = dict[str, Vector]
-
-LEVELS = ("lane", "reg", "panel", "inner", "outer", "all")
+BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
 BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0
-
-
-@dataclass(frozen=True)
-class Cover:
-    """Per level and axis, how much of the axis one tile of that level covers, (N,) each, at least 1."""
-
-    axes: tuple[Axis, ...]
-    levels: Mapping[str, tuple[Vector, ...]]
-
-    def volume(self, level: str, kind: str | None = None) -> Vector:
-        """Points of the iteration domain in one tile of the level, over the axes of a kind or all of them."""
-        return _product([c for c, a in zip(self.levels[level], self.axes, strict=True) if kind in (None, a.kind)])
-
-    def tiles(self, level: str, kind: str | None = None) -> Vector:
-        """Number of tiles of the level that the whole domain is cut into."""
-        counts = [
-            np.ceil(np.float32(a.extent) / c)
-            for c, a in zip(self.levels[level], self.axes, strict=True)
-            if kind in (None, a.kind)
-        ]
-        return _product(counts)
-
-    def footprint(self, operand: Operand, level: str) -> Vector:
-        """Elements of the operand that one tile of the level touches: a box around all of them."""
-        covers = self.levels[level]
-        sizes = []
-        for dim, size in zip(operand.dims, operand.shape, strict=True):
-            reach = sum((abs(coef) * (covers[axis] - 1) for axis, coef in dim), start=np.float32(0)) + np.float32(1)
-            sizes.append(np.minimum(reach, np.float32(size)))
-        return _product(sizes) if sizes else np.ones(1, np.float32)
-
-
-def covers(axes: Sequence[Axis], columns: Columns, count: int) -> Cover:
-    """The nested covers of `count` candidates from their `tile:<axis>:<level>` columns.
-
-    A level without a column covers what the level below does.  A reduction that is not tiled runs inside the
-    register tile from end to end, so that its panel is the whole axis.
-    """
-    levels: dict[str, list[Vector]] = {level: [] for level in LEVELS}
-    for axis in axes:
-        extent = np.float32(axis.extent)
-        current = np.ones(count, np.float32)
-        tiled = any(f"tile:{axis.name}:{level}" in columns for level in ("inner", "outer"))
-        for level in LEVELS:
-            if level == "all" or (level == "panel" and axis.kind == "reduce" and not tiled):
-                current = np.full(count, extent, np.float32)
-            else:
-                source = "inner" if level == "panel" and axis.kind == "reduce" else level
-                size = columns.get(f"tile:{axis.name}:{source}")
-                if size is not None and not (level == "panel" and axis.kind != "reduce"):
-                    current = np.maximum(current, size)
-            levels[level].append(current)
-    return Cover(tuple(axes), {level: tuple(vectors) for level, vectors in levels.items()})
+INLINE, ROOT, INNER = 0.0, 1.0, 2.0
+PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
 
 class Geometry:
-    """Derived columns of one sketch on one target."""
+    """Derived columns of one part (an anchor in a structure) of a sketch on a target."""
 
-    def __init__(self, sketch: Sketch, target: Target) -> None:
-        self.axes = tuple(sketch.axes)
-        self.operands = tuple(sketch.operands)
-        self.target = target
+    def __init__(self, part: Open, target: Target) -> None:
+        self.part, self.target = part, target
+        self.axes = tuple(part.anchor.axes)
+        self.operands = tuple(part.anchor.operands)
         self.inputs = [o for o in self.operands if not o.is_output]
-        self.outputs = [o for o in self.operands if o.is_output]
-        dtype = self.outputs[0].dtype if self.outputs else "float32"
-        self.lanes = np.float32(target.vector_lanes(dtype))
+        self.output = next(o for o in self.operands if o.is_output)
+        self.vec = part.structure.vec
+        self.lanes = np.float32(target.vector_lanes(self.output.dtype))
+        self.points = float(np.prod([axis.extent for axis in self.axes], dtype=np.float64))
 
-    def derive(self, raw: Columns, count: int) -> Columns:
-        """All derived columns of `count` candidates, sizes as base-2 logarithms, shares and flags as they are."""
-        cover = covers(self.axes, raw, count)
+    def effective(self, raw: Columns) -> Columns:
+        """The raw columns with every decision that has no effect on the program at its first alternative's number.
+
+        A boundary has none where the tile divides, a pad value where nothing is padded, a place where nothing is
+        staged.
+        """
+        cover = covers(self.axes, raw)
+        found, over = dict(raw), []
+        for number, axis in enumerate(self.axes):
+            ragged = np.float32(axis.extent) % cover.levels["reg"][number] > 0
+            how = np.where(ragged, raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32)), np.float32(BRANCH))
+            over.append(how == OVERCOMPUTE)
+            if f"boundary:{axis.name}" in raw:
+                found[f"boundary:{axis.name}"] = how
+        for operand in self.inputs:
+            staged = self._staged(operand, raw)
+            padded = np.zeros(1, bool)
+            for number, axis in enumerate(self.axes):
+                ragged = np.float32(axis.extent) % cover.levels["reg"][number] > 0
+                follows = raw.get(f"follows:{operand.name}", np.zeros(1, np.float32)) == number + 1
+                padded = padded | (operand.uses(number) & over[number]) | (ragged & follows)
+            if f"pad:{operand.name}" in raw:
+                found[f"pad:{operand.name}"] = np.where(staged & padded, raw[f"pad:{operand.name}"], np.float32(0))
+            if f"place:{operand.name}" in raw and operand.source != "stage":
+                found[f"place:{operand.name}"] = np.where(staged, raw[f"place:{operand.name}"], np.float32(ROOT))
+        return found
+
+    def derive(self, raw: Columns) -> Columns:
+        """All derived columns, from the raw ones: sizes as base-2 logarithms, shares and flags as they are.
+
+        A column that is the same for the whole population may have a single element.
+        """
+        cover = covers(self.axes, raw)
         out: Columns = {}
         self._registers(cover, raw, out)
         self._memory(cover, out)
-        self._boundaries(cover, raw, out)
+        self._edges(cover, raw, out)
         self._parallel(cover, raw, out)
+        self._copies(cover, raw, out)
         return out
 
-    def _registers(self, cover: Cover, raw: Columns, out: Columns) -> None:
-        lane = cover.volume("lane", "spatial")
-        used = np.minimum(lane, self.lanes)
-        accumulators = cover.volume("reg", "spatial") / used
-        loads, vectors = np.zeros_like(lane), np.zeros_like(lane)
-        for number, operand in enumerate(self.inputs):
-            access = self._access(operand, cover, raw)
-            elements = cover.footprint(operand, "reg")
-            here = np.where(access == CONTIGUOUS, elements / used, elements * np.where(access == STRIDED, 1.5, 1.0))
-            out[f"access:in{number}"] = access
-            out[f"loads:in{number}"] = log2(here)
-            loads += here.astype(np.float32)
-            vectors += np.where(access == CONTIGUOUS, np.minimum(elements / used, 4), 1).astype(np.float32)
-        for number, operand in enumerate(self.outputs):
-            out[f"access:out{number}"] = self._access(operand, cover, raw)
-        registers = np.float32(self.target.registers)
-        out["lanes_used"] = used / self.lanes
-        out["lane_vectors"] = log2(lane / self.lanes)
-        out["accumulators"] = log2(accumulators)
-        out["pressure"] = (accumulators + vectors) / registers
-        out["spill"] = np.maximum(accumulators + vectors - registers, 0) / registers
-        out["loads_per_fma"] = loads / accumulators
-        out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
-        out["body"] = log2(accumulators * cover.volume("reg", "reduce") * np.maximum(raw.get("unroll", ONE), 1))
+    def tables(self) -> list[Columns]:
+        """Per decision, its numbers by column.
 
-    def _access(self, operand: Operand, cover: Cover, raw: Columns) -> Vector:
-        """How a vector of lanes meets the operand: broadcast 0, contiguous 1, strided 2."""
-        lanes = cover.levels["lane"]
-        packed = raw.get(f"layout:{operand.name}", np.zeros_like(lanes[0]) if lanes else np.zeros(1, np.float32)) > 0
-        last = {axis for axis, coef in operand.dims[-1] if coef == 1} if operand.dims else set()
-        access = np.zeros_like(packed, dtype=np.float32)
-        for axis in sorted({axis for dim in operand.dims for axis, _ in dim}):
-            kind = np.where(packed | (axis in last), np.float32(CONTIGUOUS), np.float32(STRIDED))
-            access = np.where(lanes[axis] > 1, np.maximum(access, kind), access)
-        return access
+        A layout gets two more: how vectors meet the operand in it, and the axis (counted from 1) whose tile it follows.
+        """
+        tables = [
+            {name: np.asarray(values, np.float32) for name, values in d.table.items()} for d in self.part.decisions
+        ]
+        for number, decision in self.part.layout.items():
+            operand = self.operands[number]
+            choices = self.part.decisions[decision].values
+            meets = [self._meets(operand, choice) for choice in choices]
+            tables[decision][f"meets:{operand.name}"] = np.asarray(meets, np.float32)
+            tables[decision][f"follows:{operand.name}"] = np.asarray([c.axis + 1 for c in choices], np.float32)
+        return tables
+
+    def _meets(self, operand: Operand, choice: Any = None) -> float:
+        """How a vector along the vector axis meets the operand in a layout, its own without one."""
+        if not operand.dims:
+            return STRIDED
+        if not operand.uses(self.vec):
+            return BROADCAST
+        plain = CONTIGUOUS if operand.stride(self.vec) == 1 else STRIDED
+        kind = "identity" if choice is None else choice.kind
+        if kind == "tiled":
+            return CONTIGUOUS if choice.axis == self.vec else STRIDED
+        if kind == "last":
+            return CONTIGUOUS if operand.dims[choice.dim] == ((self.vec, 1),) else STRIDED
+        return CONTIGUOUS if kind == "phase" else plain
+
+    def _registers(self, cover: Cover, raw: Columns, out: Columns) -> None:
+        lane = cover.levels["lane"][self.vec]
+        vectors = cover.levels["reg"][self.vec] / lane
+        rows = cover.volume("reg", "spatial")
+        if self.axes[self.vec].kind == "spatial":
+            rows = rows / cover.levels["reg"][self.vec]
+        accumulators = rows * vectors
+        steps = cover.volume("reg") / (accumulators * lane)
+        loads: Vector = np.zeros(1, np.float32)
+        live: Vector = np.zeros(1, np.float32)
+        for number, operand in enumerate(self.inputs):
+            access = raw.get(f"meets:{operand.name}", np.full(1, self._meets(operand), np.float32))
+            elements = cover.footprint(operand, "reg")
+            here: Vector = np.where(access == CONTIGUOUS, elements / lane, elements)
+            inlined = raw.get(f"place:{operand.name}", ONE) == INLINE
+            out[f"access:in{number}"] = access
+            out[f"inlined:in{number}"] = inlined.astype(np.float32)
+            out[f"loads:in{number}"] = log2(here)
+            loads = loads + here * np.where(inlined, np.float32(3), np.float32(1))
+            live = live + np.where(access == BROADCAST, ONE, vectors)
+        registers = np.float32(self.target.registers)
+        wide = np.maximum(lane / self.lanes, 1)
+        out["access:out"] = np.full(1, self._meets(self.output), np.float32)
+        out["lanes_used"] = np.minimum(lane / self.lanes, 1)
+        out["rows"] = log2(rows)
+        out["vectors"] = log2(vectors)
+        out["accumulators"] = log2(accumulators)
+        out["pressure"] = (accumulators + live) * wide / registers
+        out["spill"] = np.maximum(out["pressure"] - ONE, np.float32(0))
+        out["loads_per_fma"] = loads / (accumulators * steps)
+        out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
+        out["steps"] = log2(steps)
+        out["body"] = log2(accumulators * steps)
 
     def _memory(self, cover: Cover, out: Columns) -> None:
+        widths = [np.float32(dtypes.bits(o.dtype) / 8) for o in self.operands]
+        sizes = {
+            level: [cover.footprint(o, level) * w for o, w in zip(self.operands, widths, strict=True)]
+            for level in cover.nest
+        }
+        totals = {level: np.asarray(sum(sizes[level]), np.float32) for level in cover.nest}
+        tiles = {level: cover.tiles(level) for level in cover.nest}
+        for number in range(len(self.operands)):
+            for level in cover.nest[:-1]:
+                out[f"bytes:op{number}:{level}"] = log2(sizes[level][number])
+        for level in cover.nest[:-1]:
+            out[f"bytes:{level}"] = log2(totals[level])
         caches = {"l1": self.target.l1_bytes, "l2": self.target.l2_bytes, "l3": self.target.l3_bytes}
-        totals: dict[str, Vector] = {}
-        for level in ("panel", "inner", "outer", "all"):
-            total = np.zeros(1, np.float32)
-            for number, operand in enumerate(self.operands):
-                size = cover.footprint(operand, level) * np.float32(dtypes.bits(operand.dtype) / 8)
-                total = total + size
-                if level != "all":
-                    out[f"bytes:op{number}:{level}"] = log2(size)
-            totals[level] = total
-            for cache in ("l1", "l2") if level != "all" else ():
-                out[f"fits:{cache}:{level}"] = log2(total / np.float32(caches[cache]))
-        points = cover.volume("all")
-        for cache, size in caches.items():
-            traffic = cover.tiles("panel") * totals["panel"]
-            for level in ("inner", "outer", "all"):
-                traffic = np.where(totals[level] <= size, cover.tiles(level) * totals[level], traffic)
-            out[f"traffic:{cache}"] = log2(traffic / points)
+        for cache, capacity in caches.items():
+            moved = np.zeros(1, np.float32)
+            for number in range(len(self.operands)):
+                moved = moved + _traffic(cover.nest, [s[number] for s in sizes.values()], totals, tiles, capacity)
+            out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
 
-    def _boundaries(self, cover: Cover, raw: Columns, out: Columns) -> None:
-        padded, branches, tails = np.ones(1, np.float32), np.zeros(1, np.float32), np.ones(1, np.float32)
+    def _edges(self, cover: Cover, raw: Columns, out: Columns) -> None:
+        wasted, tails, branches = ONE, ONE, np.zeros(1, np.float32)
         for number, axis in enumerate(self.axes):
-            tile = cover.levels["reg" if axis.kind == "spatial" else "panel"][number]
-            extent = np.float32(axis.extent)
-            waste = np.ceil(extent / tile) * tile / extent
-            ragged = waste > 1
-            how = raw.get(f"boundary:{axis.name}", np.full(1, OVERCOMPUTE, np.float32))
-            out[f"waste:{axis.name}"] = np.where(how == OVERCOMPUTE, waste, 1).astype(np.float32)
-            out[f"tail:{axis.name}"] = np.where(ragged, extent % tile / tile, 0).astype(np.float32)
-            padded = padded * out[f"waste:{axis.name}"]
-            branches = branches + (ragged & (how == BRANCH))
-            tails = tails * np.where(ragged & (how == PEEL), 1 + tile / extent, 1)
-        out["waste"] = log2(padded)
-        out["branches"] = branches.astype(np.float32)
-        out["tails"] = log2(tails)
+            if axis.extent == 1:
+                continue
+            tile, extent = cover.levels["reg"][number], np.float32(axis.extent)
+            rounded = np.ceil(extent / tile) * tile / extent
+            ragged = rounded > 1
+            how = raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32))
+            waste = np.where(how == OVERCOMPUTE, rounded, ONE)
+            out[f"waste:{axis.name}"] = log2(waste)
+            out[f"tail:{axis.name}"] = np.where(ragged, extent % tile / tile, np.float32(0))
+            out[f"branch:{axis.name}"] = (ragged & (how == BRANCH)).astype(np.float32)
+            wasted = wasted * waste
+            tails = tails * np.where(ragged & (how == PEEL), rounded, ONE)
+            if number == self.vec:
+                out["scalar"] = out[f"branch:{axis.name}"]
+            else:
+                branches = branches + out[f"branch:{axis.name}"]
+        out.setdefault("scalar", np.zeros(1, np.float32))
+        out["waste"], out["tails"], out["branches"] = log2(wasted), log2(tails), branches
 
     def _parallel(self, cover: Cover, raw: Columns, out: Columns) -> None:
         threads = np.float32(max(1, self.target.threads))
-        chunks = np.maximum(cover.tiles("outer", "spatial"), 1)
-        if "parallel" in raw:
-            chunks = np.where(raw["parallel"] > 0, chunks, 1).astype(np.float32)
+        chunks = cover.tiles("chunk", "spatial")
+        shared = np.ceil(chunks / raw.get("work_group", ONE))
         out["chunks"] = log2(chunks)
-        out["imbalance"] = log2(np.ceil(chunks / threads) * threads / chunks)
-        out["chunk_points"] = log2(cover.volume("all") / chunks)
+        out["idle"] = log2(np.ceil(shared / threads) * threads / shared)
+        out["chunk_points"] = log2(np.float32(self.points) / chunks)
+
+    def _copies(self, cover: Cover, raw: Columns, out: Columns) -> None:
+        """Elements that are written to staging buffers per point, and how often parallel chunks repeat that."""
+        chunks = cover.tiles("chunk", "spatial")
+        copied = np.zeros(1, np.float32)
+        for number, operand in enumerate(self.inputs):
+            place = raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32))
+            staged = self._staged(operand, raw) & (operand.source not in PACKED_AHEAD)
+            whole = np.float32(np.prod(operand.shape, dtype=np.float64))
+            size = np.where(place == INNER, chunks * cover.footprint(operand, "chunk"), whole)
+            here = np.where(staged, size, np.float32(0)).astype(np.float32)
+            out[f"copied:in{number}"] = log2(here / np.float32(self.points))
+            copied = copied + here
+        out["copied"] = log2(copied / np.float32(self.points))
 
 
-BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
-ONE = np.ones(1, np.float32)
+    def _staged(self, operand: Operand, raw: Columns) -> NDArray[np.bool_]:
+        """Whether the operand is read from a buffer other than the one that the program reads."""
+        if operand.source == "stage":
+            return np.asarray(raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32)) != INLINE)
+        return np.asarray(raw.get(f"layout:{operand.name}", np.zeros(1, np.float32)) > 0)
 
 
-def log2(values: NDArray[np.floating]) -> Vector:
-    """Base-2 logarithm, as float32, of values kept above 2 ** -20."""
-    return np.log2(np.maximum(values, np.float32(2.0**-20))).astype(np.float32)
+def _traffic(
+    nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int
+) -> Vector:
+    """Bytes of one operand that come from behind a cache of `capacity` bytes.
 
-
-def _product(vectors: Sequence[Vector]) -> Vector:
-    result = np.ones(1, np.float32)
-    for vector in vectors:
-        result = result * vector
-    return result
+    Where the tiles of a level fit, each of them is loaded once; and where the next loop does not move the
+    operand, it stays for that loop as well.
+    """
+    moved = tiles[nest[0]] * sizes[0]
+    for level, outer, size, grown in zip(nest, nest[1:], sizes, sizes[1:], strict=False):
+        fits = totals[level] <= capacity
+        kept = np.where(grown == size, tiles[outer] * grown, tiles[level] * size)
+        moved = np.where(fits, np.minimum(moved, kept), moved)
+    return np.where(totals[nest[-1]] <= capacity, sizes[-1], moved)

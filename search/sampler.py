@@ -182,13 +182,14 @@ class ModelSampler(BaseSampler):
     def _batch(self, history: _History, pools: list[Scored], count: int, learned: bool) -> list[Key]:
         """Mix a batch: in the first one every sketch is wanted, later ones follow the model and the best measured."""
         taken, batch = set(history.seen), list[Key]()
+        pools = self._unlike(pools, taken)
 
         def add(keys: list[Key]) -> None:
             batch.extend(keys)
             taken.update(keys)
 
         if learned:
-            local = self._neighbours(history)
+            local = self._unlike(self._neighbours(history), taken)
             add(pick_diverse(local, self._portion(LOCAL_SHARE, count), taken, batch, weight=0.2))
         else:
             heads = [Scored(p.sketch, p.rows[:1], p.scores[:1]) for p in pools]
@@ -199,6 +200,24 @@ class ModelSampler(BaseSampler):
         while len(batch) < count and (key := self.ground.fresh(self._rng, taken)) is not None:
             add([key])
         return batch
+
+    def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
+        """The pools without candidates whose features equal those of one taken or of a better one: the same program."""
+        result = []
+        for pool in pools:
+            known = [key for key in taken if key[0] == pool.sketch]
+            seen = set(self._programs(pool.sketch, _rows(known))) if known else set()
+            keep = []
+            for position, program in enumerate(self._programs(pool.sketch, pool.rows)):
+                if program not in seen:
+                    seen.add(program)
+                    keep.append(position)
+            result.append(Scored(pool.sketch, pool.rows[keep], pool.scores[keep]))
+        return result
+
+    def _programs(self, number: int, rows: Population) -> list[bytes]:
+        """What tells the programs of candidates apart: all that their decisions do."""
+        return [row.tobytes() for row in self.features.matrix(number, rows)]
 
     def _neighbours(self, history: _History) -> list[Scored]:
         """Candidates one to three changes away from the best measured, ranked."""

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from stridesmith.ir.expr import Buffer
 from stridesmith.ir.target import Target
+from stridesmith.space.anatomy import Anchor, Axis, Operand
+from stridesmith.space.decision import BOUNDARIES, PLACES, Decision, decision
+from stridesmith.space.layouts import LayoutChoice
+from stridesmith.space.structure import Open, Structure
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
-LANES, ROWS, COLS, INNER = (4, 8, 16, 32), (1, 2, 3, 4, 6, 8, 12, 14), (8, 16, 24, 32), (16, 32, 64, 100)
-
-
-@dataclass(frozen=True)
-class Decision:
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    table: dict
-
-
-@dataclass(frozen=True)
-class Axis:
-    name: str
-    extent: int
-    kind: str
-
-
-@dataclass(frozen=True)
-class Operand:
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    dims: tuple
-    is_output: bool = False
+SHAPES = ((1, 4), (1, 8), (2, 8), (3, 8), (4, 8))
+ROWS, BLOCKS, UNROLL = (1, 2, 3, 4, 6, 8, 12, 14), (1, 2, 4, 8), (1, 2, 4, 8)
+LAYOUTS = (LayoutChoice("identity"), LayoutChoice("copy"), LayoutChoice("tiled", 1, 1))
+EXTENTS = (127, 129, 131)
+LANE, ROW, BLOCK, STEP, EDGE0, EDGE1, ORDER, LAYOUT, PLACE = range(9)
 
 
 @dataclass(frozen=True)
 class Sketch:
+    """One part; vectors of half the width are impossible with more than four rows."""
+
     name: str
-    decisions: tuple[Decision, ...]
-    axes: tuple[Axis, ...]
-    operands: tuple[Operand, ...]
+    parts: tuple[Open, ...]
+
+    @property
+    def main(self) -> Open:
+        return self.parts[0]
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return tuple(d for part in self.parts for d in part.decisions)
 
     def mask(self, rows):
-        """Vectors wider than the column tile are impossible."""
-        lane, cols = np.asarray(LANES)[rows[:, 0]], np.asarray(COLS)[rows[:, 2]]
-        return lane <= cols
+        return (rows[:, LANE] > 0) | (rows[:, ROW] <= 3)
 
 
 @dataclass(frozen=True)
@@ -54,37 +45,56 @@ class Space:
     sketches: tuple[Sketch, ...]
     target: Target = TARGET
     version: int = 1
-    truth: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 def sizes(name: str, column: str, values) -> Decision:
-    return Decision(name, "tile", tuple(map(str, values)), {column: tuple(map(float, values))})
+    return decision(name, "tile", values, list(map(str, values)), {column: values})
 
 
-def flags(name: str, kind: str, column: str, labels) -> Decision:
-    return Decision(name, kind, tuple(labels), {column: tuple(map(float, range(len(labels))))})
+def flags(name: str, kind: str, labels, values=None) -> Decision:
+    return decision(name, kind, values or labels, labels, {name.split("/")[-1]: range(len(labels))})
 
 
-def sketch(name: str, extents=(127, 129, 131)) -> Sketch:
-    decisions = (
-        sizes("C/lane", "tile:s1:lane", LANES),
-        sizes("C/rows", "tile:s0:reg", ROWS),
-        sizes("C/cols", "tile:s1:reg", COLS),
-        sizes("C/depth", "tile:r0:inner", INNER),
-        flags("C/layout:B", "layout", "layout:B", ("identity", "packed")),
-        flags("C/boundary:s0", "boundary", "boundary:s0", ("branch", "peel", "overcompute")),
-        flags("C/boundary:s1", "boundary", "boundary:s1", ("branch", "peel", "overcompute")),
-        sizes("C/unroll", "unroll", (1, 2, 4, 8)),
-        flags("C/place:A", "place", "place:A", ("inline", "root", "inner")),
+def decisions(prefix: str) -> tuple[Decision, ...]:
+    lanes = {"tile:s1:lane": [lane for _, lane in SHAPES], "tile:s1:reg": [v * lane for v, lane in SHAPES]}
+    orders = {"order:s0": (0, 1), "order:s1": (1, 0)}
+    return (
+        decision(f"{prefix}/tile:s1", "tile", SHAPES, [f"{v}x{lane}" for v, lane in SHAPES], lanes),
+        sizes(f"{prefix}/tile:s0", "tile:s0:reg", ROWS),
+        sizes(f"{prefix}/tile:s0:block", "tile:s0:block", BLOCKS),
+        sizes(f"{prefix}/tile:r0", "tile:r0:reg", UNROLL),
+        flags(f"{prefix}/boundary:s0", "boundary", BOUNDARIES),
+        flags(f"{prefix}/boundary:s1", "boundary", BOUNDARIES),
+        decision(f"{prefix}/order", "order", ((0, 1), (1, 0)), ("s0>s1", "s1>s0"), orders),
+        flags(f"{prefix}/layout:i1", "layout", ("identity", "copy", "tiled:d1"), LAYOUTS),
+        flags(f"{prefix}/place:i1", "place", PLACES),
     )
+
+
+def operand(name: str, shape, dims, source: str = "fixed") -> Operand:
+    return Operand(name, Buffer(name, tuple(shape), "float32"), dims, (0,) * len(dims), source)
+
+
+def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Open:
+    """`C[s0, s1] += A[s0, r0] * B[r0, s1]`, vectors along s1; `changed` replaces fields of its anchor."""
     m, n, k = extents
-    axes = (Axis("s0", m, "spatial"), Axis("s1", n, "spatial"), Axis("r0", k, "reduce"))
+    axes = (Axis("s0", m, "spatial", "i"), Axis("s1", n, "spatial", "j"), Axis("r0", k, "reduce", "k"))
     operands = (
-        Operand("A", "float32", (m, k), (((0, 1),), ((2, 1),))),
-        Operand("B", "float32", (k, n), (((2, 1),), ((1, 1),))),
-        Operand("C", "float32", (m, n), (((0, 1),), ((1, 1),)), True),
+        operand("o0", (m, n), (((0, 1),), ((1, 1),)), "output"),
+        operand("i0", (m, k), (((0, 1),), ((2, 1),))),
+        operand("i1", (k, n), (((2, 1),), ((1, 1),))),
     )
-    return Sketch(name, decisions, axes, operands)
+    fields = {"axes": axes, "operands": operands} | changed
+    anatomy = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
+    tile, boundary = {0: ROW, 1: LANE, 2: STEP}, {0: EDGE0, 1: EDGE1}
+    return Open(
+        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, BLOCK, boundary, ORDER, None, None, None,
+        {2: LAYOUT}, {}, {2: PLACE},
+    )  # fmt: skip
+
+
+def sketch(name: str = "k0") -> Sketch:
+    return Sketch(name, (part(name),))
 
 
 def space(sketches: int = 3) -> Space:
@@ -92,25 +102,24 @@ def space(sketches: int = 3) -> Space:
 
 
 class Device:
-    """Latencies in microseconds from a machine model of its own: random effects of every alternative, pairs too.
+    """Latencies in microseconds from a machine model of its own: random effects of every alternative, and of pairs.
 
     The effects are drawn by `seed`; a broad optimum in the register tile is added, noise is 2 %.
     """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
         rng = np.random.default_rng([seed, 7])
-        self.space, self.noise = space, np.random.default_rng([seed, 8])
+        self.noise = np.random.default_rng([seed, 8])
         self.sketch = rng.normal(0, 0.3, len(space.sketches))
-        self.single = [rng.normal(0, 0.25, len(d.labels)) for d in space.sketches[0].decisions]
-        self.pair = {}
-        for a, b in ((0, 4), (1, 5), (2, 6), (3, 7), (4, 8)):
-            shape = [len(space.sketches[0].decisions[d].labels) for d in (a, b)]
-            self.pair[a, b] = rng.normal(0, 0.25, shape)
+        counts = [len(d.labels) for d in space.sketches[0].decisions]
+        self.single = [rng.normal(0, 0.25, count) for count in counts]
+        pairs = ((LANE, LAYOUT), (ROW, EDGE0), (BLOCK, ORDER), (STEP, LAYOUT), (LAYOUT, PLACE))
+        self.pair = {(a, b): rng.normal(0, 0.25, (counts[a], counts[b])) for a, b in pairs}
         self.best_tile = rng.uniform(2.5, 4.0)
 
     def __call__(self, number: int, choice) -> float:
         log = 6 + self.sketch[number] + sum(s[c] for s, c in zip(self.single, choice, strict=True))
         log += sum(table[choice[a], choice[b]] for (a, b), table in self.pair.items())
-        vectors = ROWS[choice[1]] * COLS[choice[2]] / min(LANES[choice[0]], 8)
-        log += 0.5 * abs(np.log2(vectors) - self.best_tile) + 0.4 * (LANES[choice[0]] < 8)
+        vectors, lanes = SHAPES[choice[LANE]]
+        log += 0.5 * abs(np.log2(vectors * ROWS[choice[ROW]]) - self.best_tile) + 0.4 * (lanes < 8)
         return float(2.0 ** (log + self.noise.normal(0, 0.03)))

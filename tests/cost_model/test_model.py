@@ -68,7 +68,7 @@ def test_the_unit_of_a_group_does_not_matter():
 def test_failures_count_as_slow():
     """Candidates whose latency is infinite are ranked behind, and alone they train nothing."""
     columns, features, times = measured(200)
-    unrolled = features[:, columns.index("unroll")] == 3
+    unrolled = features[:, columns.index("tile:r0:reg")] == 3
     failing = np.where(unrolled, np.inf, times)
     ranker = Ranker(columns)
     ranker.fit(features, failing)
@@ -81,7 +81,7 @@ def test_failures_count_as_slow():
 def test_spread_is_larger_where_there_is_no_data():
     """The ensembles agree more on what they were trained on than on what they never saw."""
     columns, features, times = measured(600)
-    seen = features[:, columns.index("boundary:s0")] == 0
+    seen = features[:, columns.index("tile:s0:block")] == 0
     ranker = Ranker(columns)
     ranker.fit(features[seen][:96], times[seen][:96])
     _, spread = ranker.predict_spread(features)

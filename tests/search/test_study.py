@@ -58,10 +58,9 @@ def test_candidates_are_the_trials_of_the_study(sampler):
     study = Study(synthetic.space(), sampler, seed=2)
     candidate = study.ask(1)[0]
     params = study.study.trials[candidate.trial].params
-    name = study.space.sketches[candidate.sketch].name
     assert params["sketch"] == candidate.sketch
     decisions = study.space.sketches[candidate.sketch].decisions
-    assert tuple(params[f"{name}/{d.name}"] for d in decisions) == candidate.choice
+    assert tuple(params[d.name] for d in decisions) == candidate.choice
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -75,28 +74,29 @@ def test_one_seed_gives_one_sequence(sampler):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pins_hold_for_every_sampler(sampler):
     """A decision by its tail and label, one by its full name and index, and the sketch."""
-    pins = {"layout:B": "packed", "k1/C/cols": "2", "sketch": "k1"}
+    pins = {"layout:i1": "copy", "k1/C/tile:s1": "2", "sketch": "k1"}
     for number, choice, _ in work(Study(synthetic.space(), sampler, seed=3, pins=pins), 24):
-        assert (number, choice[4], choice[2]) == (1, 1, 2)
+        assert (number, choice[synthetic.LAYOUT], choice[synthetic.LANE]) == (1, 1, 2)
 
 
 def test_a_pin_leaves_out_sketches_that_cannot_follow():
     """Two of three sketches have the decision, one of those has the label: the search stays in it."""
-    first, second, third = synthetic.space().sketches
-    second = dataclasses.replace(second, decisions=second.decisions[:-1])
-    relabelled = synthetic.flags("C/place:A", "place", "place:A", ("inline", "root"))
-    third = dataclasses.replace(third, decisions=(*third.decisions[:-1], relabelled))
-    study = Study(synthetic.Space((first, second, third)), "random", pins={"C/place:A": "inner"})
+    first, second, third = (sketch.main for sketch in synthetic.space().sketches)
+    second = dataclasses.replace(second, decisions=second.decisions[:-1], place={})
+    place = synthetic.flags("k2/C/place:i1", "place", ("inline", "root"))
+    third = dataclasses.replace(third, decisions=(*third.decisions[:-1], place))
+    sketches = tuple(synthetic.Sketch(f"k{n}", (part,)) for n, part in enumerate((first, second, third)))
+    study = Study(synthetic.Space(sketches), "random", pins={"C/place:i1": "inner"})
     assert {number for number, _, _ in work(study, 8)} == {0}
 
 
 @pytest.mark.parametrize(
     ("pins", "sentence"),
     [
-        ({"layuot:B": "packed"}, "`layuot:B=packed` names no decision of this space; near it: layout:B"),
-        ({"layout:B": "blocked"}, "`layout:B=blocked` names no alternative; there are: identity, packed"),
+        ({"layuot:i1": "copy"}, "`layuot:i1=copy` names no decision of this space; near it: layout:i1"),
+        ({"layout:i1": "wide"}, "`layout:i1=wide` names no alternative; there are: identity, copy, tiled:d1"),
         ({"sketch": "k9"}, "`sketch=k9` names no alternative; there are: k0, k1, k2"),
-        ({"sketch": "k1", "k0/C/rows": "4"}, "no sketch can follow all of the pins"),
+        ({"sketch": "k1", "k0/C/tile:s0": "4"}, "no sketch can follow all of the pins"),
     ],
 )
 def test_pins_that_leave_nothing_are_refused(pins, sentence):
@@ -114,10 +114,10 @@ def test_an_unknown_sampler_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_an_exhausted_space_ends_the_search(sampler):
-    """Of a pinned space with 36 possible candidates each is handed out once, and then no more."""
-    pins = dict.fromkeys(("rows", "cols", "depth", "boundary:s0", "unroll"), "0") | {"sketch": "k0"}
-    study = Study(synthetic.space(), sampler, pins={"C/" + k if k != "sketch" else k: v for k, v in pins.items()})
-    possible = 2 * 2 * 3 * 3  # lanes up to 8 columns, layouts, boundaries, places
+    """Of a pinned space with nine possible candidates each is handed out once, and then no more."""
+    pins = dict.fromkeys(("tile:s0", "tile:s0:block", "tile:r0", "boundary:s0", "order"), "0") | {"sketch": "k0"}
+    study = Study(synthetic.space(), sampler, pins=pins | {"boundary:s1": "peel", "tile:s1": "1x8"})
+    possible = 3 * 3  # layouts and places
     assert len(work(study, 100)) == possible
     assert study.ask(4) == []
 
@@ -180,7 +180,7 @@ def test_load_study_returns_every_measured_trial(tmp_path):
     assert study.mirror(url, "conv") == 17
     records = [Stored(f"r{n}", f"k{s}", list(choice), 1, lat) for n, (s, choice, lat) in enumerate(first)]
     resumed = Study(synthetic.space(), seed=2)
-    resumed.seed_records([*records, Stored("late", "k0", [0] * 9, 1, 77.0)])
+    resumed.seed_records([*records, Stored("late", "k0", [1] * 9, 1, 77.0)])
     assert resumed.mirror(url, "conv") == 1
     loaded = optuna.load_study(study_name="conv", storage=url)
     complete = [t for t in loaded.trials if t.state == optuna.trial.TrialState.COMPLETE]
