@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ..errors import BadRecord, NoRecord, StorageError, TemporaryError, UsageError
 from . import sqlite_file
-from .records import SCHEMA, Record, interface_key, script_hash, validate
+from .records import SCHEMA, Record, interface_key, printable, script_hash, validate
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -304,7 +304,7 @@ class Database:
                 try:
                     record = _record(row)
                 except BadRecord as error:
-                    self.notes.append(f"skipped a row of {self.name}: {error}")
+                    self.notes.append(f"skipped record {printable(str(row['id']))} of {self.name}: {error}")
                     continue
                 count += 1
                 yield record
