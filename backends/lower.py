@@ -20,7 +20,7 @@ from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
-from .passes.partition import fold_single_loops, partition_loops, split_ranges
+from .passes.partition import fold_single_loops, partition_loops, split_ranges, trim_loops
 from .passes.vectorize import guard_vectors, vectorize_loops
 from .passes.workspaces import place_workspaces
 
@@ -59,10 +59,12 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("guard_vectors", guard_vectors),
     _plain("hoist_conditions", hoist_conditions),
     _plain("split_ranges", split_ranges),
+    _plain("trim_loops", trim_loops),
+    _plain("fold_trimmed_loops", fold_single_loops),
     _plain("vectorize_loops", vectorize_loops),
     ("flatten_buffers", lambda stmt, target: flatten_buffers(stmt, target.kind != "cpu")),
     _plain("simplify_flat", simplify),
-    _plain("fold_single_loops_again", fold_single_loops),
+    _plain("fold_flat_loops", fold_single_loops),
 )
 
 

@@ -57,7 +57,7 @@ class Quotients:
                 return self.div(add(inner, ({}, rest[1] * divisor)), c * divisor)
             if rest[1] == 0 and divisor % c == 0:
                 return self.mod(self.div(inner, c), divisor // c)
-        return {Binary("//", build(rest), Const(c)): 1}, 0
+        return self._atom("//", rest, c)
 
     def _mod_rest(self, rest: Linear, c: int) -> Linear:
         lo, hi = self.facts.of_form(rest)
@@ -67,7 +67,13 @@ class Quotients:
         if grouped is not None:
             g, inner, left = grouped
             return self.combine(add(left, self.mod(inner, c // g), g))
-        return {Binary("%", build(rest), Const(c)): 1}, 0
+        return self._atom("%", rest, c)
+
+    def _atom(self, op: str, rest: Linear, c: int) -> Linear:
+        """A quotient or remainder that stays; its value if a condition around has fixed it."""
+        atom = Binary(op, build(rest), Const(c))
+        known = self.facts.bounds.get(atom)
+        return ({}, known[0]) if known is not None and known[0] == known[1] else ({atom: 1}, 0)
 
     def _group(self, rest: Linear, c: int) -> tuple[int, Linear, Linear] | None:
         """``rest = g*A + S`` with g dividing c and S in [q*g, q*g + g): (g, A + q, S - q*g).

@@ -22,7 +22,11 @@ from .edges import is_index_condition
 
 def hoist_conditions(stmt: Stmt) -> Stmt:
     """Each condition as far outside as it is invariant."""
-    new: Stmt = rebuild(stmt, lambda child: hoist_conditions(child) if isinstance(child, Stmt) else child)
+    return _hoist(rebuild(stmt, lambda child: hoist_conditions(child) if isinstance(child, Stmt) else child))
+
+
+def _hoist(new: Stmt) -> Stmt:
+    """One statement whose parts are done."""
     if isinstance(new, For) and new.kind not in ("parallel", "thread_binding") and isinstance(new.body, If):
         return _out_of_loop(new, new.body)
     if isinstance(new, Allocate) and isinstance(new.body, If) and is_index_condition(new.body.cond):
@@ -42,9 +46,9 @@ def _out_of_loop(loop: For, branch: If) -> Stmt:
     if not free or (branch.orelse is not None and len(free) < len(parts)):
         return loop
     rest: list[Expr] = [c for c in parts if c not in free]
-    then = replace(loop, body=If(all_of(rest), branch.then) if rest else branch.then)
-    other = None if branch.orelse is None else replace(loop, body=branch.orelse)
-    return If(all_of(free), then, other)
+    then = _hoist(replace(loop, body=If(all_of(rest), branch.then) if rest else branch.then))
+    other = None if branch.orelse is None else _hoist(replace(loop, body=branch.orelse))
+    return _hoist(If(all_of(free), then, other))
 
 
 def _merge(stmt: Seq) -> Stmt:

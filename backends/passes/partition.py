@@ -142,8 +142,9 @@ def _clean(stmt: Stmt) -> Stmt:
 # Extents
 
 
-def trim_loops(stmt: Stmt, facts: Facts) -> Stmt:
+def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
     """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent."""
+    facts = facts or Facts({})
     if isinstance(stmt, For):
         return _trim(stmt, facts)
     if isinstance(stmt, If):
