@@ -24,6 +24,7 @@ from ..ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Stor
 from ..ir.target import Target
 from .llvm_expr import Expressions, Value
 from .llvm_index import Lanes, Linear, Ramped
+from .llvm_order import best_order
 from .llvm_types import CodegenError, ModuleText, memory_type, value_type
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ class _Context:
     name: str
     attributes: str
     written: dict[int, set[str]]
+    orders: dict[int, For]
+
+    def ordered(self, stmt: For) -> For:
+        """The unrolled nest `stmt` in the order in which it is written."""
+        known = self.orders.get(id(stmt))
+        if known is None:
+            known = self.orders[id(stmt)] = best_order(stmt)
+            self.orders[id(known)] = known
+        return known
 
 
 def entry_name(name: str) -> str:
@@ -52,7 +62,7 @@ def entry_name(name: str) -> str:
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`.  Raises CodegenError."""
     entry = entry_name(lowered.name)
-    context = _Context(ModuleText(), entry, _attributes(target), {})
+    context = _Context(ModuleText(), entry, _attributes(target), {}, {})
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
@@ -154,7 +164,8 @@ class Statements(Expressions):
     def _unrolled(self, stmt: For, extent: Linear) -> None:
         if not extent.is_const:
             raise CodegenError(f"loop `{stmt.var.name}` can only be unrolled with a constant extent: {stmt.extent!r}")
-        for number in range(extent.const):
+        stmt = self.context.ordered(stmt)
+        for number in range(self.linear(stmt.extent).const):
             self.env[stmt.var] = Linear(number)
             self.statement(stmt.body)
         self.env.pop(stmt.var, None)

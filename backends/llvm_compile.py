@@ -44,7 +44,8 @@ def target_machine(cpu: str, features: str) -> Any:
     return native.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
 
 
-def _machine(target: Target) -> Any:
+def machine(target: Target) -> Any:
+    """The code generator for `target`; without a named CPU, for the host."""
     if target.cpu:
         return target_machine(target.cpu, target.features)
     llvm = binding()
@@ -54,10 +55,9 @@ def _machine(target: Target) -> Any:
 def optimised(text: str, target: Target) -> Any:
     """The parsed, checked and optimised module.  Raises RuntimeError with LLVM's words."""
     llvm = binding()
-    machine = _machine(target)
     module = llvm.parse_assembly(text)
     module.verify()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    builder = llvm.create_pass_builder(machine(target), llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
@@ -71,13 +71,13 @@ def optimised(text: str, target: Target) -> Any:
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object file of the module `text`."""
     with _lock:
-        return bytes(_machine(target).emit_object(optimised(text, target)))
+        return bytes(machine(target).emit_object(optimised(text, target)))
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The assembly of the module `text`, for reading."""
     with _lock:
-        return str(_machine(target).emit_assembly(optimised(text, target)))
+        return str(machine(target).emit_assembly(optimised(text, target)))
 
 
 class LoadedObject:
@@ -87,10 +87,9 @@ class LoadedObject:
         llvm = binding()
         with _lock:
             empty = llvm.parse_assembly("")
-            machine = llvm.Target.from_default_triple().create_target_machine(
-                opt=2, reloc="pic", codemodel="small", jit=True
-            )
-            self._engine = llvm.create_mcjit_compiler(empty, machine)
+            native = llvm.Target.from_default_triple()
+            loader = native.create_target_machine(opt=2, reloc="pic", codemodel="small", jit=True)
+            self._engine = llvm.create_mcjit_compiler(empty, loader)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
 

@@ -289,7 +289,8 @@ class Expressions(Builder):
             value = self.value(index)
             if isinstance(value, str):
                 value = self._unpacked(value, dtypes.lanes(self.dtype(index)))
-            offset = self._index_binary("+", offset, self._index_binary("*", value, Linear(stride)))
+            scaled = value if stride == 1 else self._index_binary("*", value, Linear(stride))
+            offset = scaled if offset is ZERO else self._index_binary("+", offset, scaled)
         assert isinstance(offset, (Linear, Ramped, Lanes))
         return offset
 

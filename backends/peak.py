@@ -18,7 +18,7 @@ from .llvm_compile import LoadedObject, compile_object
 from .llvm_types import literal, suffix, value_type
 from .pool import run_parallel
 
-BURSTS = 6
+BURSTS = 8
 BURST_SECONDS = 0.05
 _UNROLL = 4  # multiply-adds of each chain between two tests of the loop's end
 _STREAM_BYTES = (64 << 20, 256 << 20)  # least and most memory of a bandwidth measurement
@@ -30,9 +30,9 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
     An OpenCL device that is the host's CPU is measured as that CPU; any other through a kernel.
     """
     if target.kind == "opencl" and not target.is_cpu_device:
-        from .opencl_peak import measure_peak as measure_device
+        from .peak_kernel import device_peak
 
-        return float(measure_device(target, dtype))
+        return device_peak(target, dtype, BURSTS, BURST_SECONDS)
     host, threads = _host(target), _threads(target)
     burst = _Burst(host, dtype)
     rounds = _calibrate(lambda n: burst.run(n, threads))
@@ -42,9 +42,9 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
 def measure_bandwidth(target: Target) -> float:
     """Bytes a second read from memory on the target's threads, the best of several passes."""
     if target.kind == "opencl" and not target.is_cpu_device:
-        from .opencl_peak import measure_bandwidth as measure_device
+        from .peak_kernel import device_bandwidth
 
-        return float(measure_device(target))
+        return device_bandwidth(target, _STREAM_BYTES[1], BURSTS)
     host, threads = _host(target), _threads(target)
     least, most = _STREAM_BYTES
     stream = _Stream(host, min(max(4 * host.l3_bytes, least), most))
