@@ -165,10 +165,10 @@ def _verified(entry: Job, job: Job) -> tuple[Bound | None, Reply]:
         return None, failure("build_error", f"{type(error).__name__}: {_text(error)}")
     try:
         samples = _samples(job)
-        error = verify(bound, _arguments(entry), samples)
+        worst = verify(bound, _arguments(entry), samples)
     except WrongResult as wrong:
         return None, failure("wrong", str(wrong))
-    return bound, {"status": "ok", "max_abs_error": error if math.isfinite(error) else None}
+    return bound, {"status": "ok", "max_abs_error": worst if math.isfinite(worst) else None}
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:

@@ -63,6 +63,8 @@ class RaySession:
         if self.address:
             _check_reachable(self.address)
         with _environment():
+            if self.address and "RAY_AUTH_MODE" not in os.environ and _has_token() and _demands_token(self.address):
+                os.environ["RAY_AUTH_MODE"] = "token"
             import ray
 
             if ray.is_initialized():
@@ -124,6 +126,27 @@ def _environment() -> Iterator[None]:
         for name in set(ours()) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+def _has_token() -> bool:
+    """Whether the user has a token for Ray clusters, in any of the places where Ray looks."""
+    named = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return named or (Path.home() / ".ray" / "auth_token").exists()
+
+
+def _demands_token(address: str) -> bool:
+    """Whether the cluster refuses those without a token.
+
+    A head that finds a token demands it, but Ray's clients send it only when told
+    to, and one that does cannot work with a cluster without; Ray reads the mode when
+    it is imported, so another process asks.
+    """
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    try:
+        return subprocess.run(command, env=env, capture_output=True, timeout=CONNECT_SECONDS).returncode != 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _guardian_environment() -> dict[str, str]:

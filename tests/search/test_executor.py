@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from stridesmith.errors import TemporaryError
 from stridesmith.search import guardian
 from stridesmith.search.bench import Limits
@@ -172,6 +177,52 @@ def test_a_cluster_that_does_not_answer_is_a_temporary_error() -> None:
     with pytest.raises(TemporaryError, match=r"127\.0\.0\.1:9.*ray start --head"):
         executor.build([job("ping")])
     executor.close()
+
+
+CLUSTER_SCRIPT = """
+import json, sys
+from stridesmith.search.executor import Executor
+with Executor(address=sys.argv[1]) as executor:
+    built = executor.build([{"job": "selftest", "what": "sleep", "seconds": 0.2}] * 6)
+    measured = executor.measure([{"job": "selftest", "what": "ping"}] * 3)
+    print(json.dumps([[r["status"] for r in built], len({r["pid"] for r in measured}), executor.nodes()]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["disabled", "token"])
+def test_a_cluster_of_two_nodes_builds_on_both_and_measures_on_one(mode: str, tmp_path: Path) -> None:
+    """A head and a second node: both build, one measures, and both still run after `close`.
+
+    The user has a Ray token, which one of the two clusters demands.
+    """
+    (tmp_path / "auth_token").write_text("0123456789abcdef" * 4)
+    folder = tempfile.mkdtemp(prefix="ss-", dir="/tmp")
+    env = {
+        **os.environ, "RAY_AUTH_MODE": mode, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "auth_token"),
+        "STRIDESMITH_SELFTEST": "1", "RAY_USAGE_STATS_ENABLED": "0", guardian.VARIABLE: "two-nodes-" + mode,
+    }  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    port = address.partition(":")[2]
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--num-cpus", "1"]
+    head = ["--head", "--port", port, "--include-dashboard=false", "--temp-dir", folder]
+    try:
+        subprocess.run([*ray, *head], env=env, check=True, capture_output=True)
+        subprocess.run([*ray, "--address", address], env=env, check=True, capture_output=True)
+        env = {k: v for k, v in env.items() if k not in ("RAY_AUTH_MODE", guardian.VARIABLE)}
+        run = subprocess.run([sys.executable, "-c", CLUSTER_SCRIPT, address], env=env, capture_output=True, text=True)
+        statuses, measurers, nodes = json.loads(run.stdout.splitlines()[-1])
+        raylets = [p for p in guardian.members("two-nodes-" + mode) if "raylet/raylet" in _title(p)]
+    finally:
+        guardian.end_session("two-nodes-" + mode)
+        shutil.rmtree(folder, ignore_errors=True)
+    assert statuses == ["ok"] * 6
+    assert measurers == 1
+    assert sorted(n["measured"] for n in nodes.values()) == [0, 3]
+    assert all(n["built"] > 0 for n in nodes.values()) and len(nodes) == 2
+    assert len(raylets) == 2
 
 
 def test_builders_are_spread_over_nodes() -> None:
