@@ -51,8 +51,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("remove_assume", remove_assume),
     _plain("remove_blocks", remove_blocks),
     _plain("simplify", simplify),
-    _plain("remove_undef_stores", remove_undef_stores),
+    # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
+    _plain("remove_undef_stores", remove_undef_stores),
     _plain("simplify_compact", simplify),
     _plain("partition_loops", partition_loops),
     _plain("fold_single_loops", fold_single_loops),
