@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from ..ir.target import Target
 
 BUSY_SECONDS = 30.0
-_PAYLOAD = tuple(
-    ["trace", "choice", "samples", "versions", "message", "space_version", "max_abs_error", "seed", "dtype", "run"]
-)
+_PAYLOAD = (
+    "trace", "choice", "samples", "versions", "message",
+    "space_version", "max_abs_error", "seed", "dtype", "run",
+)  # fmt: skip
 
 _schema = sa.MetaData()
 _meta = sa.Table(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from record_makers import SCRIPT, TARGET, make_record
+
 from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
 from stridesmith.ir.target import Target
 from stridesmith.search import database as module

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from record_makers import make_record
+
 from stridesmith.errors import BadRecord, StorageError
 from stridesmith.search.records import from_line, printable, read_log, to_line, validate, write_log
 
@@ -123,7 +124,7 @@ def test_a_log_cut_anywhere_keeps_what_stands_before(tmp_path) -> None:
 
 def test_unreadable_and_unwritable_logs_are_storage_errors(tmp_path) -> None:
     """A log that is not there, or whose folder is not, is exit 74 with its name."""
-    with pytest.raises(StorageError, match="none.jsonl"):
+    with pytest.raises(StorageError, match=r"none\.jsonl"):
         list(read_log(tmp_path / "none.jsonl"))
     with pytest.raises(StorageError, match="cannot write"):
         write_log([make_record()], tmp_path / "none" / "log.jsonl")
