@@ -111,7 +111,8 @@ class OpenCLExecutable(Executable):
             try:
                 return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
             except cl.RuntimeError as error:
-                raise CodegenError(f"the OpenCL compiler of `{self.target.name}` refuses the source: {error}") from error
+                name = self.target.name
+                raise CodegenError(f"the OpenCL compiler of `{name}` refuses the source: {error}") from error
 
     def _check(self, launch: Launch) -> None:
         """The limits of the built kernel, which only the driver knows."""
@@ -120,7 +121,7 @@ class OpenCLExecutable(Executable):
         allowed = kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)
         wanted = int(np.prod(launch.local_size))
         if wanted > allowed:
-            raise CodegenError(f"kernel `{launch.kernel}` has work-groups of {wanted}, but was built for {allowed} at most")
+            raise CodegenError(f"kernel `{launch.kernel}` has work-groups of {wanted}; the device allows it {allowed}")
         used, limit = kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device), self.device.local_mem_size
         if used > limit:
             raise CodegenError(f"kernel `{launch.kernel}` uses {used} bytes of local memory; the device has {limit}")

@@ -58,7 +58,7 @@ def describe_device(device: Any) -> Target:
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
     platform = device.platform
-    target = Target(
+    return Target(
         kind="opencl",
         name=_text(device.name),
         platform=_text(platform.name),
@@ -78,7 +78,6 @@ def describe_device(device: Any) -> Target:
         is_cpu_device=is_cpu,
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
-    return target
 
 
 def _registers() -> int:

@@ -34,6 +34,7 @@ from ..ir.expr import (
 )
 from ..ir.intervals import Facts
 from ..ir.node import rebuild
+from ..ir.simplify import simplifier_for
 from .llvm_types import CodegenError
 from .opencl_types import Helpers, Names, literal, memory_type
 
@@ -176,7 +177,7 @@ class Expressions:
         return f"(({self.ctype(expr.dtype)}){value})"
 
     def _scalar_load(self, expr: Load) -> str:
-        text = f"{self.pointer(expr.buffer)}[{self.scalar(self.position(expr.buffer, expr.indices))}]"
+        text = self.element(expr.buffer, self.position(expr.buffer, expr.indices))
         return f"({text} != 0)" if dtypes.is_bool(expr.dtype) else text
 
     def _call(self, name: str, args: list[str], dtype: str, count: int) -> str:
@@ -207,6 +208,20 @@ class Expressions:
         for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
             total = total * widened(const(extent), width) + widened(index, width)
         return total
+
+    def element(self, buffer: Buffer, position: Expr) -> str:
+        """The element at a scalar position."""
+        return f"{self.pointer(buffer)}[{self._offset(position)}]"
+
+    def address(self, buffer: Buffer, position: Expr) -> str:
+        """The address of the element at a scalar position."""
+        offset = self._offset(position)
+        return self.pointer(buffer) if offset == "0" else f"{self.pointer(buffer)} + {offset}"
+
+    def _offset(self, position: Expr) -> str:
+        """A position with its constants gathered, so that the accesses of a tile differ by a displacement."""
+        simple = simplifier_for(self.facts).expr(position)
+        return str(simple.value) if isinstance(simple, Const) else self.scalar(simple)
 
     # ------------------------------------------------------------ vectors
 
@@ -257,9 +272,9 @@ class Expressions:
             return self.splat(self.scalar(Load(expr.buffer, (base,))), expr.dtype, count)
         if stride != const(1):
             return self._by_lane(expr, start, count)
-        pointer = self.pointer(expr.buffer)
+        address = self.address(expr.buffer, binary("+", base, start))
         macro = self.helpers.load(memory_type(expr.dtype), count, self.spaces[expr.buffer])
-        return f"{macro}({pointer} + {self.scalar(binary('+', base, start))})"
+        return f"{macro}({address})"
 
 
 def lane(expr: Expr, number: int) -> Expr:

@@ -23,7 +23,7 @@ from ..ir.simplify import simplifier_for
 from ..ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, read_buffers, written_buffers
 from ..ir.target import Target
 from .llvm_types import CodegenError
-from .opencl_expr import Expressions, NeedsLong, as_ramp
+from .opencl_expr import Expressions, NeedsLong, as_ramp, lane
 from .opencl_types import Helpers, Names, memory_type, pieces
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
             try:
                 extent = as_int(node.extent)
             except ValueError:
-                raise CodegenError(f"loop `{node.var.name}` is bound to {node.thread}; its extent must be constant") from None
+                name = node.var.name
+                raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
             table[axis] = max(extent, table.get(axis, 1))
     return groups, items
 
@@ -219,8 +220,7 @@ class _Kernel(Expressions):
     def _conflict(self, before: Stmt, after: Stmt) -> bool:
         """Whether work-items meet in local memory that one of two statements writes."""
         return any(
-            (b in written_buffers(before) and _touches(after, b)) or (b in written_buffers(after) and _touches(before, b))
-            for b in self.shared
+            _touches(before, b) and _touches(after, b) and (_writes(before, b) or _writes(after, b)) for b in self.shared
         )
 
     def _barrier(self) -> None:
@@ -235,9 +235,9 @@ class _Kernel(Expressions):
         value = self.fixed(stmt.value)
         self._check_owner(stmt)
         position = self.position(stmt.buffer, indices)
-        pointer, lanes = self.pointer(stmt.buffer), dtypes.lanes(position.dtype)
+        lanes = dtypes.lanes(position.dtype)
         if lanes == 1:
-            self.line(f"{pointer}[{self.scalar(position)}] = {self.scalar(value)};")
+            self.line(f"{self.element(stmt.buffer, position)} = {self.scalar(value)};")
             return
         ramp = as_ramp(position)
         if ramp is not None and ramp[1] == const(1) and not dtypes.is_bool(stmt.buffer.dtype):
@@ -248,7 +248,8 @@ class _Kernel(Expressions):
     def _check_owner(self, stmt: Store) -> None:
         """Memory that work-items share is written inside of every bound loop, or each item would repeat the store."""
         space = self.spaces.get(stmt.buffer)
-        tables = {"global": (("blockIdx", self.groups), ("threadIdx", self.items)), "local": (("threadIdx", self.items),)}
+        items = ("threadIdx", self.items)
+        tables = {"global": (("blockIdx", self.groups), items), "local": (items,)}
         for where, table in tables.get(space or "", ()):
             for axis, extent in table.items():
                 if extent > 1 and f"{where}.{axis}" not in self.active:
@@ -264,17 +265,17 @@ class _Kernel(Expressions):
         if len(parts) > 1 and any(isinstance(n, Load) and n.buffer == buffer for n in walk(value)):
             texts = self._held(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
-            place = f"{self.pointer(buffer)} + {self.scalar(base + start)}"
             if count == 1:
-                self.line(f"*({place}) = {text};")
+                self.line(f"{self.element(buffer, base + start)} = {text};")
             else:
-                self.line(f"{self.helpers.store(kind, count, self.spaces[buffer])}({text}, {place});")
+                macro = self.helpers.store(kind, count, self.spaces[buffer])
+                self.line(f"{macro}({text}, {self.address(buffer, base + start)});")
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
         kind = memory_type(buffer.dtype)
         texts = self._held([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
         for k, text in enumerate(texts):
-            self.line(f"{self.pointer(buffer)}[{self.scalar(_lane(position, k))}] = {text};")
+            self.line(f"{self.element(buffer, lane(position, k))} = {text};")
 
     def _held(self, texts: list[str], kinds: list[str]) -> list[str]:
         """All values before the first store, as a vector statement means it."""
@@ -294,7 +295,7 @@ class _Kernel(Expressions):
             raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which OpenCL cannot express; bind it instead")
 
     def _write_out(self, stmt: For, extent: int) -> None:
-        meeting = any(b in written_buffers(stmt.body) for b in self.shared)
+        meeting = any(_writes(stmt.body, b) for b in self.shared)
         self.loops += 1
         for value in range(extent):
             self.constants[stmt.var] = const(value)
@@ -319,7 +320,7 @@ class _Kernel(Expressions):
         head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
         with self.knowing(facts), self.braces(head):
             self.statement(stmt.body)
-            if any(b in written_buffers(stmt.body) for b in self.shared):
+            if any(_writes(stmt.body, b) for b in self.shared):
                 self._barrier()
         self.loops -= 1
         self.divergent -= uneven
@@ -422,8 +423,12 @@ class _Kernel(Expressions):
         self.private_bytes -= buffer.nbytes
 
 
+def _writes(stmt: Stmt, buffer: Buffer) -> bool:
+    return buffer in written_buffers(stmt)
+
+
 def _touches(stmt: Stmt, buffer: Buffer) -> bool:
-    return buffer in written_buffers(stmt) or buffer in read_buffers(stmt)
+    return _writes(stmt, buffer) or buffer in read_buffers(stmt)
 
 
 def _written_out(stmt: Stmt) -> int:
@@ -438,9 +443,3 @@ def _written_out(stmt: Stmt) -> int:
     if isinstance(stmt, (Let, Allocate, Declare)):
         return _written_out(stmt.body)
     return 1
-
-
-def _lane(position: Expr, number: int) -> Expr:
-    from .opencl_expr import lane
-
-    return lane(position, number)

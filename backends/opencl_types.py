@@ -18,14 +18,16 @@ _SCALARS = {
     "float16": "half", "float32": "float", "float64": "double",
 }  # fmt: skip
 
-_RESERVED = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    bool uchar ushort uint ulong half size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t pipe true false
-    kernel global local constant private generic read_only write_only read_write uniform vec_step
-    min max select fabs abs exp log sqrt rsqrt tanh erf floor ceil pow fma barrier exp2 log2 NAN INFINITY I
-    complex imaginary quad main""".split()
-)
+_RESERVED = frozenset([
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "bool",
+    "uchar", "ushort", "uint", "ulong", "half", "size_t", "ptrdiff_t", "intptr_t", "uintptr_t", "event_t",
+    "sampler_t", "pipe", "true", "false", "kernel", "global", "local", "constant", "private", "generic",
+    "read_only", "write_only", "read_write", "uniform", "vec_step", "min", "max", "select", "fabs", "abs", "exp",
+    "log", "sqrt", "rsqrt", "tanh", "erf", "floor", "ceil", "pow", "fma", "barrier", "exp2", "log2", "NAN",
+    "INFINITY", "I", "complex", "imaginary", "quad", "main",
+])  # fmt: skip
 
 
 def memory_type(dtype: str) -> str:
@@ -54,7 +56,7 @@ def literal(value: int | float | bool, dtype: str, index_type: str) -> str:
     if dtypes.is_float(dtype):
         return _float_literal(float(value), dtype)
     if dtype == dtypes.INDEX and index_type == "long":
-        return f"{value}L" if 0 <= value < 2**63 else f"({value}L)" if value > -(2**63) else "(-9223372036854775807L - 1L)"
+        return f"{value}L" if value >= 0 else f"({value}L)" if value > -(2**63) else "(-9223372036854775807L - 1L)"
     if dtype in ("int32", dtypes.INDEX):
         return f"{value}" if value >= 0 else f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
     return f"(({memory_type(dtype)})({value}))"
@@ -94,8 +96,9 @@ class Names:
 
 
 def _looks_builtin(name: str) -> bool:
-    vector = re.fullmatch(r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?", name)
-    return vector is not None or re.match(r"get_|as_|convert_|cl|CL|atom|native_|half_|image|LOAD|STORE|nan_|floor_|ndiv", name) is not None
+    vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
+    prefix = r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_"
+    return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
 
 class Helpers:
