@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from .clock import Clock
 from .database import Database
 from .ledger import Ledger, Tally
 from .records import FAILURES, Record, script_hash
+from .report import mirror_name, mirror_url, start_event, versions
 from .rounds import Rounds
 from .settings import TuneSettings
 from .task import Roof, Task, performance, resolve
@@ -54,7 +54,7 @@ def tune(settings: TuneSettings, emit: Emit | None = None, shop: final.Shop | No
     task = resolve(settings)
     database = Database(settings.db)
     try:
-        send(_start(settings, task, database))
+        send(start_event(settings, task, database))
         shop = shop or _executor(settings, task)
         try:
             run = _Run(settings, task, database, shop, clock, send)
@@ -79,7 +79,7 @@ class _Run:
         self.ledger = Ledger(database)
         self.tally = Tally()
         self.name = f"{os.getpid()}-{os.urandom(4).hex()}"
-        self.versions = _versions(task)
+        self.versions = versions(task)
         self.baseline: Record | None = None
         self.roof: Roof | None = None
         self.study: Study | None = None
@@ -353,44 +353,10 @@ class _Run:
         return 0 if self.study is None else self.study.space.version
 
 
-def mirror_url(database: Database) -> str:
-    """Where a database's Optuna studies live: ``NAME.optuna.db`` beside a SQLite file, else the same server."""
-    if database.path is not None:
-        return f"sqlite:///{database.path.with_suffix('.optuna.db')}"
-    return database.url.render_as_string(hide_password=False)
-
-
-def mirror_name(task: Task) -> str:
-    """The Optuna study of a task: its workload and device, made unique by its key."""
-    key = script_hash(f"{task.script}|{task.target.key}|{sorted(task.interface.items())}")[:8]
-    return f"{task.work.name}-{task.target.kind}-{key}"
-
-
-def _start(settings: TuneSettings, task: Task, database: Database) -> dict[str, Any]:
-    return {
-        "event": "start",
-        **task.identity(),
-        "flops": task.work.flops,
-        "limit_trials": settings.trial_limit,
-        "limit_seconds": settings.seconds,
-        "stop_at": settings.stop_at,
-        "sampler": settings.sampler,
-        "seed": settings.seed,
-        "db": database.name,
-    }
-
-
 def _executor(settings: TuneSettings, task: Task) -> final.Shop:
     from .executor import Executor
 
     return Executor(settings.address, task.target.threads)
-
-
-def _versions(task: Task) -> dict[str, str]:
-    from .. import __version__
-
-    own = {"stridesmith": __version__, "python": platform.python_version(), "kernel": platform.release()}
-    return {name: text[:200] for name, text in {**own, "target": task.target.versions}.items()}
 
 
 def _silent(event: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 import synthetic_space as synthetic
 
 from stridesmith.errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError, WrongResult
-from stridesmith.search import tuner
+from stridesmith.search import report, tuner
 from stridesmith.search.database import Database
 from stridesmith.search.ledger import Ledger
 from stridesmith.search.records import FAILURES, Record, read_log
@@ -286,8 +286,8 @@ def test_the_study_is_mirrored_for_optuna(world: World) -> None:
     """`optuna.load_study` on the mirror gives every measured trial with its latency."""
     world.run(trials=12, mirror=True)
     with Database(world.path) as database:
-        url = tuner.mirror_url(database)
-    study = optuna.load_study(study_name=tuner.mirror_name(world.task), storage=url)
+        url = report.mirror_url(database)
+    study = optuna.load_study(study_name=report.mirror_name(world.task), storage=url)
     values = sorted(t.value for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
     trials = sorted(event["latency_us"] for event in world.of("trial"))
     assert values == pytest.approx(trials)
