@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from .expr import Buffer as _Buffer
-from .intrinsics import TABLE, is_dtype, lookup
+from .expr import Undef
+from .intrinsics import TABLE, lookup
 from .parser import parse_function
 from .parser_base import ScriptError
 from .stmt import Module, PrimFunc
@@ -80,6 +81,16 @@ def ir_module(cls: type) -> Module:
     return Module(tuple(value for value in vars(cls).values() if isinstance(value, PrimFunc)))
 
 
+class _Undefined(str):
+    """The pad value ``"undef"``; called, the expression of some value that the compiler may choose."""
+
+    def __call__(self, dtype: str = "float32") -> Undef:
+        return Undef(dtype)
+
+
+undef = _Undefined("undef")
+
+
 def __getattr__(name: str) -> Any:
     """A function of expressions, a dtype, or a marker for what only the parser understands."""
     builder = lookup(name)
@@ -109,4 +120,4 @@ class _Marker:
         raise TypeError(f"`T.{self.name}` belongs in a function decorated with `@T.prim_func`, which is never run")
 
 
-__all__ = ["Buffer", "ScriptError", "handle", "ir_module", "is_dtype", "prim_func"]
+__all__ = ["Buffer", "ScriptError", "handle", "ir_module", "prim_func", "undef"]
