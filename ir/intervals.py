@@ -7,9 +7,9 @@ Python integers; an atom about which nothing is known has the range of its type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
-from typing import cast
+from typing import Any, cast
 
 from . import dtypes
 from .expr import (
@@ -35,6 +35,7 @@ Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
 Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_DERIVED = 64
 _UNBOUNDED = 1 << 4096  # wider than any product of index atoms
 
 
@@ -51,7 +52,8 @@ class Facts:
         self.impossible = (
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
-        self.key = (tuple(self.bounds.items()), forms, self.impossible)
+        self.simplifier: Any = None
+        self._next: dict[Any, Facts] = {}
         self._deep: dict[Expr, Interval] = {}
         self._plain: dict[Expr, Interval] = {}
 
@@ -138,12 +140,27 @@ class Facts:
 
     def with_bounds(self, bounds: Bounds) -> Facts:
         """The facts with intervals of further variables."""
-        return Facts({**self.bounds, **cast("Mapping[Expr, Interval]", bounds)}, self.forms, self.impossible)
+        added = cast("Mapping[Expr, Interval]", bounds)
+        return self._derive(
+            tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible)
+        )
 
     def assuming(self, cond: Expr, truth: bool = True) -> Facts:
         """The facts where `cond` is known to be true, or false; what is not linear is ignored."""
+        return self._derive((cond, truth), lambda: self._assume_all(conjuncts(cond if truth else negate(cond))))
+
+    def _derive(self, key: Any, make: Callable[[], Facts]) -> Facts:
+        """Facts that were derived before are given again, with all that was computed from them."""
+        known = self._next.get(key)
+        if known is None:
+            if len(self._next) >= _DERIVED:
+                self._next.clear()
+            known = self._next[key] = make()
+        return known
+
+    def _assume_all(self, conds: Sequence[Expr]) -> Facts:
         changed = self
-        for part in conjuncts(cond if truth else negate(cond)):
+        for part in conds:
             changed = changed._assume(part)
         return changed
 

@@ -8,17 +8,31 @@ large programs that differ is one integer comparison.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
+
+# Fields of these types hold no nodes, so that walking a program need not look at them.
+_PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations"})
 
 
 class Node:
     """An immutable tree value; fields are read from ``__match_args__``."""
 
     __match_args__: tuple[str, ...] = ()
+    _nodes: ClassVar[tuple[str, ...]] = ()
     _hash: int
 
+    def __init_subclass__(cls) -> None:
+        cls._nodes = tuple(n for n, kind in cls.__dict__.get("__annotations__", {}).items() if kind not in _PLAIN)
+
     def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__match_args__)
+        getter = _GETTERS.get(type(self))
+        if getter is None:
+            names = self.__match_args__
+            getter = attrgetter(*names) if len(names) > 1 else _few(names)
+            _GETTERS[type(self)] = getter
+        key: tuple[Any, ...] = getter(self)
+        return key
 
     def __hash__(self) -> int:
         try:
@@ -33,7 +47,6 @@ class Node:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        assert isinstance(other, Node)
         return self._key() == other._key()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -41,9 +54,17 @@ class Node:
         return {k: v for k, v in self.__dict__.items() if k != "_hash"}
 
 
+_GETTERS: dict[type[Node], Callable[[Node], tuple[Any, ...]]] = {}
+
+
+def _few(names: tuple[str, ...]) -> Callable[[Node], tuple[Any, ...]]:
+    """The key of a node of at most one field."""
+    return lambda node: tuple(getattr(node, name) for name in names)
+
+
 def children(node: Node) -> Iterator[Node]:
     """Every node held directly in a field of `node`, in field order."""
-    for name in node.__match_args__:
+    for name in node._nodes:
         value = getattr(node, name)
         if isinstance(value, Node):
             yield value
@@ -64,20 +85,20 @@ def walk(node: Node) -> Iterator[Node]:
 
 def rebuild(node: Node, fn: Callable[[Any], Any]) -> Any:
     """`node` with `fn` applied to each direct child; `node` itself if nothing changed."""
-    changed = False
-    values = []
-    for name in node.__match_args__:
+    changed: dict[str, Any] = {}
+    for name in node._nodes:
         value = getattr(node, name)
-        new = value
         if isinstance(value, Node):
             new = fn(value)
-        elif isinstance(value, tuple) and value and any(isinstance(v, Node) for v in value):
-            items = tuple(fn(v) if isinstance(v, Node) else v for v in value)
-            if any(a is not b for a, b in zip(items, value, strict=True)):
-                new = items
-        changed = changed or new is not value
-        values.append(new)
-    return type(node)(*values) if changed else node
+            if new is not value:
+                changed[name] = new
+        elif isinstance(value, tuple) and value:
+            items = tuple([fn(v) if isinstance(v, Node) else v for v in value])
+            if any([a is not b for a, b in zip(items, value, strict=True)]):
+                changed[name] = items
+    if not changed:
+        return node
+    return type(node)(*[changed[n] if n in changed else getattr(node, n) for n in node.__match_args__])
 
 
 def transform(node: Any, fn: Callable[[Any], Any]) -> Any:

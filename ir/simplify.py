@@ -43,8 +43,8 @@ from .node import Node, rebuild
 from .quotients import Quotients
 from .stmt import Stmt
 
-_CACHED = 512
-_simplifiers: OrderedDict[Any, Simplifier] = OrderedDict()
+_KEPT = 256
+_roots: OrderedDict[Any, Simplifier] = OrderedDict()
 
 
 def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None) -> Any:
@@ -54,14 +54,13 @@ def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None) -> Any:
     bindings and conditions; a loop without iterations or a condition that
     never holds goes.  Applying it twice changes nothing more.
     """
-    simplifier = simplifier_for(Facts(bounds or {}))
     if isinstance(node, Stmt):
         from .simplify_stmt import simplify_stmt
 
-        return simplify_stmt(node, simplifier.facts)
+        return simplify_stmt(node, Facts(bounds or {}))
     if not isinstance(node, Expr):
         raise TypeError(f"simplify takes an expression or a statement, but got {type(node).__name__}")
-    return simplifier.expr(node)
+    return _root(bounds).expr(node)
 
 
 def bound(expr: Expr, bounds: Mapping[Var, Interval] | None = None) -> Interval:
@@ -69,25 +68,31 @@ def bound(expr: Expr, bounds: Mapping[Var, Interval] | None = None) -> Interval:
 
     A variable without bounds has the range of its type.
     """
-    simplifier = simplifier_for(Facts(bounds or {}))
+    simplifier = _root(bounds)
     return simplifier.facts.interval(simplifier.expr(expr))
 
 
 def prove(cond: Expr, bounds: Mapping[Var, Interval] | None = None) -> bool:
     """Whether `cond` simplifies to true; false means unknown."""
-    return simplifier_for(Facts(bounds or {})).expr(cond) == TRUE
+    return _root(bounds).expr(cond) == TRUE
+
+
+def _root(bounds: Mapping[Var, Interval] | None) -> Simplifier:
+    """The simplifier for `bounds`; those of the last few hundred calls are kept."""
+    key = tuple(bounds.items()) if bounds else ()
+    known = _roots.get(key)
+    if known is None:
+        known = _roots[key] = simplifier_for(Facts(bounds or {}))
+        if len(_roots) > _KEPT:
+            _roots.popitem(last=False)
+    return known
 
 
 def simplifier_for(facts: Facts) -> Simplifier:
-    """The simplifier that knows `facts`; the memory of the last few hundred is kept."""
-    known = _simplifiers.get(facts.key)
-    if known is None:
-        known = Simplifier(facts)
-        _simplifiers[facts.key] = known
-        if len(_simplifiers) > _CACHED:
-            _simplifiers.popitem(last=False)
-    else:
-        _simplifiers.move_to_end(facts.key)
+    """The simplifier that knows `facts`, one for each."""
+    if facts.simplifier is None:
+        facts.simplifier = Simplifier(facts)
+    known: Simplifier = facts.simplifier
     return known
 
 
@@ -105,6 +110,8 @@ class Simplifier:
         hit = self._exprs.get(expr)
         if hit is None:
             hit = self._simplify(expr)
+            if hit == expr:
+                hit = expr
             self._exprs[expr] = hit
             self._exprs.setdefault(hit, hit)
         return hit

@@ -30,7 +30,8 @@ def is_empty(stmt: Stmt) -> bool:
 
 def _seq(stmt: Seq, s: Simplifier) -> Stmt:
     parts = [simplify_stmt(p, s.facts) for p in stmt.stmts]
-    return _keep(stmt, seq([p for p in parts if not is_empty(p)]))
+    same = len(parts) > 1 and all(a is b for a, b in zip(parts, stmt.stmts, strict=True))
+    return stmt if same else seq([p for p in parts if not is_empty(p)])
 
 
 def _for(stmt: For, s: Simplifier) -> Stmt:
@@ -41,7 +42,9 @@ def _for(stmt: For, s: Simplifier) -> Stmt:
     body = simplify_stmt(stmt.body, s.facts.with_bounds({stmt.var: (0, high - 1)}))
     if is_empty(body):
         return NOTHING
-    return _keep(stmt, For(stmt.var, extent, body, stmt.kind, stmt.thread, stmt.annotations))
+    if extent is stmt.extent and body is stmt.body:
+        return stmt
+    return For(stmt.var, extent, body, stmt.kind, stmt.thread, stmt.annotations)
 
 
 def _if(stmt: If, s: Simplifier) -> Stmt:
@@ -54,10 +57,12 @@ def _if(stmt: If, s: Simplifier) -> Stmt:
         return NOTHING if other is None else other
     then = simplify_stmt(stmt.then, yes)
     if other is None or is_empty(other):
-        return NOTHING if is_empty(then) else _keep(stmt, If(cond, then))
+        if is_empty(then):
+            return NOTHING
+        return stmt if _same(stmt, cond, then, None) else If(cond, then)
     if is_empty(then):
         return If(s.expr(negate(cond)), other)
-    return _keep(stmt, If(cond, then, other))
+    return stmt if _same(stmt, cond, then, other) else If(cond, then, other)
 
 
 def _let(stmt: Let, s: Simplifier) -> Stmt:
@@ -66,7 +71,9 @@ def _let(stmt: Let, s: Simplifier) -> Stmt:
     if dtypes.is_int(stmt.var.dtype):
         facts = facts.with_bounds({stmt.var: facts.interval(value)})
     body = simplify_stmt(stmt.body, facts)
-    return NOTHING if is_empty(body) else _keep(stmt, Let(stmt.var, value, body))
+    if is_empty(body):
+        return NOTHING
+    return stmt if value is stmt.value and body is stmt.body else Let(stmt.var, value, body)
 
 
 def _block(stmt: Block, s: Simplifier) -> Stmt:
@@ -78,7 +85,7 @@ def _block(stmt: Block, s: Simplifier) -> Stmt:
     inside = facts.with_bounds({i.var: _iter_interval(facts, i.binding, i.extent) for i in iters})
     body = simplify_stmt(stmt.body, inside)
     init = None if stmt.init is None else simplify_stmt(stmt.init, inside)
-    return _keep(stmt, Block(stmt.name, iters, body, predicate, init, stmt.allocs, stmt.annotations))
+    return Block(stmt.name, iters, body, predicate, init, stmt.allocs, stmt.annotations)
 
 
 def _iter_interval(facts: Facts, binding: Expr, extent: int) -> tuple[int, int]:
@@ -93,12 +100,14 @@ def _leaf(stmt: Stmt, s: Simplifier) -> Stmt:
 
 def _around(stmt: Allocate | Declare, s: Simplifier) -> Stmt:
     body = simplify_stmt(stmt.body, s.facts)
-    return NOTHING if is_empty(body) else _keep(stmt, type(stmt)(stmt.buffer, body))
+    if is_empty(body):
+        return NOTHING
+    return stmt if body is stmt.body else type(stmt)(stmt.buffer, body)
 
 
-def _keep(old: Stmt, new: Stmt) -> Stmt:
-    """`old` itself when nothing changed, so that identity tells a caller so."""
-    return old if old == new else new
+def _same(stmt: If, cond: Expr, then: Stmt, other: Stmt | None) -> bool:
+    """Whether nothing changed, so that what is shared stays shared."""
+    return cond is stmt.cond and then is stmt.then and other is stmt.orelse
 
 
 _SIMPLIFY: dict[type[Stmt], Any] = {
