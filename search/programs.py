@@ -15,8 +15,8 @@ from ..ir.index_map import IndexMapError
 from ..ir.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
-from ..ir.verify import VerifyError
-from ..space.errors import ScheduleError
+from ..ir.verify import VerifyError, verify
+from ..space.schedule import ScheduleError
 from ..space.trace import Trace
 from ..space.workloads import Workload, from_func, workload
 
@@ -28,9 +28,10 @@ INTERPRETED_STATEMENTS = 2_000_000
 
 @lru_cache(maxsize=64)
 def program(script: str) -> PrimFunc:
-    """The function of a program text.  Raises ScriptError."""
+    """The function of a program text, verified.  Raises ScriptError or VerifyError."""
     func = parse(script)
     assert isinstance(func, PrimFunc)
+    verify(func)
     return func
 
 

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+
 from stridesmith.backends.data import Argument, pack, padding, positions, unpack
 from stridesmith.backends.samples import analyse, make_samples, statements
 from stridesmith.backends.verification import WrongResult, verify

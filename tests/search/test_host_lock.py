@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from stridesmith.search import host_lock
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from stridesmith.search.process import WorkerProcess, failure_kind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups and /proc of Linux")
