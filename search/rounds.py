@@ -77,6 +77,7 @@ class Rounds:
             self._barren += 1
             return self._barren < BARREN_ROUNDS
         self._barren = 0
+        self._say("building", len(prepared))
         replies = self.shop.build([job for _, _, job in prepared])
         ready = []
         for (candidate, record, job), reply in zip(prepared, replies, strict=True):
@@ -87,6 +88,7 @@ class Rounds:
                 self._close(candidate, record.measured(list(twin.samples), twin.max_abs_error, "trial"))
             else:
                 ready.append((candidate, record, job, reply))
+        self._say("measuring", len(ready))
         self._measure(ready)
         took = (time.monotonic() - began) / max(1, self.tally.trials - before)
         self._pace = took if self._pace is None else 0.5 * (took + self._pace)
@@ -150,6 +152,9 @@ class Rounds:
                     "message": record.message,
                 }
             )
+
+    def _say(self, what: str, count: int) -> None:
+        self.send({"event": "phase", "phase": f"{what} {count} candidates", "round": self.number})
 
     def _forget(self) -> None:
         """Keep the builds of the fastest records only."""

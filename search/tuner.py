@@ -40,6 +40,7 @@ Emit = Callable[[dict[str, Any]], None]
 SPARE_SECONDS = 2.0
 RACE_SHARE = 0.15
 FRESH_SEED = 1_000_003
+MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
 def tune(settings: TuneSettings, emit: Emit | None = None, shop: final.Shop | None = None) -> Record:
@@ -93,6 +94,7 @@ class _Run:
             space = self._space()
             self.study = self._study(space)
             self._measure_baseline()
+            self.send({"event": "phase", "phase": "searching", "baseline_us": self._baseline_us()})
             self.rounds = Rounds(
                 self.settings, self.task, space, self.study, self.shop, self.ledger, self.tally, self._record, self.send
             )
@@ -133,7 +135,7 @@ class _Run:
         try:
             study = Study(
                 space, self.settings.sampler, self.settings.seed % 2**32, pins=self.settings.pins,
-                nthread=self.task.target.threads, batch=self.settings.batch,
+                nthread=MODEL_THREADS, batch=self.settings.batch,
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from None
