@@ -45,9 +45,10 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
     """Run `func` on its parameters, in order; outputs are written in place.
 
     Arrays have the parameters' physical shapes and dtypes, scalars are numbers.
-    Outputs (parameters that are stored to) hold nothing on entry; with
-    ``strict_state=False`` they hold what the caller put there.  Elements that end
-    undef hold an arbitrary value.
+    Outputs (parameters that are stored to) hold nothing on entry, and so does every
+    allocation.  With ``strict_state=False``, which suits lowered programs, outputs
+    hold what the caller put there and allocations are undef.  Elements that end undef
+    hold an arbitrary value.
     """
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
@@ -68,14 +69,10 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
     _refuse_overlap(func, arrays, written)
     for layout in func.layouts:
         _mark_padding(func, layout, memory)
-    _execute(func, nest, memory)
+    with np.errstate(all="ignore"):
+        Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
     for array, flat in copies:
         array[...] = flat
-
-
-def _execute(func: PrimFunc, nest: Nest, memory: dict[str, Memory]) -> None:
-    with np.errstate(all="ignore"):
-        Machine(memory, func.body).run(nest, func.body)
 
 
 def _scalar(param: Var, given: Any) -> Value:

@@ -66,6 +66,8 @@ class Memory:
         width = dtypes.lanes(buffer.dtype)
         count = copies * buffer.size
         flat = np.empty(count * width, numpy_dtype(buffer.dtype)) if data is None else data.reshape(-1)
+        if data is None and state == UNDEF:
+            flat.fill(poison(buffer.dtype))
         self.data: NDArray[Any] = flat.reshape(-1, width) if width > 1 else flat
         self.state: NDArray[np.uint8] = np.full(count, state, np.uint8)
         self.guarded = data is not None

@@ -64,10 +64,11 @@ class Started:
 
 
 class Machine:
-    """Runs statements on `memory`, by buffer name."""
+    """Runs statements on `memory`, by buffer name; allocations start in the state `fresh`."""
 
-    def __init__(self, memory: dict[str, Memory], body: Stmt) -> None:
+    def __init__(self, memory: dict[str, Memory], body: Stmt, fresh: int = UNINITIALISED) -> None:
         self.memory = memory
+        self.fresh = fresh
         self.value = Evaluator(memory)
         self.alias = aliases(body)
         self.started = Started(None, 1, {})
@@ -196,7 +197,7 @@ class Machine:
             owner = Var(f"lane of {', '.join(b.name for b in buffers)}")
             nest = nest.number(owner).pick(np.arange(nest.n))
         for buffer in buffers:
-            self.memory[buffer.name] = Memory(buffer, copies=nest.n)
+            self.memory[buffer.name] = Memory(buffer, None, self.fresh, nest.n)
             self.memory[buffer.name].owner = owner
         action(nest, owner)
         for buffer in buffers:
