@@ -219,9 +219,8 @@ class _Kernel(Expressions):
 
     def _conflict(self, before: Stmt, after: Stmt) -> bool:
         """Whether work-items meet in local memory that one of two statements writes."""
-        return any(
-            _touches(before, b) and _touches(after, b) and (_writes(before, b) or _writes(after, b)) for b in self.shared
-        )
+        met = [b for b in self.shared if _touches(before, b) and _touches(after, b)]
+        return any(_writes(before, b) or _writes(after, b) for b in met)
 
     def _barrier(self) -> None:
         if self.divergent:
