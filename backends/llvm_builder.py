@@ -18,7 +18,8 @@ from ..ir.expr import Buffer
 from .llvm_index import INLINE, Atom, Linear, Ramped, Terms
 from .llvm_types import CodegenError, ModuleText, memory_type, value_type, vector_literal
 
-Memory = dict[tuple[str, Linear, Linear | None, int], str]
+# What is known of each buffer: (offset, stride of a vector, lanes) -> value.
+Memory = dict[str, dict[tuple[Linear, Linear | None, int], str]]
 
 
 class _Scope:
@@ -41,8 +42,10 @@ class Builder:
         self.scopes = [_Scope(0, self._sublist())]
         self.pointers: dict[str, str] = {}
         self.alignments: dict[str, int] = {}
+        self.tiles: set[str] = set()
         self.region: dict[Hashable, Any] = {}
         self.memory: Memory = {}
+        self._bytes: dict[str, int] = {}
         self.block = "entry"
         self._count = 0
 
@@ -78,6 +81,8 @@ class Builder:
         kind = f"[{buffer.size} x {memory_type(buffer.dtype)}]"
         self.alignments[buffer.name] = 64
         self.pointers[buffer.name] = self.emit(f"alloca {kind}, align 64", self.entry)
+        if buffer.scope == "local":
+            self.tiles.add(buffer.name)
 
     def text(self, linkage: str, attributes: str) -> str:
         """The finished function."""
@@ -113,7 +118,7 @@ class Builder:
         self.start(label)
         phi = self._sublist()
         self.scopes.append(_Scope(len(self.scopes), self._sublist()))
-        self.region, self.memory = dict(region), dict(memory)
+        self.region, self.memory = dict(region), {root: dict(known) for root, known in memory.items()}
         self._count += 1
         name = f"%i{self._count}"
         yield Linear(0, ((Atom(name, len(self.scopes) - 1, *bounds), 1),))
@@ -157,14 +162,27 @@ class Builder:
     def _isolated(self) -> Iterator[None]:
         """What becomes known inside does not outlive it, because it may not have run."""
         region, memory = self.region, self.memory
-        self.region, self.memory = dict(region), dict(memory)
+        self.region, self.memory = dict(region), {root: dict(known) for root, known in memory.items()}
         yield
         self.region, self.memory = region, memory
 
     def forget(self, written: set[str]) -> None:
         """Drop what is known about the contents of the buffers `written`."""
         if self.memory and written:
-            self.memory = {k: v for k, v in self.memory.items() if k[0] not in written}
+            self.memory = {root: known for root, known in self.memory.items() if root not in written}
+
+    def relieve(self, spare: int, register_bytes: int) -> None:
+        """Forget loaded values that need more than `spare` registers, and make LLVM forget them.
+
+        Loading again is free where multiply-adds wait for each other; spilling an accumulator is
+        not.  The fence has no instruction, but keeps the code generator from merging the loads.
+        """
+        loaded = {v for root, known in self.memory.items() if root not in self.tiles for v in known.values()}
+        if sum(-(-self._bytes.get(v, 0) // register_bytes) for v in loaded) <= spare:
+            return
+        self.memory = {root: known for root, known in self.memory.items() if root in self.tiles}
+        self.region = {k: v for k, v in self.region.items() if not (isinstance(k, tuple) and k[0] == "splat")}
+        self.do('fence syncscope("singlethread") seq_cst')
 
     # --- index values -------------------------------------------------------------------------
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir import dtypes
-from ..ir.expr import Buffer, Load, Var
+from ..ir.expr import Buffer, Load, Var, variables
 from ..ir.node import walk
 from ..ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..ir.target import Target
 from .llvm_expr import Expressions, Value
-from .llvm_index import Lanes, Linear, Ramped
+from .llvm_index import ONE, Lanes, Linear, Ramped
 from .llvm_order import best_order
 from .llvm_types import CodegenError, ModuleText, memory_type, value_type
 
@@ -42,8 +42,11 @@ class _Context:
     module: ModuleText
     name: str
     attributes: str
+    registers: int
+    register_bytes: int
     written: dict[int, set[str]]
     orders: dict[int, For]
+    accumulators: dict[int, int]
 
     def ordered(self, stmt: For) -> For:
         """The unrolled nest `stmt` in the order in which it is written."""
@@ -62,7 +65,9 @@ def entry_name(name: str) -> str:
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`.  Raises CodegenError."""
     entry = entry_name(lowered.name)
-    context = _Context(ModuleText(), entry, _attributes(target), {}, {})
+    context = _Context(
+        ModuleText(), entry, _attributes(target), target.registers, max(target.vector_bits // 8, 16), {}, {}, {}
+    )
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
@@ -136,9 +141,9 @@ class Statements(Expressions):
         elif isinstance(stmt, If):
             self._if(stmt)
         elif isinstance(stmt, Let):
-            self.env[stmt.var] = self.value(stmt.value)
+            self.bind(stmt.var, self.value(stmt.value))
             self.statement(stmt.body)
-            del self.env[stmt.var]
+            self.unbind(stmt.var)
         elif isinstance(stmt, Allocate):
             self._allocate(stmt)
         elif isinstance(stmt, Declare):
@@ -165,18 +170,37 @@ class Statements(Expressions):
         if not extent.is_const:
             raise CodegenError(f"loop `{stmt.var.name}` can only be unrolled with a constant extent: {stmt.extent!r}")
         stmt = self.context.ordered(stmt)
+        accumulators = self._accumulators(stmt)
         for number in range(self.linear(stmt.extent).const):
-            self.env[stmt.var] = Linear(number)
+            if number and accumulators:
+                self.relieve(self.context.registers - accumulators, self.context.register_bytes)
+            self.bind(stmt.var, Linear(number))
             self.statement(stmt.body)
-        self.env.pop(stmt.var, None)
+        self.unbind(stmt.var)
+
+    def _accumulators(self, stmt: For) -> int:
+        """The registers that a loop updates in each of its iterations, 0 for a loop over the registers themselves."""
+        known = self.context.accumulators.get(id(stmt))
+        if known is None:
+            known = self.context.accumulators[id(stmt)] = self._count_accumulators(stmt)
+        return known
+
+    def _count_accumulators(self, stmt: For) -> int:
+        found: set[Buffer] = set()
+        for node in walk(stmt.body):
+            if isinstance(node, Store) and node.buffer.scope == "local":
+                if any(stmt.var in variables(index) for index in node.indices):
+                    return 0
+                found.add(node.buffer)
+        return sum(-(-buffer.nbytes // self.context.register_bytes) for buffer in found)
 
     def _serial(self, stmt: For, extent: Linear) -> None:
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
         guarded = extent.bounds()[0] < 1
         with self.loop("0", self.scalar(extent), (0, largest), guarded, self._written(stmt.body)) as var:
-            self.env[stmt.var] = var
+            self.bind(stmt.var, var)
             self.statement(stmt.body)
-            del self.env[stmt.var]
+            self.unbind(stmt.var)
 
     def _if(self, stmt: If) -> None:
         cond = self.value(stmt.cond)
@@ -234,8 +258,9 @@ class Statements(Expressions):
             stored = self.emit(f"zext {value_type(dtype)} {value} to {kind}")
         pointer = self.address(buffer, base)
         self.do(f"store {kind} {stored}, ptr {pointer}, align {self.alignment(buffer, base)}")
-        self._overwritten(self.root(buffer), base, dtypes.lanes(dtype))
-        self.memory[(self.root(buffer), base, stride, dtypes.lanes(dtype))] = value
+        root, count = self.root(buffer), dtypes.lanes(dtype)
+        self._overwritten(root, base, count)
+        self.memory.setdefault(root, {})[(base, stride, count)] = value
 
     def _store_lanes(self, buffer: Buffer, offset: Ramped | Lanes, value: str, dtype: str) -> None:
         if dtypes.lanes(buffer.dtype) != 1:
@@ -247,16 +272,16 @@ class Statements(Expressions):
 
     def _overwritten(self, root: str, base: Linear, count: int) -> None:
         """Forget what was loaded from `root`, except at constant distances that the store does not reach."""
-        stale = []
-        for key in self.memory:
-            if key[0] != root:
-                continue
-            distance = base.const - key[1].const
-            apart = base.terms == key[1].terms and (distance >= key[3] or distance <= -count)
-            if not apart or key[2] not in (None, Linear(1)):
-                stale.append(key)
-        for key in stale:
-            del self.memory[key]
+        known = self.memory.get(root)
+        if not known:
+            return
+        kept = {}
+        for key, value in known.items():
+            start, stride, width = key
+            distance = base.const - start.const
+            if start.terms == base.terms and (distance >= width or distance <= -count) and stride in (None, ONE):
+                kept[key] = value
+        self.memory[root] = kept
 
     # --- parallel loops -----------------------------------------------------------------------
 
@@ -266,7 +291,7 @@ class Statements(Expressions):
         self.context.module.functions.append("")  # reserves the number
         buffers, scalars = self._captured(stmt)
         pointers = [self.pointers[b] for b in buffers]
-        values = [self.materialise(self.env[v], v.dtype) for v in scalars]
+        values = [self.materialise(self.env[v.name], v.dtype) for v in scalars]
         record = self._record([*pointers, *values], ["ptr"] * len(buffers) + [value_type(v.dtype) for v in scalars])
         self._outline(stmt, name, extent, buffers, scalars)
         function = self.module.declare(PARALLEL, "void", "ptr", "ptr", "i64", "i64", "i64")
@@ -282,7 +307,7 @@ class Statements(Expressions):
             for n in walk(stmt.body)
             if isinstance(n, (Load, Store)) and not self._inner(n.buffer, stmt)
         )
-        variables = dict.fromkeys(n for n in walk(stmt.body) if isinstance(n, Var) and n in self.env)
+        variables = dict.fromkeys(n for n in walk(stmt.body) if isinstance(n, Var) and n.name in self.env)
         return sorted(roots), sorted(variables, key=lambda v: v.name)
 
     def _inner(self, buffer: Buffer, stmt: For) -> bool:
@@ -306,10 +331,10 @@ class Statements(Expressions):
         inner.pointers.update({b: f"%p.{_clean(b)}" for b in buffers})
         inner.alignments.update({b: self.alignments[b] for b in buffers if b in self.alignments})
         for number, var in enumerate(scalars):
-            inner.env[var] = inner.captured(f"%s.{number}", self.env[var], var)
+            inner.bind(var, inner.captured(f"%s.{number}", self.env[var.name], var))
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
         with inner.loop("%begin", "%end", (0, largest), True, set()) as iteration:
-            inner.env[stmt.var] = iteration
+            inner.bind(stmt.var, iteration)
             inner.statement(stmt.body)
         self.context.module.functions.append(inner.text("internal", self.context.attributes))
         self.context.module.functions.append(_task(name, ["ptr"] * len(buffers) + kinds))

@@ -26,10 +26,11 @@ from ..ir.expr import (
     Select,
     Var,
 )
+from ..ir.linear import shared_form
 from ..ir.node import walk
 from . import llvm_arith as arith
 from .llvm_builder import Builder
-from .llvm_index import INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
+from .llvm_index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
 from .llvm_math import call_math
 from .llvm_types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
 
@@ -42,13 +43,27 @@ class Expressions(Builder):
 
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
-        self.env: dict[Var, Value] = {}
+        self.env: dict[str, Value] = {}
         self.mask: str | None = None
+        self._depths: dict[str, int] = {}
         self._types: dict[int, str] = {}
+        self._stamps: dict[str, int] = {}
+        self._clock = 0
+        self._forms: dict[int, _Form] = {}
         self._eval: dict[type, Callable[[Any], Value]] = {
             Var: self._var, Const: self._const, Binary: self._binary, Not: self._not, Select: self._select,
             Call: self._call, Cast: self._cast, Load: self._load, Ramp: self._ramp, Broadcast: self._broadcast,
         }  # fmt: skip
+
+    def bind(self, var: Var, value: Value) -> None:
+        """`var` means `value` from here on."""
+        self.env[var.name] = value
+        self._clock += 1
+        self._stamps[var.name] = self._clock
+
+    def unbind(self, var: Var) -> None:
+        """`var` means nothing from here on."""
+        self.env.pop(var.name, None)
 
     def value(self, expr: Expr) -> Value:
         """The value of `expr` in its best form."""
@@ -102,7 +117,7 @@ class Expressions(Builder):
 
     def _var(self, expr: Var) -> Value:
         try:
-            return self.env[expr]
+            return self.env[expr.name]
         except KeyError:
             raise CodegenError(f"variable `{expr.name}` is used outside of the loop or let that defines it") from None
 
@@ -134,6 +149,8 @@ class Expressions(Builder):
     def _binary(self, expr: Binary) -> Value:
         if expr.op in LOGIC:
             return self._logic(expr)
+        if expr.op not in COMPARISONS and self.dtype(expr) == dtypes.INDEX:
+            return self._index(expr)
         a, b = self.value(expr.a), self.value(expr.b)
         dtype = self.dtype(expr.a)
         if not isinstance(a, str) and not isinstance(b, str) and dtypes.element(dtype) == dtypes.INDEX:
@@ -142,6 +159,31 @@ class Expressions(Builder):
         if expr.op in COMPARISONS:
             return self._compare(expr.op, left, right, dtype)
         return self._wrap(arith.binary(self, expr.op, left, right, dtype), dtype)
+
+    def _index(self, expr: Binary) -> Value:
+        """Index arithmetic, evaluated once for each binding of its variables, and sums term by term."""
+        form = self._forms.get(id(expr))
+        if form is None:
+            form = self._forms[id(expr)] = _Form(expr)
+        stamp = max(map(self._stamp, form.variables), default=0)
+        if form.pure and form.stamp == stamp:
+            return form.value
+        if len(form.terms) == 1 and form.terms[0][0] is expr:
+            value = self._operation(expr)
+        else:
+            value = Linear(form.const)
+            for atom, factor in form.terms:
+                value = value + self.linear(atom) * factor
+        if form.pure and isinstance(value, Linear) and value.depth != INLINE:
+            form.stamp, form.value = stamp, value
+        return value
+
+    def _stamp(self, name: str) -> int:
+        return self._stamps.get(name, 0)
+
+    def _operation(self, expr: Binary) -> Value:
+        """An operation on indices that is not a sum: a quotient, a product of variables, a minimum."""
+        return self._linear_binary(expr.op, self.linear(expr.a), self.linear(expr.b))
 
     def _compare(self, op: str, left: str, right: str, dtype: str) -> str:
         key = ("compare", op, left, right)
@@ -162,7 +204,9 @@ class Expressions(Builder):
         if isinstance(b, bool):
             return b if b is absorbing else a
         kind = value_type(self.dtype(expr))
-        return self.emit(f"{expr.op} {kind} {self.materialise(a, 'bool')}, {self.materialise(b, 'bool')}")
+        left, right = self.materialise(a, "bool"), self.materialise(b, "bool")
+        depth = max(self._depths.get(left, INLINE), self._depths.get(right, INLINE))
+        return self._condition(f"{expr.op} {kind} {left}, {right}", depth)
 
     def _not(self, expr: Not) -> Value:
         a = self.value(expr.a)
@@ -214,7 +258,16 @@ class Expressions(Builder):
             return decided
         if difference.bounded:
             a, b = Linear(0, difference.terms), Linear(-difference.const)
-        return self._compare(op, self.scalar(a), self.scalar(b), dtypes.INDEX)
+        text = f"icmp {_INT_COMPARE[op]} i64 {self.scalar(a)}, {self.scalar(b)}"
+        return self._condition(text, max(a.depth, b.depth))
+
+    def _condition(self, text: str, depth: int) -> str:
+        """A pure condition: at the head of the loop that it depends on, or here for the innermost one."""
+        if depth >= len(self.scopes) - 1:
+            depth = INLINE
+        name = str(self.shared(("condition", text), depth, lambda into: self.emit(text, into)))
+        self._depths[name] = depth
+        return name
 
     # --- conditionals -------------------------------------------------------------------------
 
@@ -245,8 +298,23 @@ class Expressions(Builder):
         if not any(_can_fail(n) for side in (a, b) for n in walk(side)):
             return self._select(Select(cond_expr, a, b))
         dtype = self.dtype(expr)
+        other = b.value if isinstance(b, Broadcast) else b
+        if self.mask is None and isinstance(a, Load) and isinstance(other, Const):
+            offset = self.flat(a.buffer, a.indices)
+            if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == Linear(1)):
+                return self._load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
         name = self.choose(mask, lambda: self.operand(a), lambda: self.operand(b), value_type(dtype))
         return self._wrap(name, dtype)
+
+    def _load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
+        """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
+        kind = memory_type(dtype)
+        base = offset if isinstance(offset, Linear) else offset.base
+        stored = value if not dtypes.is_bool(dtype) else literal(value.count("true") > 0, dtype.replace("bool", "int8"))
+        other = self.module.constant(kind, stored)
+        pointer = self.emit(f"select i1 {cond}, ptr {self.address(buffer, base)}, ptr {other}")
+        align = min(self.alignment(buffer, base), dtypes.nbytes(dtypes.element(dtype)))
+        return self._wrap(self._read(pointer, dtype, align), dtype)
 
     def _masked(self, mask: str, cond: Expr, a: Expr, b: Expr, dtype: str) -> str:
         outer, kind = self.mask, value_type(self.dtype(cond))
@@ -316,19 +384,23 @@ class Expressions(Builder):
 
     def _load_plain(self, buffer: Buffer, base: Linear, stride: Linear | None, dtype: str) -> str:
         """A scalar (no stride) or strided vector load, unless it is known already."""
-        key = (self.root(buffer), base, stride, dtypes.lanes(dtype))
-        if key in self.memory:
-            return self.memory[key]
+        known = self.memory.setdefault(self.root(buffer), {})
+        key = (base, stride, dtypes.lanes(dtype))
+        if key in known:
+            return known[key]
         if stride is None or stride == Linear(1):
             name = self._load_here(buffer, base, dtype)
         else:
             name = self._load_lanes(buffer, Ramped(base, stride, dtypes.lanes(dtype)), dtype)
-        self.memory[key] = name
+        known[key] = name
+        self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
         return name
 
     def _load_here(self, buffer: Buffer, offset: Linear, dtype: str) -> str:
-        align = self.alignment(buffer, offset)
-        name = self.emit(f"load {memory_type(dtype)}, ptr {self.address(buffer, offset)}, align {align}")
+        return self._read(self.address(buffer, offset), dtype, self.alignment(buffer, offset))
+
+    def _read(self, pointer: str, dtype: str, align: int) -> str:
+        name = self.emit(f"load {memory_type(dtype)}, ptr {pointer}, align {align}")
         if not dtypes.is_bool(dtype):
             return name
         zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
@@ -363,6 +435,20 @@ class Expressions(Builder):
         if dtypes.is_bool(dtype):
             return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
         return loaded
+
+
+class _Form:
+    """An index expression as a sum, and its value under the bindings of time `stamp`."""
+
+    __slots__ = ("const", "pure", "stamp", "terms", "value", "variables")
+
+    def __init__(self, expr: Expr) -> None:
+        terms, self.const = shared_form(expr)
+        self.terms = tuple(terms.items())
+        nodes = list(walk(expr))
+        self.variables = tuple({n.name for n in nodes if isinstance(n, Var)})
+        self.pure = not any(isinstance(n, (Load, Call)) for n in nodes)
+        self.stamp, self.value = -1, ZERO
 
 
 def _can_fail(node: Any) -> bool:

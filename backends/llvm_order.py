@@ -7,6 +7,10 @@ order that it finds where registers are scarce, and a spilled accumulator halves
 
     for i in unrolled(3): for j in unrolled(4): S    ->    for j in unrolled(4): for i in unrolled(3): S
 
+A condition that some of the loops do not change is tested once for all of their iterations:
+
+    for i: for j: if c(j): S    ->    for j: if c(j): for i: S
+
 Legal, because every instance of S reads and writes an element of its own and nothing else is written.
 """
 
@@ -15,37 +19,57 @@ from __future__ import annotations
 from math import prod
 
 from ..ir import dtypes
-from ..ir.expr import Const, Expr, Load, Ramp, Var, as_int
+from ..ir.expr import Const, Expr, Load, Ramp, Var, as_int, variables
 from ..ir.linear import shared_form
 from ..ir.node import walk
-from ..ir.stmt import For, Stmt, Store
+from ..ir.stmt import For, If, Stmt, Store
 
 Nest = list[tuple[For, int]]
 
 
 def best_order(stmt: For) -> For:
-    """`stmt` with the unrolled loop outermost that leaves the fewest loaded values alive."""
-    nest, body = _perfect_nest(stmt)
+    """`stmt` with its condition outside of the loops that it does not depend on, and fewest values alive."""
+    nest, guard, body = _perfect_nest(stmt)
     if len(nest) < 2 or not isinstance(body, Store) or not _independent(nest, body):
         return stmt
-    uses = _uses(nest, body)
-    first = min(range(len(nest)), key=lambda number: _alive(nest, number, uses))
-    if first == 0:
+    tested = variables(guard) if guard is not None else set()
+    outer = [item for item in nest if item[0].var in tested]
+    inner = [item for item in nest if item[0].var not in tested]
+    if guard is None or not inner:
+        outer, inner = [], nest
+    if not outer and guard is not None:
         return stmt
-    result: Stmt = body
-    for loop, _ in reversed([nest[first], *nest[:first], *nest[first + 1 :]]):
-        result = For(loop.var, loop.extent, result, loop.kind, loop.thread, loop.annotations)
+    ordered = _fewest_alive(inner, body)
+    if ordered == nest:
+        return stmt
+    rest = _wrap(ordered, body)
+    result = rest if guard is None else _wrap(outer, If(guard, rest))
     assert isinstance(result, For)
     return result
 
 
-def _perfect_nest(stmt: Stmt) -> tuple[Nest, Stmt]:
-    """Unrolled loops of constant extent with nothing between them, and what they hold."""
+def _wrap(nest: Nest, body: Stmt) -> Stmt:
+    for loop, _ in reversed(nest):
+        body = For(loop.var, loop.extent, body, loop.kind, loop.thread, loop.annotations)
+    return body
+
+
+def _fewest_alive(nest: Nest, store: Store) -> Nest:
+    """The loops with that one outermost that leaves the fewest loaded values alive; the first on a tie."""
+    uses = _uses(nest, store)
+    first = min(range(len(nest)), key=lambda number: _alive(nest, number, uses))
+    return [nest[first], *nest[:first], *nest[first + 1 :]]
+
+
+def _perfect_nest(stmt: Stmt) -> tuple[Nest, Expr | None, Stmt]:
+    """Unrolled loops of constant extent with nothing between them, the condition inside, and what they hold."""
     nest: Nest = []
     while isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const):
         nest.append((stmt, as_int(stmt.extent)))
         stmt = stmt.body
-    return nest, stmt
+    if isinstance(stmt, If) and stmt.orelse is None and not any(isinstance(n, Load) for n in walk(stmt.cond)):
+        return nest, stmt.cond, stmt.then
+    return nest, None, stmt
 
 
 def _independent(nest: Nest, store: Store) -> bool:

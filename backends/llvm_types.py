@@ -107,6 +107,7 @@ class ModuleText:
     def __init__(self) -> None:
         self.functions: list[str] = []
         self._declared: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
 
     def declare(self, name: str, result: str, *arguments: str) -> str:
         """Declare an external function once; returns ``@name``."""
@@ -118,6 +119,12 @@ class ModuleText:
         kind = value_type(dtype)
         return self.declare(f"llvm.{name}.{suffix(dtype)}", kind, *([kind] * operands))
 
+    def constant(self, kind: str, value: str) -> str:
+        """Read-only memory that holds `value` of LLVM type `kind`; returns its address."""
+        text = f"private unnamed_addr constant {kind} {value}, align 64"
+        return self._constants.setdefault(text, f"@constant{len(self._constants)}")
+
     def text(self) -> str:
         """The whole module."""
-        return "\n".join([*self._declared.values(), *self.functions])
+        constants = [f"{name} = {text}" for text, name in self._constants.items()]
+        return "\n".join([*constants, *self._declared.values(), *self.functions])
