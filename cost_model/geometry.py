@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
 BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0
 INLINE, ROOT, INNER = 0.0, 1.0, 2.0
+LOADS = ("broadcast", "contiguous", "strided", "inlined")
 PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
 
@@ -118,18 +119,19 @@ class Geometry:
             rows = rows / cover.levels["reg"][self.vec]
         accumulators = rows * vectors
         steps = cover.volume("reg") / (accumulators * lane)
-        loads: Vector = np.zeros(1, np.float32)
+        loads = {kind: np.zeros(1, np.float32) for kind in LOADS}
         live: Vector = np.zeros(1, np.float32)
         for number, operand in enumerate(self.inputs):
             access = raw.get(f"meets:{operand.name}", np.full(1, self._meets(operand), np.float32))
             elements = cover.footprint(operand, "reg")
-            here: Vector = np.where(access == CONTIGUOUS, elements / lane, elements)
             inlined = raw.get(f"place:{operand.name}", ONE) == INLINE
             out[f"access:in{number}"] = access
             out[f"inlined:in{number}"] = inlined.astype(np.float32)
-            out[f"loads:in{number}"] = log2(here)
-            loads = loads + here * np.where(inlined, np.float32(3), np.float32(1))
+            for kind, here in self._loads(access, elements, elements / lane, inlined).items():
+                loads[kind] = np.asarray(loads[kind] + here, np.float32)
             live = live + np.where(access == BROADCAST, ONE, vectors)
+        for kind, count in loads.items():
+            out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
         wide = np.maximum(lane / self.lanes, 1)
         out["access:out"] = np.full(1, self._meets(self.output), np.float32)
@@ -139,10 +141,20 @@ class Geometry:
         out["accumulators"] = log2(accumulators)
         out["pressure"] = (accumulators + live) * wide / registers
         out["spill"] = np.maximum(out["pressure"] - ONE, np.float32(0))
-        out["loads_per_fma"] = loads / (accumulators * steps)
+        out["loads_per_fma"] = np.asarray(sum(out[f"loads:{kind}"] for kind in LOADS), np.float32)
         out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
         out["steps"] = log2(steps)
         out["body"] = log2(accumulators * steps)
+
+    def _loads(
+        self, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
+    ) -> dict[str, Vector]:
+        """Loads by kind; an inlined producer is computed, with its conditions, for every element."""
+        kinds = {"broadcast": (access == BROADCAST, elements), "contiguous": (access == CONTIGUOUS, vectors)}
+        kinds["strided"] = (access == STRIDED, elements)
+        loads = {kind: np.where(here & ~inlined, count, np.float32(0)) for kind, (here, count) in kinds.items()}
+        loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))
+        return loads
 
     def _memory(self, cover: Cover, out: Columns) -> None:
         widths = [np.float32(dtypes.bits(o.dtype) / 8) for o in self.operands]

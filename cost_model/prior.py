@@ -13,12 +13,15 @@ from .geometry import STRIDED
 from .tiling import Columns, Vector, log2
 
 FMA_LATENCY, PORTS = 4.0, 2.0
-BYTES_PER_CYCLE = {"l1": 24.0, "l2": 12.0, "l3": 4.0}  # what lies behind the named cache delivers
-SPILL_COST = 3.0  # cycles per multiply-add when twice the registers would be needed
-SCATTER_COST = 4.0  # elements stored one by one, against a vector of them
-COPY_COST = 1.5  # cycles per copied element
-BRANCH_COST = 0.7  # powers of two per ragged axis that is tested in the tile
-TAIL_COST = 0.8  # share of a rounded tail's points that its own code costs
+LOAD_COST = {"broadcast": 0.7, "contiguous": 0.4, "strided": 1.0, "inlined": 3.0}  # cycles
+BYTES_PER_CYCLE = {"l1": 48.0, "l2": 8.0, "l3": 2.0}  # what lies behind the named cache delivers
+SPILL_COST = 0.9  # cycles per multiply-add when twice the registers would be needed
+SCATTER_COST = 16.0  # elements stored one by one, against a vector of them
+COPY_COST = 2.4  # cycles per copied element
+SCALAR_COST = 0.8  # powers of two when the ragged edge of the vector axis is tested
+BRANCH_COST = 0.35  # powers of two per other ragged axis that is tested in the tile
+TAIL_COST = 0.3  # share of a rounded tail's points that its own code costs
+LONG_BODY, BODY_COST = 7.0, 0.15  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
 def estimate(columns: Columns, lanes: float) -> Vector:
@@ -29,12 +32,12 @@ def estimate(columns: Columns, lanes: float) -> Vector:
     accumulators, body = np.exp2(columns["accumulators"]), np.exp2(columns["body"])
     trips = np.exp2(columns["reduce_trips"] + columns["steps"])
     chained = np.where(trips > 1, FMA_LATENCY, 1.0) / accumulators
-    issue = np.maximum(1 / PORTS, columns["loads_per_fma"] / PORTS)
-    cycles = np.maximum(issue, chained) + 1.0 / body + SPILL_COST * columns["spill"]
+    loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in LOAD_COST.items())
+    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + 1.0 / body + SPILL_COST * columns["spill"]
     stores = np.where(columns["access:out"] == STRIDED, SCATTER_COST, 1.0) / trips
-    width = np.where(columns["scalar"] > 0, 1.0, lanes * columns["lanes_used"])
-    compute = (cycles + stores) / width
-    compute = compute * np.exp2(columns["waste"] + TAIL_COST * columns["tails"] + BRANCH_COST * columns["branches"])
+    length = BODY_COST * np.maximum(columns["body"] - LONG_BODY, 0)
+    edges = TAIL_COST * columns["tails"] + BRANCH_COST * columns["branches"] + SCALAR_COST * columns["scalar"]
+    compute = (cycles + stores) / (lanes * columns["lanes_used"]) * np.exp2(columns["waste"] + edges + length)
     for cache, rate in BYTES_PER_CYCLE.items():
         compute = compute + np.exp2(columns[f"traffic:{cache}"]) / rate
     return log2(compute + COPY_COST * np.exp2(columns["copied"])) + columns["idle"]

@@ -32,7 +32,7 @@ SAMPLERS: dict[str, str] = {
     "cmaes": "CmaEsSampler",
     "gp": "GPSampler",
 }
-ATTEMPTS = 64  # proposals that may be impossible or known before a random new candidate takes their place
+ATTEMPTS = 32  # proposals that may be impossible or known before a random new candidate takes their place
 MASKED, DUPLICATE = "masked", "duplicate"
 
 
