@@ -22,8 +22,9 @@ from ..ir.expr import Buffer, Load, Var, variables
 from ..ir.node import walk
 from ..ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from ..ir.target import Target
-from .llvm_expr import Expressions, Value
+from .llvm_expr import Expressions
 from .llvm_index import ONE, Lanes, Linear, Ramped
+from .llvm_load import Value
 from .llvm_order import best_order
 from .llvm_types import CodegenError, ModuleText, memory_type, value_type
 

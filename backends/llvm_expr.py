@@ -15,7 +15,6 @@ from ..ir.expr import (
     LOGIC,
     Binary,
     Broadcast,
-    Buffer,
     Call,
     Cast,
     Const,
@@ -29,30 +28,27 @@ from ..ir.expr import (
 from ..ir.linear import shared_form
 from ..ir.node import walk
 from . import llvm_arith as arith
-from .llvm_builder import Builder
 from .llvm_index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
+from .llvm_load import Loads, Value
 from .llvm_math import call_math
-from .llvm_types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
+from .llvm_types import CodegenError, ModuleText, literal, value_type
 
-Value = Linear | Ramped | Lanes | bool | str
 _INT_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
 
-class Expressions(Builder):
+class Expressions(Loads):
     """A builder that evaluates expressions under the bindings `env`."""
 
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
         self.env: dict[str, Value] = {}
-        self.mask: str | None = None
         self._depths: dict[str, int] = {}
-        self._types: dict[int, str] = {}
         self._stamps: dict[str, int] = {}
         self._clock = 0
         self._forms: dict[int, _Form] = {}
         self._eval: dict[type, Callable[[Any], Value]] = {
             Var: self._var, Const: self._const, Binary: self._binary, Not: self._not, Select: self._select,
-            Call: self._call, Cast: self._cast, Load: self._load, Ramp: self._ramp, Broadcast: self._broadcast,
+            Call: self._call, Cast: self._cast, Load: self.load, Ramp: self._ramp, Broadcast: self._broadcast,
         }  # fmt: skip
 
     def bind(self, var: Var, value: Value) -> None:
@@ -83,35 +79,6 @@ class Expressions(Builder):
         if isinstance(value, Linear):
             return value
         raise CodegenError(f"expected a scalar int64, but got {self.dtype(expr)}: {expr!r}")
-
-    def materialise(self, value: Value, dtype: str) -> str:
-        """`value` as the operand of an instruction on `dtype`."""
-        if isinstance(value, str):
-            return value
-        if isinstance(value, bool):
-            return literal(value, dtype)
-        if isinstance(value, Linear):
-            scalar = self.scalar(value)
-            return scalar if dtypes.lanes(dtype) == 1 else self.splat(scalar, dtype)
-        if isinstance(value, Ramped):
-            return self.vector(value)
-        return self.gathered([self.scalar(v) for v in value.values], dtype)
-
-    def gathered(self, scalars: list[str], dtype: str) -> str:
-        """A vector of type `dtype` built from its lanes."""
-        kind, one = value_type(dtype), value_type(dtypes.element(dtype))
-        result = "poison"
-        for lane, scalar in enumerate(scalars):
-            result = self.emit(f"insertelement {kind} {result}, {one} {scalar}, i64 {lane}")
-        return result
-
-    def dtype(self, expr: Expr) -> str:
-        """The type of `expr`; remembered, because a derived one costs a walk."""
-        try:
-            return self._types[id(expr)]
-        except KeyError:
-            result = self._types[id(expr)] = expr.dtype
-            return result
 
     # --- leaves -------------------------------------------------------------------------------
 
@@ -154,11 +121,11 @@ class Expressions(Builder):
         a, b = self.value(expr.a), self.value(expr.b)
         dtype = self.dtype(expr.a)
         if not isinstance(a, str) and not isinstance(b, str) and dtypes.element(dtype) == dtypes.INDEX:
-            return self._index_binary(expr.op, a, b)
+            return self.index_binary(expr.op, a, b)
         left, right = self.materialise(a, dtype), self.materialise(b, dtype)
         if expr.op in COMPARISONS:
             return self._compare(expr.op, left, right, dtype)
-        return self._wrap(arith.binary(self, expr.op, left, right, dtype), dtype)
+        return self.wrapped(arith.binary(self, expr.op, left, right, dtype), dtype)
 
     def _index(self, expr: Binary) -> Value:
         """Index arithmetic, evaluated once for each binding of its variables, and sums term by term."""
@@ -191,10 +158,6 @@ class Expressions(Builder):
             self.region[key] = arith.compare(self, op, left, right, dtype)
         return str(self.region[key])
 
-    def _wrap(self, name: str, dtype: str) -> Value:
-        """A computed int64 becomes an atom, so that index arithmetic on it folds."""
-        return self.opaque(name, INT64_MIN, INT64_MAX) if dtype == dtypes.INDEX else name
-
     def _logic(self, expr: Binary) -> Value:
         a = self.value(expr.a)
         absorbing = expr.op == "or"
@@ -215,7 +178,7 @@ class Expressions(Builder):
         dtype = self.dtype(expr)
         return self.emit(f"xor {value_type(dtype)} {self.materialise(a, dtype)}, {literal(True, dtype)}")
 
-    def _index_binary(self, op: str, a: Value, b: Value) -> Value:
+    def index_binary(self, op: str, a: Value, b: Value) -> Value:
         if isinstance(a, Linear) and isinstance(b, Linear):
             return self._linear_binary(op, a, b)
         assert isinstance(a, (Linear, Ramped, Lanes)) and isinstance(b, (Linear, Ramped, Lanes))
@@ -275,11 +238,14 @@ class Expressions(Builder):
         cond = self.value(expr.cond)
         if isinstance(cond, bool):
             return self.value(expr.a if cond else expr.b)
-        a, b = self.value(expr.a), self.value(expr.b)
-        dtype = self.dtype(expr)
-        left, right = self.materialise(a, dtype), self.materialise(b, dtype)
-        kind, flag = value_type(dtype), value_type(self.dtype(expr.cond))
-        text = f"select {flag} {self.materialise(cond, 'bool')}, {kind} {left}, {kind} {right}"
+        return self._chosen(self.materialise(cond, "bool"), expr.cond, expr.a, expr.b, self.dtype(expr))
+
+    def _chosen(self, flag: str, cond: Expr, left: Expr, right: Expr, dtype: str) -> Value:
+        """Both sides evaluated, and one of them taken."""
+        a, b = self.value(left), self.value(right)
+        kind = value_type(dtype)
+        sides = f"{kind} {self.materialise(a, dtype)}, {kind} {self.materialise(b, dtype)}"
+        text = f"select {value_type(self.dtype(cond))} {flag}, {sides}"
         if dtype != dtypes.INDEX:
             return self.emit(text)
         assert isinstance(a, Linear) and isinstance(b, Linear)
@@ -292,29 +258,18 @@ class Expressions(Builder):
         cond = self.value(cond_expr)
         if isinstance(cond, bool):
             return self.value(a if cond else b)
-        mask = self.materialise(cond, "bool")
+        mask, dtype = self.materialise(cond, "bool"), self.dtype(expr)
         if dtypes.lanes(self.dtype(cond_expr)) > 1:
-            return self._masked(mask, cond_expr, a, b, self.dtype(expr))
+            return self._masked(mask, cond_expr, a, b, dtype)
         if not any(_can_fail(n) for side in (a, b) for n in walk(side)):
-            return self._select(Select(cond_expr, a, b))
-        dtype = self.dtype(expr)
+            return self._chosen(mask, cond_expr, a, b, dtype)
         other = b.value if isinstance(b, Broadcast) else b
         if self.mask is None and isinstance(a, Load) and isinstance(other, Const):
             offset = self.flat(a.buffer, a.indices)
             if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == Linear(1)):
-                return self._load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
+                return self.load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
         name = self.choose(mask, lambda: self.operand(a), lambda: self.operand(b), value_type(dtype))
-        return self._wrap(name, dtype)
-
-    def _load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
-        """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
-        kind = memory_type(dtype)
-        base = offset if isinstance(offset, Linear) else offset.base
-        stored = value if not dtypes.is_bool(dtype) else literal(value.count("true") > 0, dtype.replace("bool", "int8"))
-        other = self.module.constant(kind, stored)
-        pointer = self.emit(f"select i1 {cond}, ptr {self.address(buffer, base)}, ptr {other}")
-        align = min(self.alignment(buffer, base), dtypes.nbytes(dtypes.element(dtype)))
-        return self._wrap(self._read(pointer, dtype, align), dtype)
+        return self.wrapped(name, dtype)
 
     def _masked(self, mask: str, cond: Expr, a: Expr, b: Expr, dtype: str) -> str:
         outer, kind = self.mask, value_type(self.dtype(cond))
@@ -333,7 +288,7 @@ class Expressions(Builder):
         if expr.name == "if_then_else":
             return self._if_then_else(expr)
         operands = [self.operand(a) for a in expr.args]
-        return self._wrap(call_math(self, expr.name, operands, expr.dtype), expr.dtype)
+        return self.wrapped(call_math(self, expr.name, operands, expr.dtype), expr.dtype)
 
     def _cast(self, expr: Cast) -> Value:
         source, target = self.dtype(expr.a), expr.dtype
@@ -347,95 +302,6 @@ class Expressions(Builder):
         if dtypes.is_int(source):
             lo, hi = dtypes.int_range(source)
         return self.opaque(name, lo, hi)
-
-    # --- memory -------------------------------------------------------------------------------
-
-    def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear | Ramped | Lanes:
-        """The offset of an access in elements of the buffer."""
-        offset: Value = ZERO
-        for index, stride in zip(indices, buffer.strides, strict=True):
-            value = self.value(index)
-            if isinstance(value, str):
-                value = self._unpacked(value, dtypes.lanes(self.dtype(index)))
-            scaled = value if stride == 1 else self._index_binary("*", value, Linear(stride))
-            offset = scaled if offset is ZERO else self._index_binary("+", offset, scaled)
-        assert isinstance(offset, (Linear, Ramped, Lanes))
-        return offset
-
-    def _unpacked(self, vector: str, count: int) -> Ramped | Lanes:
-        kind = value_type(dtypes.with_lanes(dtypes.INDEX, count))
-        names = [self.emit(f"extractelement {kind} {vector}, i64 {n}") for n in range(count)]
-        return from_lanes(self.opaque(name, INT64_MIN, INT64_MAX) for name in names)
-
-    def _load(self, expr: Load) -> Value:
-        buffer, dtype = expr.buffer, self.dtype(expr)
-        offset = self.flat(buffer, expr.indices)
-        if isinstance(offset, Ramped) and offset.stride == ZERO and self.mask is None:
-            return self.splat(self._load_plain(buffer, offset.base, None, buffer.dtype), dtype)
-        if isinstance(offset, Linear):
-            if self.mask is not None:
-                raise CodegenError(f"a scalar load of `{buffer.name}` under a condition that differs between lanes")
-            return self._wrap(self._load_plain(buffer, offset, None, dtype), dtype)
-        if self.mask is not None:
-            return self._load_masked(buffer, offset, dtype)
-        if isinstance(offset, Ramped):
-            return self._load_plain(buffer, offset.base, offset.stride, dtype)
-        return self._load_lanes(buffer, offset, dtype)
-
-    def _load_plain(self, buffer: Buffer, base: Linear, stride: Linear | None, dtype: str) -> str:
-        """A scalar (no stride) or strided vector load, unless it is known already."""
-        known = self.memory.setdefault(self.root(buffer), {})
-        key = (base, stride, dtypes.lanes(dtype))
-        if key in known:
-            return known[key]
-        if stride is None or stride == Linear(1):
-            name = self._load_here(buffer, base, dtype)
-        else:
-            name = self._load_lanes(buffer, Ramped(base, stride, dtypes.lanes(dtype)), dtype)
-        known[key] = name
-        self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
-        return name
-
-    def _load_here(self, buffer: Buffer, offset: Linear, dtype: str) -> str:
-        return self._read(self.address(buffer, offset), dtype, self.alignment(buffer, offset))
-
-    def _read(self, pointer: str, dtype: str, align: int) -> str:
-        name = self.emit(f"load {memory_type(dtype)}, ptr {pointer}, align {align}")
-        if not dtypes.is_bool(dtype):
-            return name
-        zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
-        return self.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
-
-    def _load_lanes(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-        if dtypes.lanes(buffer.dtype) != 1:
-            raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
-        one = dtypes.element(dtype)
-        lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
-        return self.gathered(lanes, dtype)
-
-    def _load_masked(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-        """Lanes outside of the mask read nothing and are zero."""
-        kind, count = memory_type(dtype), offset.lanes
-        align = dtypes.nbytes(dtypes.element(buffer.dtype))
-        mask_type = f"<{count} x i1>"
-        tag = suffix(dtype.replace("bool", "int8"))
-        if isinstance(offset, Ramped) and offset.stride == Linear(1):
-            function = self.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", mask_type, kind)
-            place = f"ptr {self.address(buffer, offset.base)}"
-        else:
-            pointers = [self.address(buffer, offset.lane(n)) for n in range(count)]
-            vector = "poison"
-            for lane, pointer in enumerate(pointers):
-                vector = self.emit(f"insertelement <{count} x ptr> {vector}, ptr {pointer}, i64 {lane}")
-            name = f"llvm.masked.gather.{tag}.v{count}p0"
-            function = self.module.declare(name, kind, f"<{count} x ptr>", "i32", mask_type, kind)
-            place = f"<{count} x ptr> {vector}"
-        arguments = f"{place}, i32 {align}, {mask_type} {self.mask}, {kind} zeroinitializer"
-        loaded = self.emit(f"call {kind} {function}({arguments})")
-        if dtypes.is_bool(dtype):
-            return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
-        return loaded
-
 
 class _Form:
     """An index expression as a sum, and its value under the bindings of time `stamp`."""

@@ -179,6 +179,78 @@ def test_maximum_is_vmaxps():
     assert text.count("vcmpunordps") <= 4 and text.count("vblendvps") <= 4
 
 
+def convolution_row(kernel, rows, lanes=8):
+    """``out[ow, co] += x[ow + kw] * w[kw, ci, co]`` with kw unrolled around a register tile of rows x 2 vectors."""
+    ci, kw, ow, co = (Var(n) for n in ("ci", "kw", "ow", "co"))
+    x, w, out = Buffer("x", (64 * 64,)), Buffer("w", (kernel * 64 * 2 * lanes,)), Buffer("out", (rows * 2 * lanes,))
+    tile = Buffer("tile", (rows * 2 * lanes,), scope="local")
+    place = (Ramp(ow * (2 * lanes) + co * lanes, const(1), lanes),)
+    weight = Load(w, (Ramp((kw * 64 + ci) * (2 * lanes) + co * lanes, const(1), lanes),))
+    product = Broadcast(x[(ow + kw) * 64 + ci], lanes) * weight
+    nest = [(ow, rows), (co, 2)]
+    update = loops([(kw, kernel), *nest], Store(tile, place, Load(tile, place) + product), "unrolled")
+    steps = [
+        loops(nest, Store(tile, place, Broadcast(const(0.0), lanes)), "unrolled"),
+        For(ci, const(64), update),
+        loops(nest, Store(out, place, Load(tile, place)), "unrolled"),
+    ]
+    return Allocate(tile, Seq(tuple(steps))), x, w, out
+
+
+@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+def test_unrolled_reduction_does_not_spill():
+    """Values that neighbouring steps share are loaded again rather than kept, where the tile fills the registers."""
+    assembly = cpu.assembly(lowered(*convolution_row(5, 6)), AVX2)
+    block = "\n".join(hot_loop(assembly, "vfmadd"))
+    assert block.count("vfmadd") == 60 and "(%rsp)" not in assembly
+
+
+@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+def test_shared_values_stay_where_registers_are_free():
+    """A small tile keeps what the next step reads: 3 + 2 broadcasts for three steps of 3 rows."""
+    block = "\n".join(hot_loop(cpu.assembly(lowered(*convolution_row(3, 3)), AVX2), "vfmadd"))
+    assert block.count("vfmadd") == 18 and block.count("vbroadcastss") == 5
+
+
+def test_unrolled_reduction_is_right():
+    """Loading again changes no value."""
+    body, x, w, out = convolution_row(5, 6)
+    rng = np.random.default_rng(0)
+    data, weights = rng.integers(-4, 5, (64, 64)), rng.integers(-4, 5, (5, 64, 16))
+    expected = sum(data[kw : kw + 6] @ weights[kw] for kw in range(5))
+    got = run(body, {x: data.ravel(), w: weights.ravel()}, out)
+    np.testing.assert_array_equal(got.reshape(6, 16), expected)
+
+
+@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+def test_padded_load_has_no_branch():
+    """A load that gives a constant outside of its buffer reads from that constant instead of jumping."""
+    inside = Binary("and", i >= 2, i < 30)
+    value = if_then_else(inside, Load(A, (i - 2,)), const(0.5))
+    body = For(i, const(64), Store(OUT, (i,), value))
+    assembly = cpu.assembly(lowered(body, A, OUT), AVX2)
+    function = assembly[assembly.index("kernel_program.body:") :]
+    assert len(re.findall(r"\tj\w+\t", function[: function.index("retq")])) == 1
+    expected = np.full(64, 0.5)
+    expected[2:30] = DATA[:28]
+    np.testing.assert_array_equal(run(body, {A: DATA}, OUT), expected)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float16", "bfloat16", "float64", "int8"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_padded_load_of_every_type(dtype, lanes):
+    """The constant has the element's type, scalar and vector."""
+    source, out = Buffer("source", (64,), dtype), Buffer("out", (64,), dtype)
+    one = const(1, dtype)
+    index = i if lanes == 1 else Ramp(i * lanes, const(1), lanes)
+    value = if_then_else(i < 8, Load(source, (index,)), one if lanes == 1 else Broadcast(one, lanes))
+    data = np.zeros(64, "uint16" if dtype == "bfloat16" else dtype)
+    got = run(For(i, const(64 // lanes), Store(out, (index,), value)), {source: data}, out)
+    expected = data.copy()
+    expected[8 * lanes :] = 0x3F80 if dtype == "bfloat16" else 1
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_emission_is_fast():
     """The text of a 14 x 32 tile takes milliseconds; the bound leaves room for a busy machine."""
     target = Target(vector_bits=512, registers=32)

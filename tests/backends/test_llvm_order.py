@@ -7,7 +7,7 @@ from cpu_programs import matmul_tile, run
 from stridesmith.backends import cpu
 from stridesmith.backends.llvm_order import best_order
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, const
-from stridesmith.ir.stmt import For, Seq, Store, loops
+from stridesmith.ir.stmt import For, If, Seq, Store, loops
 from stridesmith.ir.target import Target
 
 i, j, k = Var("i"), Var("j"), Var("k")
@@ -59,6 +59,19 @@ def test_nothing_moves_where_order_may_matter():
     quotient = nest(3, 4, index=Ramp(i * 32 + (j // 2) * 8, const(1), 8), value=vector)
     for stmt in (overlapping, half, neighbour, two, serial, quotient):
         assert best_order(stmt) is stmt
+
+
+def test_a_condition_is_tested_once_for_what_it_does_not_depend_on():
+    """``for i: for j: if c(j): S`` becomes ``for j: if c(j): for i: S``; a condition on both loops stays inside."""
+    store = Store(B, (i * 4 + j,), A[i])
+    guarded = loops([(i, 3), (j, 4)], If(k + j < 7, store), "unrolled")
+    assert best_order(guarded) == loops([(j, 4)], If(k + j < 7, loops([(i, 3)], store, "unrolled")), "unrolled")
+    both = loops([(i, 3), (j, 4)], If(i + j < 4, store), "unrolled")
+    loaded = loops([(i, 3), (j, 4)], If(A[j] < 4.0, store), "unrolled")
+    assert best_order(both) is both and best_order(loaded) is loaded
+    out = run(For(k, const(6), guarded), {A: np.arange(512)}, B)
+    assert np.isnan(out[12:]).all()
+    np.testing.assert_array_equal(out[:12], np.repeat(np.arange(3), 4))
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 32), (2, 48), (1, 64), (6, 16)])
