@@ -112,30 +112,49 @@ def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cov
             else:
                 spatial_over |= flags
     any_over = spatial_over | reduce_over
-    if number not in part.layout:
+    if number not in part.pad:
         return ~any_over
-    layout = part.layout[number]
-    kinds = [c.kind for c in part.decisions[layout].values]
-    movable = np.array([k != "identity" or operand.source != "fixed" for k in kinds])
-    room: Bools = movable[choices[:, layout]]
+    moved = _moved(part, choices, number)
+    room: Bools = moved | (operand.source != "fixed")
     if number in part.place:
         place = numbers(part, choices, part.place[number], f"place:{operand.name}")
         room &= place != INLINE
-        ok &= (place != INLINE) | (choices[:, layout] == 0)
+        ok &= (place != INLINE) | ~moved
         ok &= (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
     pad = choices[:, part.pad[number]]
     ok &= ~any_over | room
     ok &= ~spatial_over | (pad >= 1)
     ok &= ~reduce_over | (pad == 2)
-    ok &= any_over | _pads_anyway(part, choices, number, cover) | (pad == 0)
+    padded = any_over | _pads_itself(part, choices, number, cover)
+    ok &= padded | (pad == 0) | ((pad == 2) & _has_edge(part, choices, number, cover))
     return ok
 
 
-def _pads_anyway(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Bools:
-    """Whether the layout itself leaves padding, without any reach over an edge; else the pad value decides nothing."""
+def _moved(part: Open, choices: Ints, number: int) -> Bools:
+    """Whether an input's layout is not the identity."""
+    if number not in part.layout:
+        return np.zeros(len(choices), dtype=bool)
+    result: Bools = choices[:, part.layout[number]] != 0
+    return result
+
+
+def _has_edge(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Bools:
+    """Whether an edge that may be computed over is ragged; elsewhere an input's pad value decides nothing."""
     operand = part.anchor.operands[number]
-    layout = part.layout[number]
     result: Bools = np.zeros(len(choices), dtype=bool)
+    for axis, sizes in cover.items():
+        if operand.uses(axis) and OVERCOMPUTE in part.decisions[part.boundary[axis]].values:
+            result |= part.anchor.axes[axis].extent % sizes != 0
+    return result
+
+
+def _pads_itself(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Bools:
+    """Whether the layout leaves padding without any reach over an edge."""
+    operand = part.anchor.operands[number]
+    result: Bools = np.zeros(len(choices), dtype=bool)
+    if number not in part.layout:
+        return result
+    layout = part.layout[number]
     for code, choice in enumerate(part.decisions[layout].values):
         if choice.kind == "tiled":
             ragged = operand.shape[choice.dim] % cover[choice.axis] != 0

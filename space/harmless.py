@@ -198,7 +198,10 @@ def _observed(func: PrimFunc, extra: _Instances, store: Store, cond: Expr) -> Re
         padding = layout_padding(func, store.buffer, written.variables)
         point = written.where(negate(padding)).first()
         if point is not None:
-            return Refusal(cond, f"it would write {_at(store.buffer, point)}, an element of a parameter")
+            return Refusal(
+                cond,
+                f"it would write {_at(store.buffer, point)}, an element of a parameter, and the value is not neutral",
+            )
     own = _instances(func, extra.block.name, (cond,))
     for other in leaf_blocks(func.body):
         readers = [a for a in accesses_below(other, store.buffer) if not a.is_write]

@@ -239,6 +239,7 @@ def _operands(
                 [c.label for c in choices],
                 {f"layout:{operand.name}": codes},
             )
+        if operand.dims and (len(choices) > 1 or operand.source in ("stage", "constant", "free")):
             pad[number] = _pads(out, anchor, operand)
         places = _places(func, operand, choices, target)
         if len(places) > 1:

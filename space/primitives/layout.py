@@ -250,7 +250,9 @@ def _fresh_axes(func: PrimFunc, name: str, shape: Sequence[int]) -> tuple[tuple[
         axis = fresh(f"{name}_ax{dim}", taken)
         taken.add(axis)
         loop_vars.append((Var(axis), extent))
-        iters.append(Iter(Var(f"v{dim}"), extent, "spatial", Var(axis)))
+        iterator = fresh(f"v{dim}", taken)
+        taken.add(iterator)
+        iters.append(Iter(Var(iterator), extent, "spatial", Var(axis)))
     return tuple(iters), loop_vars
 
 

@@ -70,7 +70,20 @@ def _init_nest(
     iters = tuple(replace(i, binding=simplify(substitute(i.binding, mapping), ranges)) for i in block.spatial)
     predicate = simplify(substitute(block.predicate, mapping), ranges)
     assert block.init is not None
-    return loops(new_loops, Block(name, iters, block.init, predicate)), name
+    return loops(new_loops, renamed_iters(Block(name, iters, block.init, predicate), "init", taken)), name
+
+
+def renamed_iters(block: Block, suffix: str, taken: set[str]) -> Block:
+    """A copy of a block with iterators of its own; their names are added to `taken`."""
+    mapping: dict[Var, Expr] = {}
+    iters: list[Iter] = []
+    for item in block.iters:
+        var = Var(fresh(f"{item.var.name}_{suffix}", taken), item.var.dtype)
+        taken.add(var.name)
+        mapping[item.var] = var
+        iters.append(replace(item, var=var))
+    init = None if block.init is None else substitute(block.init, mapping)
+    return replace(block, iters=tuple(iters), body=substitute(block.body, mapping), init=init)
 
 
 @primitive
@@ -163,7 +176,10 @@ def _part_block(
     reduce_loops = [
         item for item in above if item is not outer and any(item.var in free_variables(i.binding) for i in block.reduce)
     ]
-    reduce_iters = tuple(Iter(Var(f"v_{item.var.name}"), extent_of(item), "reduce", item.var) for item in reduce_loops)
+    taken |= {partial.name, part_iter.var.name}
+    reduce_iters = tuple(
+        Iter(Var(fresh(f"v_{item.var.name}", taken)), extent_of(item), "reduce", item.var) for item in reduce_loops
+    )
     back: dict[Var, Expr] = {i.binding: i.var for i in (part_iter, *reduce_iters) if isinstance(i.binding, Var)}
     inner = {i.var: substitute(i.binding, back) for i in block.reduce}
     indices = list(store.indices)
@@ -192,4 +208,4 @@ def _final_nest(func: PrimFunc, block: Block, outer: For, store: Store, op: str,
     indices.insert(axis + len(indices) + 1 if axis < 0 else axis, part.var)
     value = Binary(op, Load(store.buffer, store.indices), Load(partial, tuple(indices)))
     final = Block(block.name, (*iters, part), Store(store.buffer, store.indices, value), TRUE, block.init)
-    return loops([*new_loops, (last, extent_of(outer))], final)
+    return loops([*new_loops, (last, extent_of(outer))], renamed_iters(final, "sum", taken | {last.name}))

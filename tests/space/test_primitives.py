@@ -1,0 +1,356 @@
+"""Every primitive keeps the meaning of its program, and refuses with its sentence what it cannot keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stridesmith.ir.interpreter import interpret
+from stridesmith.ir.parser import parse
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.space.schedule import Schedule, ScheduleError
+from stridesmith.space.trace import Trace
+
+MATMUL = """
+@T.prim_func
+def main(a: T.Buffer((7, 9), "float32"), b: T.Buffer((9, 5), "float32"), c: T.Buffer((7, 5), "float32")):
+    for i, j, k in T.grid(7, 5, 9):
+        with T.block("matmul"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                c[vi, vj] = T.float32(0)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+"""
+
+CHAIN = """
+@T.prim_func
+def main(x: T.Buffer((12, 10), "float32"), y: T.Buffer((12, 10), "float32")):
+    t = T.alloc_buffer((12, 10), "float32")
+    for i, j in T.grid(12, 10):
+        with T.block("scale"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            t[vi, vj] = x[vi, vj] * T.float32(2)
+    for i, j in T.grid(12, 10):
+        with T.block("shift"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = t[vi, vj] + T.float32(1)
+"""
+
+CONV = """
+@T.prim_func
+def main(x: T.Buffer((11,), "float32"), w: T.Buffer((3,), "float32"), y: T.Buffer((11,), "float32")):
+    p = T.alloc_buffer((13,), "float32")
+    for i in range(13):
+        with T.block("pad"):
+            vi = T.axis.spatial(13, i)
+            p[vi] = T.if_then_else(1 <= vi and vi < 12, x[vi - 1], T.float32(0))
+    for i, k in T.grid(11, 3):
+        with T.block("conv"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                y[vi] = T.float32(0)
+            y[vi] = y[vi] + p[vi + vk] * w[vk]
+"""
+
+
+def run(func: PrimFunc) -> np.ndarray:
+    """The last parameter after interpreting `func` on fixed integers, which are exact in any order."""
+    rng = np.random.default_rng(7)
+    arrays = [rng.integers(-4, 5, b.shape).astype(b.dtype) for b in func.buffers]
+    arrays[-1][:] = np.nan
+    interpret(func, *arrays)
+    return arrays[-1]
+
+
+def same(sch: Schedule, text: str) -> None:
+    """The schedule computes what the program did, and its trace replays to an equal program."""
+    original = parse(text)
+    assert isinstance(original, PrimFunc)
+    np.testing.assert_array_equal(run(sch.func), run(original))
+    assert Trace.from_json(sch.trace.to_json()).replay(original).func == sch.func
+    assert parse(sch.func.script()) == sch.func
+
+
+def schedule(text: str) -> Schedule:
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    return Schedule(func)
+
+
+@pytest.mark.parametrize("factors", [[None, 3], [4, None], [2, 2, 2], [None], [1, 7]])
+def test_split_keeps_meaning_for_factors_that_do_not_divide(factors: list[int | None]) -> None:
+    """A split whose product exceeds the extent guards the rest."""
+    sch = schedule(MATMUL)
+    assert len(sch.split("i", factors)) == len(factors)
+    same(sch, MATMUL)
+
+
+@pytest.mark.parametrize(
+    ("factors", "sentence"),
+    [([2, 3], "does not cover the extent 7"), ([None, None], "at most one None"), ([0, 7], "must be positive")],
+)
+def test_split_refuses(factors: list[int | None], sentence: str) -> None:
+    """Factors that are not positive, or whose product is too small, are refused with the values."""
+    with pytest.raises(ScheduleError, match=sentence):
+        schedule(MATMUL).split("i", factors)
+
+
+def test_fuse_and_reorder_keep_meaning() -> None:
+    """Fusing two loops and moving the reduction outside computes the same."""
+    sch = schedule(MATMUL)
+    sch.reorder("k", "i", "j")
+    assert sch.get_loops("matmul") == ["k", "i", "j"]
+    sch.fuse("i", "j")
+    same(sch, MATMUL)
+
+
+def test_fuse_refuses_loops_that_are_not_nested_directly() -> None:
+    """Condition (1) of fuse names the loops."""
+    with pytest.raises(ScheduleError, match="is not the only statement"):
+        schedule(MATMUL).fuse("i", "k")
+
+
+def test_reorder_refuses_loops_of_different_nests() -> None:
+    """Condition (1) of reorder: the loops lie on one nest."""
+    with pytest.raises(ScheduleError, match="not in a perfect nest"):
+        schedule(CHAIN).reorder("i", "i_1")
+
+
+def test_parallel_on_a_reduction_is_refused() -> None:
+    """Two iterations of a reduction write the same element."""
+    with pytest.raises(ScheduleError, match="same element of `c`"):
+        schedule(MATMUL).parallel("k")
+
+
+def test_parallel_on_a_shifted_write_is_refused() -> None:
+    """A loop whose iterations write overlapping elements stays serial."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), y: T.Buffer((9,), "float32")):
+    for i, j in T.grid(8, 2):
+        with T.block("write"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi + vj] = x[vi]
+"""
+    with pytest.raises(ScheduleError, match="same element of `y`"):
+        schedule(text).parallel("i")
+
+
+def test_a_fused_loop_is_parallel_when_its_quotient_and_remainder_are_separated() -> None:
+    """Fused spatial loops may run concurrently; the exact test also accepts them cut into groups."""
+    sch = schedule(MATMUL)
+    fused = sch.fuse("i", "j")
+    group, item = sch.split(fused, [None, 4])
+    sch.bind(group, "blockIdx.x")
+    sch.bind(item, "threadIdx.x")
+    same(sch, MATMUL)
+
+
+def test_bind_refuses_an_unknown_axis() -> None:
+    """Condition (2) of bind lists the axes."""
+    with pytest.raises(ScheduleError, match="unknown thread axis"):
+        schedule(MATMUL).bind("i", "warp")
+
+
+def test_cache_read_and_cache_write_keep_meaning() -> None:
+    """Staging an input and the result through buffers computes the same."""
+    sch = schedule(MATMUL)
+    assert sch.cache_read("matmul", 0, "global") == "a_global"
+    assert sch.cache_write("matmul", 0, "local") == "c_local"
+    same(sch, MATMUL)
+
+
+def test_cache_read_refuses_an_index_that_is_not_there() -> None:
+    """Condition (1) of cache_read counts the buffers."""
+    with pytest.raises(ScheduleError, match="reads 2 buffers"):
+        schedule(MATMUL).cache_read("matmul", 2, "global")
+
+
+def test_set_scope_refuses_a_parameter() -> None:
+    """A parameter's memory is the caller's."""
+    with pytest.raises(ScheduleError, match="is a parameter"):
+        schedule(MATMUL).set_scope("matmul", 0, "local")
+
+
+def test_compute_at_computes_what_one_iteration_needs() -> None:
+    """The producer of a convolution moves under the consumer's tile, halo included."""
+    sch = schedule(CONV)
+    outer, _ = sch.split("i_1", [None, 4])
+    sch.compute_at("pad", outer)
+    same(sch, CONV)
+    assert "pad_ax0 in range(6)" in sch.func.script().replace("T.serial", "range")
+
+
+def test_compute_at_refuses_a_reader_outside() -> None:
+    """Condition (3): every reader is below the loop."""
+    with pytest.raises(ScheduleError, match=r"\(3\) reader"):
+        schedule(CHAIN).compute_at("scale", "i")
+
+
+def test_reverse_compute_at_moves_the_consumer() -> None:
+    """The copy of a tile follows the tile; a reduction loop outside refuses."""
+    sch = schedule(MATMUL)
+    copy = sch.cache_write("matmul", 0, "local")
+    outer, _ = sch.split("i", [None, 3])
+    sch.reverse_compute_at(copy, outer)
+    same(sch, MATMUL)
+
+
+def test_reverse_compute_at_refuses_an_unfinished_element() -> None:
+    """Condition (3): the reduction has to be complete inside one iteration."""
+    sch = schedule(MATMUL)
+    copy = sch.cache_write("matmul", 0, "local")
+    sch.reorder("k", "i", "j")
+    with pytest.raises(ScheduleError, match="is not final in one iteration of `k`"):
+        sch.reverse_compute_at(copy, "k")
+
+
+def test_inlining_in_both_directions() -> None:
+    """A chain of element-wise blocks becomes one block, whichever side goes."""
+    forward = schedule(CHAIN)
+    forward.compute_inline("scale")
+    same(forward, CHAIN)
+    backward = schedule(CHAIN)
+    backward.reverse_compute_inline("shift")
+    same(backward, CHAIN)
+    assert len(forward.get_blocks()) == len(backward.get_blocks()) == 1
+
+
+def test_compute_inline_refuses_a_reduction() -> None:
+    """Condition (1): a reduction has no single value to put in place."""
+    with pytest.raises(ScheduleError, match="cannot be inlined"):
+        schedule(MATMUL).compute_inline("matmul")
+
+
+def test_decompose_reduction_keeps_meaning_under_tiling() -> None:
+    """The init is separated with the spatial loops below."""
+    sch = schedule(MATMUL)
+    outer, inner = sch.split("i", [None, 3])
+    sch.reorder(outer, "k", inner, "j")
+    assert sch.decompose_reduction("matmul", "k") == "matmul_init"
+    same(sch, MATMUL)
+
+
+def test_decompose_reduction_refuses_a_loop_inside_the_reduction() -> None:
+    """Condition (2): no reduce loop may remain outside."""
+    sch = schedule(MATMUL)
+    sch.reorder("k", "i", "j")
+    with pytest.raises(ScheduleError, match="is part of the reduction"):
+        sch.decompose_reduction("matmul", "i")
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_rfactor_reduces_in_parts(factor: int) -> None:
+    """Parts along a split reduction, ragged or not, add up to the same."""
+    sch = schedule(MATMUL)
+    _, parts = sch.split("k", [None, factor])
+    sch.rfactor(parts, -1)
+    same(sch, MATMUL)
+
+
+def test_rfactor_refuses_a_spatial_loop() -> None:
+    """Condition (2): the loop must be part of the reduction alone."""
+    with pytest.raises(ScheduleError, match="not part of the reduction alone"):
+        schedule(MATMUL).rfactor("i", 0)
+
+
+@pytest.mark.parametrize("pad", [None, "undef", 0, 3.5])
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_transform_layout_of_an_intermediate(pad: object, rewrite: bool) -> None:
+    """Any pad value and either way of writing it leave the logical result alone."""
+    sch = schedule(CHAIN)
+    sch.transform_layout("scale", "t", lambda i, j: [j // 4, i, j % 4], pad, rewrite_loops=rewrite)
+    same(sch, CHAIN)
+    assert "(3, 12, 4)" in sch.func.script()
+
+
+def test_transform_layout_of_a_parameter_tells_the_caller() -> None:
+    """The function records how its argument lies and assumes the pad value."""
+    sch = schedule(MATMUL)
+    sch.transform_layout("matmul", "b", lambda k, j: [j // 4, k, j % 4], 0)
+    (layout,) = sch.func.layouts
+    assert (layout.param, layout.logical_shape, layout.pad_value) == ("b", (9, 5), "0.0")
+    assert "T.assume" in sch.func.script()
+
+
+@pytest.mark.parametrize(
+    ("index_map", "shape", "sentence"),
+    [
+        (lambda i, j: [i], None, "both map to"),
+        (lambda i: [i], None, "takes 1 indices"),
+        (lambda i, j: [i, j], (12, 9), "does not hold the image"),
+    ],
+)
+def test_transform_layout_refuses(index_map: object, shape: object, sentence: str) -> None:
+    """Conditions (1) to (3), with the colliding indices."""
+    with pytest.raises(ScheduleError, match=sentence):
+        schedule(CHAIN).transform_layout("scale", "t", index_map, physical_shape=shape)
+
+
+def packed(pad_a: object, pad_b: object) -> Schedule:
+    """A matrix product with both inputs packed along a reduction that is split by 4."""
+    sch = schedule(MATMUL)
+    copy = sch.cache_read("matmul", 0, "global")
+    sch.transform_layout(copy, ["write", 0], lambda i, k: [k // 4, i, k % 4], pad_a, rewrite_loops=True)
+    copy = sch.cache_read("matmul", 1, "global")
+    sch.transform_layout(copy, ["write", 0], lambda k, j: [k // 4, j, k % 4], pad_b, rewrite_loops=True)
+    sch.split("k", [None, 4])
+    return sch
+
+
+def test_overcompute_of_a_reduction_over_zeros_is_accepted() -> None:
+    """Zero padding on both sides makes the extra products vanish."""
+    sch = packed(0, 0)
+    sch.remove_branching_through_overcompute("matmul")
+    assert "T.where" not in sch.func.script().split('matmul"')[1]
+    same(sch, MATMUL)
+
+
+@pytest.mark.parametrize(("pad_a", "pad_b"), [("undef", 0), (0, "undef"), (None, 0), (3, 0.5)])
+def test_overcompute_of_a_reduction_needs_zero_times_finite(pad_a: object, pad_b: object) -> None:
+    """`undef` may be NaN, unwritten padding may be anything, and two numbers need not multiply to zero."""
+    with pytest.raises(ScheduleError, match="stays: .*(not neutral|nothing has written)"):
+        packed(pad_a, pad_b).remove_branching_through_overcompute("matmul")
+
+
+def test_overcompute_outside_of_the_allocation_is_refused_with_a_point() -> None:
+    """A read beyond the caller's array is refused with the element."""
+    sch = schedule(MATMUL)
+    sch.split("i", [None, 4])
+    with pytest.raises(ScheduleError, match=r"at .*i_0=1.* would (read a\[7|write c\[7)"):
+        sch.remove_branching_through_overcompute("matmul")
+
+
+def test_overcompute_into_a_padded_tile_is_accepted_and_undone() -> None:
+    """Rows beyond the edge land in padding that nobody reads; the branch that leaves zeros out comes back."""
+    sch = packed(0, 0)
+    copy = sch.cache_write("matmul", 0, "local")
+    sch.transform_layout("matmul", ["write", 0], lambda i, j: [i, j], "undef", physical_shape=[8, 5])
+    sch.remove_branching_through_overcompute("matmul")
+    sch.remove_overcompute_through_branching("matmul")
+    assert copy == "c_local"
+    same(sch, MATMUL)
+
+
+def test_removing_overcompute_needs_known_padding() -> None:
+    """Condition (1): without padding of known value there is nothing to leave out."""
+    with pytest.raises(ScheduleError, match="reads no padding"):
+        schedule(MATMUL).remove_overcompute_through_branching("matmul")
+
+
+def test_unknown_names_list_what_there_is() -> None:
+    """A wrong block or loop is answered with the right ones."""
+    with pytest.raises(ScheduleError, match="there are i, j, k"):
+        schedule(MATMUL).unroll("q")
+    with pytest.raises(ScheduleError, match="there are root, matmul"):
+        schedule(MATMUL).get_block("mm")
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["x", [["nope", {}]], [["split", 3]], [["split", {"loop": "i", "factors": [None, 2], "evil": 1}]], [[1, 2, 3]]],
+)
+def test_a_trace_from_outside_is_checked(data: object) -> None:
+    """Anything that is not a list of known primitives with known arguments is refused."""
+    with pytest.raises(ScheduleError):
+        Trace.from_json(data)
