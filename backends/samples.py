@@ -167,7 +167,8 @@ def _wide_bound(expected: Array, eps: float, count: int) -> Array:
 
 
 def _without_infinities(array: Array) -> Array:
-    return np.where(np.isfinite(array), array, 0.0)
+    finite: Array = np.where(np.isfinite(array), array, 0.0)
+    return finite
 
 
 def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:

@@ -26,11 +26,15 @@ class Timed(Protocol):
 def measure(bound: Timed, seconds: float, best: float | None = None) -> list[float]:
     """Samples of seconds per call, taken for about `seconds`.
 
-    A candidate that takes more than `HOPELESS` times `best` gets a single sample.
+    A candidate that takes more than `HOPELESS` times `best` gets a single sample,
+    one whose single call takes longer than `seconds` gets two.
     """
-    first = min(bound.time(1), bound.time(1))
+    probes = [bound.time(1), bound.time(1)]
+    first = min(probes)
     if best is not None and first > HOPELESS * best:
         return [first]
+    if first > seconds:
+        return probes
     calls = calls_for(first, MIN_SAMPLE_SECONDS)
     deadline = time.monotonic() + seconds
     samples: list[float] = []

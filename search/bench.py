@@ -22,7 +22,7 @@ class Limits:
     beyond the time that it was asked to spend.
     """
 
-    build: float = 30.0
+    build: float = 15.0
     measure: float = 20.0
     race: float = 60.0
     prepare: float = 300.0
