@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..ir import dtypes
-from ..ir.expr import Buffer, Call, Cast, Expr, Var, as_expr, const
+from ..ir.expr import Buffer, Cast, Expr, Var, as_expr, const
 from ..ir.stmt import Allocate, For, Stmt, Store, loops, seq
 from ..ir.target import Target
 from .kernel import Bound, compile_lowered, load_artifact
@@ -61,13 +61,15 @@ def _work_items(target: Target, body: Stmt) -> Stmt:
 
 
 def _multiply_adds(target: Target, dtype: str, rounds: int) -> Lowered:
-    """``x = x * a + b`` in CHAINS registers, `rounds` times; the sum is stored, so that none is dead."""
+    """``x = x * a + b`` in CHAINS registers, `rounds` times; the sum is stored, so that none is dead.
+
+    Written as a product and a sum, which every OpenCL compiler contracts; its function `fma` may be a call.
+    """
     out = Buffer("out", (_groups(target) * _group(target),), dtype)
     registers = Buffer("x", (CHAINS,), dtype, scope="local")
     chain, step = Var("chain"), Var("step")
     start = Store(registers, (chain,), Cast(dtype, _ITEM + _GROUP) * const(1e-3, dtype))
-    arguments = (registers[chain], const(0.999, dtype), const(0.001, dtype))
-    update = Store(registers, (chain,), Call("fma", arguments, dtype))
+    update = Store(registers, (chain,), registers[chain] * const(0.999, dtype) + const(0.001, dtype))
     total: Expr = registers[0]
     for number in range(1, CHAINS):
         total = total + registers[number]
