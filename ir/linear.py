@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from . import dtypes
-from .expr import Binary, Const, Expr, Var
+from .expr import Binary, Const, Expr, Var, variables
 
 Linear = tuple[dict[Expr, int], int]
 
@@ -43,6 +43,12 @@ def _linear_form(expr: Expr) -> Linear:
             if not left[0]:
                 return scale(right, left[1])
     return {expr: 1}, 0
+
+
+@lru_cache(maxsize=1 << 15)
+def variables_of(expr: Expr) -> frozenset[Var]:
+    """Every variable that occurs in an expression, remembered."""
+    return frozenset(variables(expr))
 
 
 def shared_form(expr: Expr) -> Linear:

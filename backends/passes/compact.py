@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, variables
+from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary
 from ...ir.intervals import Facts
-from ...ir.linear import Linear, add, build, shared_form
+from ...ir.linear import Linear, add, build, shared_form, variables_of
 from ...ir.node import Node, rebuild, walk
 from ...ir.simplify import simplifier_for
 from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq
@@ -147,7 +147,7 @@ def _spread(form: Linear, facts: Facts, inside: set[Var]) -> tuple[dict[Expr, in
     inner: dict[Expr, int] = {}
     low = high = 0
     for atom, k in form[0].items():
-        if variables(atom).isdisjoint(inside):
+        if variables_of(atom).isdisjoint(inside):
             outer = add(outer, ({atom: k}, 0))
             continue
         quotient = _mixed_quotient(atom, facts, inside) if k > 0 else None

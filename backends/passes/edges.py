@@ -6,13 +6,13 @@ for every inner iteration exactly if its strengthened form ``io*6 + 5 < 127`` ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir import dtypes
-from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts, variables
+from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts
 from ...ir.intervals import Facts
-from ...ir.linear import add, build, shared_form
+from ...ir.linear import add, build, shared_form, variables_of
 from ...ir.node import children, walk
 from ...ir.simplify import simplifier_for
 from ...ir.stmt import For, If, Stmt
@@ -26,6 +26,7 @@ class Edge:
     cond: Expr
     loops: tuple[For, ...]
     facts: Facts
+    guards_statement: bool
 
 
 def edges(stmt: Stmt, facts: Facts) -> Iterator[Edge]:
@@ -40,7 +41,7 @@ def _below(node: Stmt | Expr, facts: Facts, around: tuple[For, ...]) -> Iterator
     if isinstance(node, If) or (isinstance(node, Call) and node.name == "if_then_else"):
         cond, then, other = (node.cond, node.then, node.orelse) if isinstance(node, If) else node.args
         for part in conjuncts(cond):
-            yield Edge(part, around, facts)
+            yield Edge(part, around, facts, isinstance(node, If))
         yield from _below(then, facts.assuming(cond), around)
         if other is not None:
             yield from _below(other, facts.assuming(cond, False), around)
@@ -59,7 +60,7 @@ def strengthen(edge: Edge, inner: set[Var]) -> Expr | None:
     if not isinstance(cond, Binary) or cond.op not in ("<", "<=", ">", ">=") or cond.a.dtype != dtypes.INDEX:
         return None
     terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
-    own = {a: k for a, k in terms.items() if not variables(a).isdisjoint(inner)}
+    own = {a: k for a, k in terms.items() if not variables_of(a).isdisjoint(inner)}
     outer = {a: k for a, k in terms.items() if a not in own}
     low, high = edge.facts.of_form((own, constant))
     worst = high if cond.op in ("<", "<=") else low
@@ -70,6 +71,3 @@ def strengthen(edge: Edge, inner: set[Var]) -> Expr | None:
 def is_index_condition(cond: Expr) -> bool:
     """Whether a condition is over variables alone, so that no store changes it."""
     return not any(isinstance(n, (Load, Call)) for n in walk(cond))
-
-
-Choose = Callable[[Edge], "set[Var] | None"]

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import Expr, all_of, conjuncts, variables
+from ...ir.expr import Expr, all_of, conjuncts
+from ...ir.linear import variables_of
 from ...ir.node import rebuild
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, seq
 from .edges import is_index_condition
@@ -42,7 +43,7 @@ def _hoist(new: Stmt) -> Stmt:
 
 def _out_of_loop(loop: For, branch: If) -> Stmt:
     parts = conjuncts(branch.cond)
-    free = [c for c in parts if loop.var not in variables(c) and is_index_condition(c)]
+    free = [c for c in parts if loop.var not in variables_of(c) and is_index_condition(c)]
     if not free or (branch.orelse is not None and len(free) < len(parts)):
         return loop
     rest: list[Expr] = [c for c in parts if c not in free]

@@ -9,15 +9,17 @@
 The test stands as far outside as the variables of the strengthened condition
 allow.  In the edge, what it says about outer variables often fixes them, and the
 extents become constants.  A loop over which a condition ranges alone is split in
-two or three loops instead.
+two or three loops instead.  Conditions inside of values stay: they choose a value,
+they do not skip work.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import TRUE, Const, Expr, Var, as_int, binary, substitute, variables
+from ...ir.expr import TRUE, Const, Expr, Var, as_int, binary, substitute
 from ...ir.intervals import Facts, Interval
+from ...ir.linear import variables_of
 from ...ir.node import rebuild
 from ...ir.simplify import simplifier_for
 from ...ir.simplify_stmt import NOTHING, simplify_stmt
@@ -64,10 +66,10 @@ def _descend(stmt: Stmt, facts: Facts) -> Stmt:
 def _choose(stmt: Stmt, facts: Facts, around: For) -> Expr | None:
     """The first strengthened condition over `around` that decides something in `stmt`."""
     for edge in edges(stmt, facts):
-        if around.var not in variables(edge.cond) or not any(is_peeled(loop) for loop in (around, *edge.loops)):
+        if not edge.guards_statement or around.var not in variables_of(edge.cond):
             continue
         strong = _strong(edge, around)
-        if strong is None or around.var not in variables(strong):
+        if strong is None or around.var not in variables_of(strong):
             continue
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const):
@@ -77,7 +79,7 @@ def _choose(stmt: Stmt, facts: Facts, around: For) -> Expr | None:
 
 def _strong(edge: Edge, around: For) -> Expr | None:
     """The condition for all iterations of the outermost peeled loop that it depends on, and of those inside."""
-    used = variables(edge.cond)
+    used = variables_of(edge.cond)
     first = next((n for n, loop in enumerate(edge.loops) if is_peeled(loop) and loop.var in used), None)
     if first is None:
         if not is_peeled(around):
@@ -85,7 +87,7 @@ def _strong(edge: Edge, around: For) -> Expr | None:
         first = 0
     inner = {loop.var for loop in edge.loops[first:]}
     strong = strengthen(edge, inner)
-    if strong is None or not variables(strong).isdisjoint(loop.var for loop in edge.loops):
+    if strong is None or not variables_of(strong).isdisjoint(loop.var for loop in edge.loops):
         return None
     return strong
 
@@ -106,10 +108,10 @@ def _pieces(loop: For, inside: Facts) -> list[Interval] | None:
     if not isinstance(loop.extent, Const):
         return None
     for edge in edges(loop.body, inside):
-        if loop.var not in variables(edge.cond):
+        if not edge.guards_statement or loop.var not in variables_of(edge.cond):
             continue
         strong = strengthen(edge, {item.var for item in edge.loops})
-        if strong is None or variables(strong) != {loop.var}:
+        if strong is None or variables_of(strong) != {loop.var}:
             continue
         lo, hi = inside.assuming(strong).interval(loop.var)
         if max(lo, low) <= min(hi, high):
@@ -173,7 +175,7 @@ def _trim(loop: For, facts: Facts) -> Stmt:
 def _is_tested(stmt: Stmt, var: Var) -> bool:
     """Whether some If below may leave iterations of `var` without work."""
     if isinstance(stmt, If):
-        return var in variables(stmt.cond) or any(_is_tested(s, var) for s in (stmt.then, stmt.orelse) if s)
+        return var in variables_of(stmt.cond) or any(_is_tested(s, var) for s in (stmt.then, stmt.orelse) if s)
     if isinstance(stmt, (For, Allocate, Declare, Let)):
         return _is_tested(stmt.body, var)
     return isinstance(stmt, Seq) and all(_is_tested(s, var) for s in stmt.stmts)
@@ -219,7 +221,7 @@ def _split_ranges(stmt: Stmt, facts: Facts) -> Stmt:
     if not isinstance(stmt, For) or stmt.kind not in ("serial", "unrolled") or not isinstance(stmt.extent, Const):
         return stmt
     body = stmt.body
-    if not isinstance(body, If) or body.orelse is None or variables(body.cond) != {stmt.var}:
+    if not isinstance(body, If) or body.orelse is None or variables_of(body.cond) != {stmt.var}:
         return stmt
     low, high = inside.assuming(body.cond).interval(stmt.var)
     last = as_int(stmt.extent) - 1

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
-from ...ir.expr import FALSE, TRUE, Binary, Const, Expr, Var, all_of, as_int, binary, substitute, variables
+from ...ir.expr import FALSE, TRUE, Binary, Const, Expr, Var, all_of, as_int, binary, substitute
 from ...ir.intervals import Facts
-from ...ir.linear import Linear, add, build, shared_form
+from ...ir.linear import Linear, add, build, shared_form, variables_of
 from ...ir.simplify import simplifier_for
 from ...ir.stmt import For
 from .scopes import Access, loop_facts
@@ -38,7 +38,7 @@ def _is_disjoint(loop: For, inside: set[Var], accesses: Sequence[Access], facts:
     for dim in range(len(accesses[0].buffer.shape)):
         form = _tile_number(dim, inside, accesses)
         if form is not None:
-            known.append({a: k for a, k in form.items() if loop.var in variables(a)})
+            known.append({a: k for a, k in form.items() if loop.var in variables_of(a)})
     return _determine(loop.var, known, loop_facts(facts, loop))
 
 
@@ -48,7 +48,7 @@ def _tile_number(dim: int, inside: set[Var], accesses: Sequence[Access]) -> dict
     low = high = 0
     for access in accesses:
         terms, constant = shared_form(access.indices[dim])
-        own = {a: k for a, k in terms.items() if variables(a).isdisjoint(inside)}
+        own = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside)}
         lo, hi = access.facts.of_form(({a: k for a, k in terms.items() if a not in own}, constant))
         if outer is None:
             outer, low, high = own, lo, hi
@@ -140,14 +140,14 @@ def _solve(writer: Access, reader: Access, own: dict[Var, For]) -> Expr | None:
         terms, constant = shared_form(target)
         digits = sorted(((k, a) for a, k in terms.items() if isinstance(a, Var) and a in own), key=lambda d: d[0])
         fixed = {a: k for a, k in terms.items() if a not in own}
-        if any(not variables(a).isdisjoint(own) for a in fixed) or any(a in env for _, a in digits):
+        if any(not variables_of(a).isdisjoint(own) for a in fixed) or any(a in env for _, a in digits):
             return None
         offset = add(shared_form(wanted), (fixed, constant), -1)
         bound = _read_digits(offset, digits, own, env)
         if bound is None:
             return None
         conditions += bound
-    if not all(variables(c).isdisjoint(own) or variables(c) & own.keys() <= env.keys() for c in writer.conditions):
+    if not all(variables_of(c) & own.keys() <= env.keys() for c in writer.conditions):
         return None
     if any(as_int(loop.extent) < 1 for var, loop in own.items() if var not in env):
         return None

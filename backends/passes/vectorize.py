@@ -28,10 +28,9 @@ from ...ir.expr import (
     Var,
     as_int,
     substitute,
-    variables,
 )
 from ...ir.intervals import Facts
-from ...ir.linear import build, shared_form
+from ...ir.linear import build, shared_form, variables_of
 from ...ir.node import rebuild, walk
 from ...ir.simplify_stmt import simplify_stmt
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store
@@ -65,7 +64,7 @@ def _guard(stmt: Stmt, facts: Facts) -> Stmt:
 
 def _version(loop: For, facts: Facts, inside: Facts) -> Stmt:
     for edge in edges(loop.body, inside):
-        if loop.var not in variables(edge.cond):
+        if loop.var not in variables_of(edge.cond):
             continue
         cond = strengthen(edge, {loop.var, *(item.var for item in edge.loops)})
         if cond is None:
@@ -105,7 +104,7 @@ class _Lanes:
         self.count = count
 
     def varies(self, expr: Expr) -> bool:
-        return self.var in variables(expr)
+        return self.var in variables_of(expr)
 
     def stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):

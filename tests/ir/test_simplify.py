@@ -1,6 +1,7 @@
 import random
 
 import pytest
+
 from stridesmith.ir.expr import (
     Binary,
     Buffer,

@@ -1,0 +1,52 @@
+from stridesmith.ir.analysis import Access, accesses, count_flops
+from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
+from stridesmith.ir.parser import parse
+from stridesmith.ir.stmt import Block, If, PrimFunc, Store, blocks, loops
+
+MATMUL = """
+@T.prim_func
+def mm(A: T.Buffer((13, 11), "float32"), B: T.Buffer((11, 19), "float32"), C: T.Buffer((13, 19), "float32")):
+    for i0, i1, j, k in T.grid(4, 4, 19, 11):
+        with T.block("mm"):
+            vi = T.axis.spatial(13, i0 * 4 + i1)
+            vj, vk = T.axis.remap("SR", [j, k])
+            T.where(i0 * 4 + i1 < 13)
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+def test_flops_of_a_reduction_count_executed_updates():
+    """A multiply-add is two operations; instances that the predicate leaves out, and the init, are none."""
+    assert count_flops(parse(MATMUL)) == 2 * 13 * 19 * 11
+
+
+def test_flops_under_conditions_and_varying_extents():
+    """Conditions that share variables are counted together, and a triangle is counted as one."""
+    a = Buffer("A", (16,))
+    i, j = Var("i"), Var("j")
+    store = Store(a, (i,), a[i] * a[j])
+
+    def flops(body):
+        return count_flops(PrimFunc("f", (a,), Block("root", (), body)))
+
+    assert flops(loops([(i, 16)], loops([(j, i + 1)], store))) == 16 * 17 // 2
+    assert flops(loops([(i, 16), (j, 16)], If(binary("<", i + j, 4), store, store))) == 256
+    assert flops(loops([(i, 16), (j, 16)], If(binary("<", i + j, 4), store))) == 10
+    guarded = Store(a, (i,), if_then_else(i < 3, a[i] + a[j] + a[j], const(0.0)))
+    assert flops(loops([(i, 16), (j, 2)], guarded)) == 64
+
+
+def test_accesses_of_a_block():
+    """Reads and writes come in program order, each once, those of the init included."""
+    func = parse(MATMUL)
+    block = next(b for b in blocks(func) if b.name == "mm")
+    vi, vj, vk = (it.var for it in block.iters)
+    a, b, c = func.buffers
+    assert accesses(block) == (
+        Access(c, (vi, vj), True),
+        Access(c, (vi, vj), False),
+        Access(a, (vi, vk), False),
+        Access(b, (vk, vj), False),
+    )
