@@ -116,7 +116,6 @@ class _Run:
                 self.ledger.flush()
                 self._give_up(stopped_by, outcome.problem)
             assert winner is not None
-            self._mirror()
             self.ledger.flush()
             self.send(self._done(stopped_by, winner, outcome))
         if stopped_by == "interrupt":
@@ -188,6 +187,7 @@ class _Run:
             if not rounds.play(size):
                 return "exhausted"
             self.send(self._round_event(rounds))
+            self._mirror()
             for note in self.ledger.notes:
                 self.send({"event": "note", "message": note})
             self.ledger.notes.clear()
