@@ -1,8 +1,8 @@
 """LLVM text to object bytes, and object bytes to callable addresses.
 
-The optimiser finds little to do in text that is born vectorised, unrolled and hoisted; what is
-left is to bring register tiles into registers, to fold, and to shape the loops for the code
-generator.  Each pass that is listed is here for a reason, because compile time is search time.
+The text is born vectorised, unrolled and hoisted, and the code generator folds and selects by
+itself.  One pass is left to the optimiser: scalar replacement brings register tiles from the stack
+into registers.  More passes make no better code of such text, and compile time is search time.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ def optimised(text: str, target: Target) -> Any:
     builder = llvm.create_pass_builder(machine(target), llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
