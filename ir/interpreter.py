@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from . import dtypes
 from .expr import Buffer, Var
+from .interpreter_hazards import aliases, root_name
 from .interpreter_memory import (
     DEFINED,
     FORBIDDEN,
@@ -52,7 +53,7 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
     """
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
-    written = {buffer.name for buffer in written_buffers(func)}
+    written = _written(func)
     memory: dict[str, Memory] = {}
     nest = root()
     copies: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -73,6 +74,13 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
         Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
     for array, flat in copies:
         array[...] = flat
+
+
+def _written(func: PrimFunc) -> set[str]:
+    """Names of the memories that are stored to, aliases of them included."""
+    alias = aliases(func.body)
+    names = [buffer.name for buffer in written_buffers(func)]
+    return {root_name(alias, name) for name in names}
 
 
 def _scalar(param: Var, given: Any) -> Value:

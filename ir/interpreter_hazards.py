@@ -155,6 +155,13 @@ def _shared(stmts: Sequence[Stmt], root: Callable[[str], str]) -> frozenset[str]
     return frozenset(shared)
 
 
+def root_name(alias: Mapping[str, str], name: str) -> str:
+    """The memory that the buffer `name` is stored in."""
+    while name in alias:
+        name = alias[name]
+    return name
+
+
 def aliases(node: Node) -> dict[str, str]:
     """For each declared alias, the name whose memory it shares."""
     return {n.buffer.name: n.buffer.data for n in walk(node) if isinstance(n, Declare)}

@@ -25,6 +25,7 @@ from .interpreter_hazards import (
     aliases,
     independent,
     own_loads,
+    root_name,
     spread,
     touched,
     update,
@@ -101,9 +102,7 @@ class Machine:
             self.serially(nest, lambda part: self.sequence(part, split))
 
     def root(self, name: str) -> str:
-        while name in self.alias:
-            name = self.alias[name]
-        return name
+        return root_name(self.alias, name)
 
     def guard(self, nest: Nest, cond: Expr) -> Nest:
         if cond == TRUE:

@@ -212,7 +212,7 @@ class Evaluator:
     def _cast(self, nest: Nest, e: Cast) -> Value:
         data, undef = self(nest, e.a)
         if e.dtype == dtypes.INDEX and not isinstance(data, np.ndarray):
-            return int(data), undef
+            return int(np.asarray(data).astype(np.int64)), undef
         return round_to(e.dtype, np.asarray(data).astype(numpy_dtype(e.dtype))[()]), undef
 
     def _ramp(self, nest: Nest, e: Ramp) -> Value:

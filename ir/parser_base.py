@@ -48,8 +48,8 @@ class Source:
 class Scope:
     """Names of one function: what each means here, and which are used up.
 
-    A name that the text binds twice is renamed (``i``, ``i_1``), because a name
-    stands for one thing in the whole function.
+    A name that is bound again after its scope ended is renamed (``i``, ``i_1``),
+    because a name stands for one thing in the whole function.
     """
 
     source: Source
@@ -68,7 +68,10 @@ class Scope:
             self.ended[name] = self.lines[name]
 
     def unique(self, name: str, where: ast.AST) -> str:
-        """The name that the program will use for a new binding of `name`."""
+        """The name that the program will use for a new binding of `name`, which must not be visible here."""
+        if self.find(name) is not None:
+            message = f"`{name}` is already defined, in line {self.lines[name]}; choose another name"
+            raise self.source.error(where, f"{message}, or store to an element of a buffer")
         if name in NAMESPACES:
             raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
         result = fresh(name, self.taken)
