@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import gcd
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from . import dtypes
 from .expr import (
@@ -46,6 +46,8 @@ class Facts:
     the place is never reached.
     """
 
+    created: ClassVar[int] = 0
+
     def __init__(self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False) -> None:
         self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
         self.forms = forms
@@ -53,6 +55,7 @@ class Facts:
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
         self.simplifier: Any = None
+        Facts.created += 1
         self._next: dict[Any, Facts] = {}
         self._deep: dict[Expr, Interval] = {}
         self._plain: dict[Expr, Interval] = {}
@@ -209,6 +212,21 @@ class Facts:
             if new != own:
                 bounds[atom] = new
         return Facts(bounds, forms, self.impossible)
+
+
+_SHARED_LIMIT = 4096
+_shared: list[Facts] = []
+
+
+def nothing_known() -> Facts:
+    """The facts outside of every loop, shared, so that passes one after another reuse what was derived.
+
+    They are renewed from time to time, which bounds the memory of a long-lived process.
+    """
+    if not _shared or Facts.created > _SHARED_LIMIT:
+        Facts.created = 0
+        _shared[:] = [Facts({})]
+    return _shared[0]
 
 
 def negate(cond: Expr) -> Expr:

@@ -37,7 +37,7 @@ from .expr import (
     conjuncts,
     const,
 )
-from .intervals import Facts, Interval, is_undef_atom, negate
+from .intervals import Facts, Interval, is_undef_atom, negate, nothing_known
 from .linear import Linear, add, build, scale, shared_form
 from .node import Node, rebuild
 from .quotients import Quotients
@@ -57,7 +57,7 @@ def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None) -> Any:
     if isinstance(node, Stmt):
         from .simplify_stmt import simplify_stmt
 
-        return simplify_stmt(node, Facts(bounds or {}))
+        return simplify_stmt(node, Facts(bounds) if bounds else nothing_known())
     if not isinstance(node, Expr):
         raise TypeError(f"simplify takes an expression or a statement, but got {type(node).__name__}")
     return _root(bounds).expr(node)

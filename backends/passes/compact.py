@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary
-from ...ir.intervals import Facts
+from ...ir.intervals import Facts, nothing_known
 from ...ir.linear import Linear, add, build, shared_form, variables_of
 from ...ir.node import Node, rebuild, walk
 from ...ir.simplify import simplifier_for
@@ -32,7 +32,7 @@ def compact_buffers(stmt: Stmt) -> Stmt:
 
     Raises LoweringError when concurrent iterations may share a buffer's elements.
     """
-    return _visit(stmt, Facts({}))
+    return _visit(stmt, nothing_known())
 
 
 def _visit(stmt: Stmt, facts: Facts) -> Stmt:
@@ -167,7 +167,7 @@ def _mixed_quotient(atom: Expr, facts: Facts, inside: set[Var]) -> tuple[Linear,
     terms, low, high = _spread(shared_form(atom.a), facts, inside)
     if not terms or divisor <= 0:
         return None
-    base = simplifier_for(Facts({})).linear(binary("//", build((terms, low)), divisor))
+    base = simplifier_for(nothing_known()).linear(binary("//", build((terms, low)), divisor))
     return base, -((low - high) // divisor)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.expr import TRUE, Const, Expr, Var, as_int, binary, substitute
-from ...ir.intervals import Facts, Interval
+from ...ir.intervals import Facts, Interval, nothing_known
 from ...ir.linear import variables_of
 from ...ir.node import rebuild
 from ...ir.simplify import simplifier_for
@@ -32,7 +32,7 @@ SPLITTABLE = ("serial", "unrolled", "vectorized")
 
 def partition_loops(stmt: Stmt) -> Stmt:
     """Peel the annotated loops; the annotation goes."""
-    return _clean(_partition(trim_loops(stmt, Facts({})), Facts({}), None))
+    return _clean(_partition(trim_loops(stmt, nothing_known()), nothing_known(), None))
 
 
 def is_peeled(loop: For) -> bool:
@@ -146,7 +146,7 @@ def _clean(stmt: Stmt) -> Stmt:
 
 def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
     """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent."""
-    facts = facts or Facts({})
+    facts = facts or nothing_known()
     if isinstance(stmt, For):
         return _trim(stmt, facts)
     if isinstance(stmt, If):
@@ -212,7 +212,7 @@ def _hull(a: Interval, b: Interval) -> Interval:
 
 def split_ranges(stmt: Stmt) -> Stmt:
     """``for v in n: if v < c: A else: B -> for v in c: A; for v in n - c: B``, for loops that run in order."""
-    return _split_ranges(stmt, Facts({}))
+    return _split_ranges(stmt, nothing_known())
 
 
 def _split_ranges(stmt: Stmt, facts: Facts) -> Stmt:

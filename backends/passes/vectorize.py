@@ -29,7 +29,7 @@ from ...ir.expr import (
     as_int,
     substitute,
 )
-from ...ir.intervals import Facts
+from ...ir.intervals import Facts, nothing_known
 from ...ir.linear import build, shared_form, variables_of
 from ...ir.node import rebuild, walk
 from ...ir.simplify_stmt import simplify_stmt
@@ -46,7 +46,7 @@ class _NotVector(Exception):
 
 def guard_vectors(stmt: Stmt) -> Stmt:
     """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``."""
-    return _guard(stmt, Facts({}))
+    return _guard(stmt, nothing_known())
 
 
 def _guard(stmt: Stmt, facts: Facts) -> Stmt:
