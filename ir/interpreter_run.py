@@ -224,7 +224,7 @@ class Machine:
             self.serially(nest, lambda part: self._block(part, block))
             return
         context = self.value.context
-        self.value.context = f"block `{block.name}`: "
+        self.value.context = f"block `{block.name}`: " if block.iters or block.name != "root" else ""
         points = self.points(nest, block)
         if points.n and single:
             self._scope(points, block)

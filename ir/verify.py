@@ -108,7 +108,7 @@ class _Verifier:
         self.around = Surroundings((), ())
 
     def fail(self, rule: int, message: str) -> VerifyError:
-        where = f"block `{self.blocks[-1]}`: " if self.blocks else ""
+        where = f"block `{self.blocks[-1]}`: " if len(self.blocks) > 1 else ""
         return VerifyError(rule, f"`{self.func.name}`: {where}{message}")
 
     # ------------------------------------------------------------ names
@@ -195,7 +195,7 @@ class _Verifier:
         if var in self.loops:
             return self.fail(2, f"`{expr_text(e)}` uses the loop `{var.name}` around the block; bind an iterator to it")
         other = next((v for v in self.variables if v.name == var.name), None)
-        known = f"; here it has type {other.dtype}, not {var.dtype}" if other else ""
+        known = f"; here it has type {other.dtype}, not {var.dtype}" if other is not None else ""
         return self.fail(rule, f"`{expr_text(e)}` uses `{var.name}`, which is not defined here{known}")
 
     def access(self, buffer: Buffer) -> None:
