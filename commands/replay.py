@@ -1,0 +1,34 @@
+"""`tune replay`: the best record, built and verified again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..search.database import Database
+from .lookup import record_of
+from .output import Output, latency, number
+from .records import title
+
+
+def run(options: dict[str, Any], output: Output) -> int:
+    """Rebuild a record in a new process, verify it with fresh data, measure it again.
+
+    Raises NoRecord, BadRecord, DeviceMissing, WrongResult.
+    """
+    from ..search.replay import replay
+
+    with Database(options.get("db"), read_only=True) as database:
+        record = record_of(options, database)
+        output.line(f"replaying {title(record)}, record {record.id}")
+        found = replay(record, database, any_device=bool(options.get("any_device")))
+    output.event(found.event())
+    slower = "  (more than 20 % slower than recorded)" if found.slower else ""
+    rows = [
+        ("record", found.record),
+        ("device", found.device),
+        ("latency", f"{latency(found.latency_us)}{slower}"),
+        ("recorded", latency(found.recorded_us)),
+        ("verified", f"{'yes' if found.verified else 'no'}, largest error {number(found.max_abs_error)}"),
+    ]
+    output.table("", ("", ""), rows)
+    return 0

@@ -1,0 +1,127 @@
+"""The main command: search, show how it goes, and say what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .lookup import command
+from .options import all_work, interface, pins
+from .output import Output, latency, number, percent
+from .progress import Progress, State
+
+if TYPE_CHECKING:
+    from ..configs import Budget, Entry
+
+DEFAULT_SAMPLER = "stridesmith"
+
+
+def run(options: Mapping[str, Any], output: Output, started: float) -> int:
+    """Tune everything that the options name; `started` is when the process began (`time.monotonic`).
+
+    Returns 0.  Raises the errors of the exit codes.
+    """
+    output.line("stridesmith: reading the program")
+    entries = all_work(options)
+    for number_, entry in enumerate(entries):
+        if len(entries) > 1:
+            output.line(f"\n[{number_ + 1}/{len(entries)}] {entry.name}")
+        if options.get("dry_run"):
+            _dry_run(options, entry, output)
+        else:
+            _tune(options, entry, output, started if number_ == 0 else None)
+    return 0
+
+
+def _budget(options: Mapping[str, Any]) -> Budget | None:
+    if not options.get("preset"):
+        return None
+    from ..configs import preset
+
+    return preset(options["preset"])
+
+
+def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -> Any:
+    """The options as validated settings; what an option does not say, the preset does."""
+    from ..search.settings import settings
+
+    budget = _budget(options)
+    limits = {name: options.get(name) for name in ("trials", "seconds", "stop_at")}
+    if budget is not None and not any(limits.values()):
+        limits = {name: getattr(budget, name, None) for name in limits}
+    work = entry.work
+    program = {"workload": work.name, "params": dict(work.shape)} if work.params else {"script": work.script}
+    return settings(
+        **program, **limits, dtype=work.dtype, target=options["target"],
+        interface=interface(options.get("interface"), work, entry.interface),
+        seed=options.get("seed") or 0, sampler=options.get("sampler") or DEFAULT_SAMPLER,
+        pins=pins(options.get("pin") or ()), threads=options.get("threads"), address=options.get("address"),
+        db=options.get("db"), resume=options["resume"], start=started,
+    )  # fmt: skip
+
+
+def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> None:
+    asked = _settings(options, entry, started)
+    state = State(f"tuning {entry.work} for {asked.target}", limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
+    if started is not None:
+        state.started = started
+    done: dict[str, Any] = {}
+
+    def take(event: dict[str, Any]) -> None:
+        if event["event"] == "done":
+            done.update(event)
+        progress(event)
+
+    with Progress(output, state) as progress:
+        # Importing the tuner loads what a usage error should not have to wait for.
+        from ..search.tuner import tune
+
+        try:
+            tune(asked, take)
+        finally:
+            if done:
+                _summary(options, entry, output, done)
+
+
+def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
+    """What was found, how good that is, what failed, where it is kept, and how to see it again."""
+    if output.is_json:
+        return
+    failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
+    fast = f"{number(done['gflops'])} GFLOP/s" if done.get("gflops") else "-"
+    speedup = done["baseline_us"] / done["latency_us"] if done.get("baseline_us") else None
+    again = command({**options, "db": options.get("db") or done["db"]}, "replay")
+    rows = [
+        ("workload", str(entry.work)),
+        ("device", f"{done['device']}, {done['threads']} threads"),
+        ("latency", latency(done["latency_us"])),
+        ("speed", f"{fast}, {percent(done.get('peak_fraction'))} of the measured peak of "
+                  f"{number(done.get('peak_gflops'))} GFLOP/s"),
+        ("roofline", percent(done.get("roofline_fraction"))),
+        ("untuned", f"{latency(done.get('baseline_us'))}, a speed-up of {number(speedup)}"),
+        ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
+        ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
+        ("failures", failed),
+        ("record", f"{done['record']} in {done['db']}"),
+        ("replay", again),
+    ]  # fmt: skip
+    output.table("\nbest kernel", ("", ""), rows)
+
+
+def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
+    """Derive the space and say what would be searched; nothing is built."""
+    from ..space.space import generate
+    from .lookup import target_of
+
+    asked = _settings(options, entry, None)
+    target = target_of(options)
+    described = generate(entry.work.func, target, asked.interface).describe()
+    if not described["sketches"]:
+        raise UsageError(f"the rules find nothing to schedule in {entry.work}")
+    output.event({"event": "dry_run", "workload": entry.work.name, "target": target.key, "trials": asked.trial_limit,
+                  "sketches": described["sketch_count"], "size": described["size"]})  # fmt: skip
+    output.line(
+        f"would search {described['sketch_count']} sketches with {described['size']:.3g} candidates of {entry.work} "
+        f"on {target.key}"
+    )
