@@ -26,7 +26,6 @@ from stridesmith.space import space as space_module
 from stridesmith.space.workloads import workload
 
 WORK = workload("matmul", m=127, n=129, k=131)
-WORK.__dict__["flops"] = 2 * 127 * 129 * 131
 DONE = {
     "event", "workload", "shape", "dtype", "interface", "target", "device", "threads", "latency_us", "gflops",
     "peak_gflops", "peak_fraction", "roofline_fraction", "baseline_us", "trials", "failed", "seconds", "stopped_by",
