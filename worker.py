@@ -29,15 +29,15 @@ def main() -> None:
     limit_memory(memory_bytes)
     send(answers, {"status": "ok", "pid": os.getpid()})
     for line in sys.stdin.buffer:
-        send(answers, serve(line))
+        send(answers, serve(line, answers))
 
 
-def serve(line: bytes) -> dict[str, Any]:
-    """The reply to one request line."""
+def serve(line: bytes, answers: BinaryIO) -> dict[str, Any]:
+    """The reply to one request line; lines with ``tick`` come before it while the job goes on."""
     from .search import jobs
 
     try:
-        return jobs.run(json.loads(line))
+        return jobs.run(json.loads(line), lambda: send(answers, {"tick": True}))
     except MemoryError as error:
         return {"status": "oom", "message": f"memory limit of the worker process: {error}"}
 

@@ -23,19 +23,18 @@ class Timed(Protocol):
     def time(self, calls: int) -> float: ...
 
 
-def measure(bound: Timed, seconds: float, best: float | None = None) -> list[float]:
+def measure(bound: Timed, probe: float, seconds: float, best: float | None = None) -> list[float]:
     """Samples of seconds per call, taken for about `seconds`.
 
-    A candidate that takes more than `HOPELESS` times `best` gets a single sample,
-    one whose single call takes longer than `seconds` gets two.
+    `probe` is what one call took.  A candidate that takes more than `HOPELESS`
+    times `best`, or longer than `seconds` for a single call, is called once more
+    and has the faster of the two as its only sample.
     """
-    probes = [bound.time(1), bound.time(1)]
-    first = min(probes)
-    if best is not None and first > HOPELESS * best:
-        return [first]
-    if first > seconds:
-        return probes
-    calls = calls_for(first, MIN_SAMPLE_SECONDS)
+    if probe > seconds or (best is not None and probe > HOPELESS * best):
+        probe = min(probe, bound.time(1))
+        if probe > seconds or (best is not None and probe > HOPELESS * best):
+            return [probe]
+    calls = calls_for(min(probe, bound.time(1)), MIN_SAMPLE_SECONDS)
     deadline = time.monotonic() + seconds
     samples: list[float] = []
     while len(samples) < MIN_SAMPLES or (len(samples) < MAX_SAMPLES and time.monotonic() < deadline):
@@ -43,20 +42,25 @@ def measure(bound: Timed, seconds: float, best: float | None = None) -> list[flo
     return samples
 
 
-def interleave(bounds: Sequence[Timed], rounds: int, seconds: float) -> list[list[float]]:
+def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, seconds: float) -> list[list[float]]:
     """Samples of each of `bounds`, taken in turns, so that slow drifts of the machine meet all alike.
 
-    Ends after `rounds`, or after `seconds` once each has `MIN_SAMPLES`.  Every
-    round starts with another entry.
+    `probes` are what one call of each took; one that would use up more than its
+    share of the time with `MIN_SAMPLES` calls has its probe as its only sample.
+    Ends after `rounds`, or after `seconds` once each other has `MIN_SAMPLES`.
+    Every round starts with another entry.
     """
-    calls = [calls_for(min(b.time(1), b.time(1)), MIN_SAMPLE_SECONDS) for b in bounds]
-    samples: list[list[float]] = [[] for _ in bounds]
+    fastest = min(probes, default=0.0)
+    slow = [probe * MIN_SAMPLES * len(bounds) > seconds and probe > HOPELESS * fastest for probe in probes]
+    samples = [[probe] if out else [] for probe, out in zip(probes, slow, strict=True)]
+    racing = [entry for entry, out in enumerate(slow) if not out]
+    calls = {entry: calls_for(min(probes[entry], bounds[entry].time(1)), MIN_SAMPLE_SECONDS) for entry in racing}
     deadline = time.monotonic() + seconds
     for turn in range(rounds):
         if turn >= MIN_SAMPLES and time.monotonic() > deadline:
             break
-        for step in range(len(bounds)):
-            entry = (turn + step) % len(bounds)
+        for step in range(len(racing)):
+            entry = racing[(turn + step) % len(racing)]
             samples[entry].append(bounds[entry].time(calls[entry]))
     return samples
 

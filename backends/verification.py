@@ -11,6 +11,7 @@ must hold its value, and guard zones must be intact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -32,37 +33,48 @@ class Runnable(Protocol):
     def read(self, index: int) -> Array: ...
     def poison_guards(self, pattern: bytes) -> None: ...
     def guards_intact(self) -> bool: ...
-    def run(self) -> None: ...
+    def time(self, calls: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A right result: its largest absolute error, and the seconds that the last call took."""
+
+    max_abs_error: float
+    seconds: float
 
 
 class WrongResult(Exception):
     """The kernel's result is not the program's; the text says where and by how much."""
 
 
-def verify(bound: Runnable, arguments: Sequence[Argument], samples: Sequence[Sample]) -> float:
-    """Run every sample; the largest absolute error of the last one.
+def verify(bound: Runnable, arguments: Sequence[Argument], samples: Sequence[Sample]) -> Verdict:
+    """Run every sample; the error is that of the last one.
 
     `arguments` are the parameters of `bound` in order.  Raises WrongResult.
     """
-    first = run_poisoned(bound, arguments, samples[0], POISONS[0])
-    second = run_poisoned(bound, arguments, samples[0], POISONS[1])
+    first, _ = run_poisoned(bound, arguments, samples[0], POISONS[0])
+    second, seconds = run_poisoned(bound, arguments, samples[0], POISONS[1])
     for name, value in first.items():
         _compare_poisons(name, value, second[name])
     error = compare(samples[0], first)
     for sample in samples[1:]:
-        error = compare(sample, run_poisoned(bound, arguments, sample, POISONS[1]))
-    return error
+        outputs, seconds = run_poisoned(bound, arguments, sample, POISONS[1])
+        error = compare(sample, outputs)
+    return Verdict(error, seconds)
 
 
-def run_poisoned(bound: Runnable, arguments: Sequence[Argument], sample: Sample, poison: int) -> dict[str, Array]:
-    """One call with `poison` (a byte) wherever nothing may be expected; the logical outputs by name."""
+def run_poisoned(
+    bound: Runnable, arguments: Sequence[Argument], sample: Sample, poison: int
+) -> tuple[dict[str, Array], float]:
+    """One call with `poison` (a byte) wherever nothing may be expected; the logical outputs by name, and seconds."""
     physical = [_initial(argument, sample, poison) for argument in arguments]
     for index, data in enumerate(physical):
         bound.write(index, data)
     for index in range(len(arguments), len(bound.names)):
         bound.write(index, poisoned_like(bound.read(index), poison))
     bound.poison_guards(bytes([poison]))
-    bound.run()
+    seconds = bound.time(1)
     if not bound.guards_intact():
         raise WrongResult("the kernel wrote outside of its buffers: a guard zone changed")
     outputs = {}
@@ -73,7 +85,7 @@ def run_poisoned(bound: Runnable, arguments: Sequence[Argument], sample: Sample,
             outputs[argument.name] = unpack(argument, result)
         elif not _same_bytes(physical[index], result):
             raise WrongResult(f"the kernel changed its input `{argument.name}`")
-    return outputs
+    return outputs, seconds
 
 
 def compare(sample: Sample, outputs: dict[str, Array]) -> float:

@@ -18,13 +18,15 @@ from .process import Reply, WorkerProcess
 class Limits:
     """Deadlines in seconds, and the memory of a worker in bytes (None: half of the machine's).
 
-    A job's own ``"deadline"`` goes before these.  A race gets `race` seconds
-    beyond the time that it was asked to spend.
+    `call` is for each call of a kernel; verifying and timing one candidate takes at
+    most `measure` in all, a race `race` beyond the time that it was asked to spend.
+    A job's own ``"deadline"`` goes before `build` and `call`.
     """
 
     build: float = 15.0
-    measure: float = 20.0
-    race: float = 60.0
+    call: float = 10.0
+    measure: float = 60.0
+    race: float = 180.0
     prepare: float = 300.0
     memory_bytes: int | None = None
 
@@ -44,12 +46,12 @@ class Bench:
     def build(self, job: Mapping[str, Any]) -> Reply:
         """Compile a candidate, while nothing is measured on this host."""
         with host_lock.shared():
-            return self.worker.request(job, self._seconds(job))
+            return self.worker.request(job, float(job.get("deadline", self.limits.build)))
 
     def measure(self, job: Mapping[str, Any]) -> Reply:
         """Verify and time (a ``measure`` or a ``race`` job), alone on this host."""
         with host_lock.exclusive():
-            return self._prepare(job) or self.worker.request(job, self._seconds(job))
+            return self._prepare(job) or self.worker.request(job, *self._patience(job))
 
     def close(self) -> None:
         self.worker.close()
@@ -77,10 +79,10 @@ class Bench:
         self._prepared.add((self.worker.generation, text))
         return None
 
-    def _seconds(self, job: Mapping[str, Any]) -> float:
-        if "deadline" in job:
-            return float(job["deadline"])
-        kind = job["job"]
-        if kind == "race":
-            return self.limits.race + float(job.get("seconds", 0))
-        return self.limits.measure if kind == "measure" else self.limits.build
+    def _patience(self, job: Mapping[str, Any]) -> tuple[float, float]:
+        """Seconds without progress, and seconds in all, for a measurement or a race."""
+        call = float(job.get("deadline", self.limits.call))
+        total = self.limits.measure
+        if job["job"] == "race":
+            total = self.limits.race + float(job.get("seconds", 0))
+        return call, max(call, total)

@@ -22,6 +22,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import selftest
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..backends.samples import Sample
 
 Job = Mapping[str, Any]
+Tick = Callable[[], None]
 
 MEASURE_SECONDS = 0.1
 FAKE_LATENCY = 1e-9
@@ -40,19 +42,26 @@ RACE_ROUNDS = 20
 RACE_SECONDS = 5.0
 
 
-def run(job: dict[str, Any]) -> Reply:
-    """Do `job`; every failure that leaves the process alive is a value."""
+def _nobody_listens() -> None:
+    """No parent waits for signs of progress."""
+
+
+def run(job: dict[str, Any], tick: Tick = _nobody_listens) -> Reply:
+    """Do `job`; every failure that leaves the process alive is a value.
+
+    ``tick()`` is called after each call of a kernel, as a sign that the job goes on.
+    """
     name = job.get("job")
     if name not in JOBS:
         return failure("refused", f"unknown job `{name}`; there are {', '.join(JOBS)}")
-    return JOBS[name](job)
+    return JOBS[name](job, tick)
 
 
-def ping(job: Job) -> Reply:
+def ping(job: Job, tick: Tick) -> Reply:
     return {"status": "ok", "pid": os.getpid()}
 
 
-def build(job: Job) -> Reply:
+def build(job: Job, tick: Tick) -> Reply:
     """Replay the trace on the program, lower and compile; ``"trace": null`` is the program as written.
 
     Job: ``script``, ``trace``, ``target``, and optionally ``fault`` (see `backends.faults`).
@@ -95,7 +104,7 @@ def build(job: Job) -> Reply:
     }
 
 
-def prepare(job: Job) -> Reply:
+def prepare(job: Job, tick: Tick) -> Reply:
     """Compute and keep the samples of ``workload`` and ``seed``."""
     try:
         _samples(job)
@@ -106,7 +115,7 @@ def prepare(job: Job) -> Reply:
     return {"status": "ok"}
 
 
-def measure(job: Job) -> Reply:
+def measure(job: Job, tick: Tick) -> Reply:
     """Verify an artifact on all samples, then time it.
 
     Job: ``artifact``, ``layouts``, ``workload``, ``seed``, and optionally ``repeat_ms``
@@ -116,18 +125,18 @@ def measure(job: Job) -> Reply:
     """
     from ..backends.timing import measure as time_samples
 
-    bound, problem = _verified(job, job)
-    if bound is None:
-        return problem
+    candidate = _verified(job, job, tick)
+    if not isinstance(candidate, _Verified):
+        return candidate
     best = job.get("best_us")
     seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
-    samples = time_samples(bound, seconds, None if best is None else float(best) * 1e-6)
+    samples = time_samples(candidate.kernel, candidate.seconds, seconds, None if best is None else float(best) * 1e-6)
     if job.get("fault") == "fake_latency":
         samples = [FAKE_LATENCY] * len(samples)
-    return {**problem, "samples": samples}
+    return {**candidate.reply, "samples": samples}
 
 
-def race(job: Job) -> Reply:
+def race(job: Job, tick: Tick) -> Reply:
     """Verify ``entries`` (artifact and layouts each), time them in turns, and measure the device's peak.
 
     Job: ``entries``, ``workload``, ``seed``, and optionally ``rounds`` and ``seconds``.
@@ -138,12 +147,17 @@ def race(job: Job) -> Reply:
     from ..backends.timing import interleave
     from ..ir.target import Target
 
-    checked = [_verified(entry, job) for entry in job["entries"]]
-    racers = [bound for bound, _ in checked if bound is not None]
+    checked = [_verified(entry, job, tick) for entry in job["entries"]]
+    racers = [entry for entry in checked if isinstance(entry, _Verified)]
     target = Target.from_json(job["entries"][0]["artifact"]["target"])
+    rounds, seconds = int(job.get("rounds", RACE_ROUNDS)), float(job.get("seconds", RACE_SECONDS))
     before = measure_peak(target)
-    times = iter(interleave(racers, int(job.get("rounds", RACE_ROUNDS)), float(job.get("seconds", RACE_SECONDS))))
-    results = [{**reply, "samples": next(times) if bound is not None else []} for bound, reply in checked]
+    tick()
+    times = iter(interleave([r.kernel for r in racers], [r.seconds for r in racers], rounds, seconds))
+    results = [
+        {**entry.reply, "samples": next(times)} if isinstance(entry, _Verified) else {**entry, "samples": []}
+        for entry in checked
+    ]
     return {
         "status": "ok",
         "results": results,
@@ -152,8 +166,31 @@ def race(job: Job) -> Reply:
     }
 
 
-def _verified(entry: Job, job: Job) -> tuple[Bound | None, Reply]:
-    """An artifact that gave the right results, bound to memory; else None and the reply that says why."""
+class _Ticking:
+    """A bound kernel that tells after each call that it came back."""
+
+    def __init__(self, bound: Bound, tick: Tick) -> None:
+        self.names, self.write, self.read = bound.names, bound.write, bound.read
+        self.poison_guards, self.guards_intact = bound.poison_guards, bound.guards_intact
+        self._time, self._tick = bound.time, tick
+
+    def time(self, calls: int) -> float:
+        seconds = self._time(calls)
+        self._tick()
+        return seconds
+
+
+@dataclass
+class _Verified:
+    """A kernel that gave the right results, the seconds of its last call, and the reply so far."""
+
+    kernel: _Ticking
+    seconds: float
+    reply: Reply
+
+
+def _verified(entry: Job, job: Job, tick: Tick) -> _Verified | Reply:
+    """The artifact of `entry`, verified on the samples of `job`; else the reply that says why not."""
     from ..backends.kernel import load_artifact
     from ..backends.verification import GUARD_BYTES, WrongResult, verify
 
@@ -162,13 +199,15 @@ def _verified(entry: Job, job: Job) -> tuple[Bound | None, Reply]:
     except MemoryError:
         raise
     except Exception as error:
-        return None, failure("build_error", f"{type(error).__name__}: {_text(error)}")
+        return failure("build_error", f"{type(error).__name__}: {_text(error)}")
+    kernel = _Ticking(bound, tick)
     try:
-        samples = _samples(job)
-        worst = verify(bound, _arguments(entry), samples)
+        verdict = verify(kernel, _arguments(entry), _samples(job))
     except WrongResult as wrong:
-        return None, failure("wrong", str(wrong))
-    return bound, {"status": "ok", "max_abs_error": worst if math.isfinite(worst) else None}
+        return failure("wrong", str(wrong))
+    worst = verdict.max_abs_error
+    reply = {"status": "ok", "max_abs_error": worst if math.isfinite(worst) else None}
+    return _Verified(kernel, verdict.seconds, reply)
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:
@@ -191,6 +230,6 @@ def _text(error: BaseException) -> str:
     return str(error)[:1000]
 
 
-JOBS: dict[str, Callable[[dict[str, Any]], Reply]] = {
+JOBS: dict[str, Callable[[dict[str, Any], Tick], Reply]] = {
     "ping": ping, "build": build, "prepare": prepare, "measure": measure, "race": race, "selftest": selftest.run,
 }  # fmt: skip

@@ -77,8 +77,12 @@ class WorkerProcess:
         """The process id of the live worker, None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def request(self, job: Mapping[str, Any], seconds: float) -> Reply:
-        """The answer to `job`, at most about a second after `seconds` have passed."""
+    def request(self, job: Mapping[str, Any], seconds: float, total: float | None = None) -> Reply:
+        """The answer to `job`, or that it was killed for its deadline, at most about a second late.
+
+        `seconds` may pass without a sign of progress, and `total` in all, by default
+        the same.  A job shows progress each time a call of its kernel has come back.
+        """
         problem = self._ensure_started()
         if problem is not None:
             return problem
@@ -86,7 +90,7 @@ class WorkerProcess:
         self._served += 1
         self._stderr_seen = self._stderr_size()
         try:
-            reply = self._exchange(json.dumps(job).encode() + b"\n", time.monotonic() + seconds)
+            reply = self._exchange(json.dumps(job).encode() + b"\n", seconds, seconds if total is None else total)
         except _DeadlinePassed:
             self._stop()
             return self._timed_out(str(job.get("job")), seconds)
@@ -119,7 +123,7 @@ class WorkerProcess:
             self._process = _spawn_lasting(Path(self._scratch_name), self.memory_bytes)
             self._pending, self._served, self._stderr_seen = b"", 0, 0
             self.generation += 1
-            self._exchange(b"", time.monotonic() + START_SECONDS)
+            self._exchange(b"", START_SECONDS, START_SECONDS)
         except (_DeadlinePassed, _WorkerGone, OSError) as error:
             detail = self._last_words() or str(error) or type(error).__name__
             self._stop()
@@ -131,7 +135,21 @@ class WorkerProcess:
         assert self._scratch is not None
         return self._scratch.name
 
-    def _exchange(self, data: bytes, deadline: float) -> Reply:
+    def _exchange(self, data: bytes, seconds: float, total: float) -> Reply:
+        """Write `data` and read lines up to the first that is no tick."""
+        end = time.monotonic() + total
+        while True:
+            line = self._read_line(data, min(end, time.monotonic() + seconds))
+            data = b""
+            try:
+                reply: Reply = json.loads(line)
+            except ValueError:
+                self._stop()
+                return failure("infrastructure", "a worker process sent a line that is not JSON")
+            if "tick" not in reply:
+                return reply
+
+    def _read_line(self, data: bytes, deadline: float) -> bytes:
         """Write `data` and read one line, both before `deadline` (monotonic seconds)."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
@@ -153,12 +171,7 @@ class WorkerProcess:
             except OSError:
                 raise _WorkerGone from None
         line, _, self._pending = self._pending.partition(b"\n")
-        try:
-            reply: Reply = json.loads(line)
-        except ValueError:
-            self._stop()
-            return failure("infrastructure", "a worker process sent a line that is not JSON")
-        return reply
+        return line
 
     def _receive(self, descriptor: int) -> None:
         chunk = os.read(descriptor, 1 << 20)

@@ -14,13 +14,16 @@ from typing import Any
 from .process import failure
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
+def run(job: dict[str, Any], tick: Callable[[], None]) -> dict[str, Any]:
     """Do ``job["what"]``; the reply of those that return."""
     if os.environ.get("STRIDESMITH_SELFTEST") != "1":
         return failure("refused", "selftest jobs need STRIDESMITH_SELFTEST=1 in the environment")
     what = str(job["what"])
     if what not in ACTIONS:
         return failure("refused", f"unknown selftest `{what}`; there are {', '.join(ACTIONS)}")
+    for _ in range(int(job.get("ticks", 0))):
+        time.sleep(float(job["tick_seconds"]))
+        tick()
     return ACTIONS[what](job)
 
 

@@ -37,7 +37,7 @@ def target(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with Bench(Limits(measure=30)) as made:
+    with Bench(Limits(call=30)) as made:
         yield made
 
 

@@ -36,7 +36,7 @@ def job(what: str, **fields: object) -> dict[str, object]:
 def executor() -> Iterator[Executor]:
     os.environ["STRIDESMITH_SELFTEST"] = "1"
     before = dict(os.environ)
-    made = Executor(threads=2, limits=Limits(build=5, measure=5))
+    made = Executor(threads=2, limits=Limits(build=5, call=5))
     made.build([job("ping")])
     assert {k for k in os.environ if os.environ[k] != before.get(k)} == set(), "Ray's variables leak"
     yield made

@@ -87,6 +87,18 @@ def test_a_hang_is_killed_within_a_second_of_the_deadline(worker: WorkerProcess)
     assert wait_gone(pid)
 
 
+def test_signs_of_progress_move_the_deadline(worker: WorkerProcess) -> None:
+    """A job that keeps coming back may take longer than its deadline, up to the total."""
+    slow = job("ping", ticks=6, tick_seconds=0.2)
+    worker.request(job("ping"), 20)
+    assert worker.request(slow, 0.8, 10)["status"] == "ok"
+    assert worker.request(slow, 0.8)["status"] == "run_timeout"
+    worker.request(job("ping"), 20)
+    start = time.monotonic()
+    assert worker.request(job("hang", ticks=2, tick_seconds=0.2), 0.8, 10)["status"] == "run_timeout"
+    assert time.monotonic() - start < 2.2
+
+
 def test_a_build_that_hangs_is_a_build_timeout(worker: WorkerProcess) -> None:
     """The same deadline has another name when it passes in a build."""
     worker.request(job("ping"), 20)

@@ -1,0 +1,78 @@
+"""How much time is spent on whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from stridesmith.backends.timing import MAX_SAMPLES, MIN_SAMPLE_SECONDS, MIN_SAMPLES, calls_for, interleave, measure
+
+
+class Clockwork:
+    """A kernel that says it takes `seconds` a call, and notes how it is called."""
+
+    def __init__(self, seconds: float, log: list[tuple[float, int]] | None = None) -> None:
+        self.seconds, self.log = seconds, [] if log is None else log
+
+    def time(self, calls: int) -> float:
+        self.log.append((self.seconds, calls))
+        return self.seconds
+
+
+def test_a_sample_has_enough_calls_to_fill_its_time() -> None:
+    """A microsecond kernel is called hundreds of times for a sample, a slow one once."""
+    assert calls_for(1e-6, 300e-6) == 300
+    assert calls_for(1.0, 300e-6) == 1
+    fast = Clockwork(1e-6)
+    samples = measure(fast, 1e-6, 0.01)
+    assert len(samples) >= MIN_SAMPLES
+    assert fast.log[-1][1] * 1e-6 >= MIN_SAMPLE_SECONDS * 0.99
+
+
+def test_sampling_ends() -> None:
+    """A kernel whose clock stands still gets a bounded number of samples."""
+    assert len(measure(Clockwork(1e-4), 1e-4, 5.0)) == MAX_SAMPLES
+
+
+@pytest.mark.parametrize(("probe", "best", "count"), [(1.0, 0.1, 1), (1.0, 0.9, 3), (1.0, None, 3), (60.0, None, 1)])
+def test_hopeless_candidates_get_one_sample(probe: float, best: float | None, count: int) -> None:
+    """Far slower than the best, or a single call longer than the budget: once is enough."""
+    budget = 2.0
+    kernel = Clockwork(probe)
+    samples = measure(kernel, probe, budget, best)
+    assert len(samples) == 1 if count == 1 else len(samples) >= count
+
+
+def test_a_slow_first_call_is_given_a_second_chance() -> None:
+    """One disturbed probe does not make a fast candidate hopeless."""
+    assert len(measure(Clockwork(1e-3), 1.0, 0.01, 1e-3)) >= MIN_SAMPLES
+
+
+def test_a_race_takes_turns() -> None:
+    """Each round measures everyone once and starts with another."""
+    log: list[tuple[float, int]] = []
+    racers = [Clockwork(s, log) for s in (1e-3, 2e-3, 3e-3)]
+    samples = interleave(racers, [r.seconds for r in racers], 4, 10.0)
+    assert [len(s) for s in samples] == [4, 4, 4]
+    turns = [seconds for seconds, _ in log[3:]]
+    assert turns[:3] == [1e-3, 2e-3, 3e-3]
+    assert turns[3:6] == [2e-3, 3e-3, 1e-3]
+
+
+def test_a_slow_entry_does_not_use_up_the_race() -> None:
+    """The untuned program, thousands of times slower, keeps its probe as its sample."""
+    slow, fast = Clockwork(5.0), Clockwork(1e-3)
+    samples = interleave([slow, fast], [5.0, 1e-3], 5, 3.0)
+    assert samples[0] == [5.0]
+    assert len(samples[1]) == 5
+    assert slow.log == []
+
+
+def test_a_race_of_slow_entries_is_still_a_race() -> None:
+    """Where everyone is slow everyone gets the least number of samples."""
+    samples = interleave([Clockwork(5.0), Clockwork(6.0)], [5.0, 6.0], 5, 0.0)
+    assert [len(s) for s in samples] == [MIN_SAMPLES, MIN_SAMPLES]
+
+
+def test_nobody_races() -> None:
+    """Without entries there are no samples."""
+    assert interleave([], [], 5, 1.0) == []
