@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .expr import Binary, Call, Expr, Load
+from .expr import Binary, Call, Expr, Load, Var
 from .interpreter_memory import InterpreterError
 from .interpreter_nest import Index, Nest
 from .node import Node, walk
@@ -65,6 +65,23 @@ def own_loads(store: Store) -> tuple[Load, ...]:
     """The loads of a store's own buffer in its value and indices."""
     parts = (store.value, *store.indices)
     return tuple(n for e in parts for n in walk(e) if isinstance(n, Load) and n.buffer.name == store.buffer.name)
+
+
+@lru_cache(maxsize=65536)
+def separate(block: Block) -> bool:
+    """Whether every spatial point has an element of its own, the only one that init and body write."""
+    assert block.init is not None
+    targets = {(s.buffer, s.indices) for part in (block.init, block.body) for s in walk(part) if isinstance(s, Store)}
+    if len(targets) != 1:
+        return False
+    buffer, indices = next(iter(targets))
+    wide = {i.var for i in block.spatial if i.extent > 1}
+    plain = all(isinstance(i, Var) for i in indices) and wide <= set(indices)
+    if not plain or not {i.var for i in block.spatial} >= set(indices):
+        return False
+    if buffer.name in touched(block.init)[0]:
+        return False
+    return all(n.indices == indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == buffer)
 
 
 class Footprint:

@@ -20,8 +20,8 @@ from .expr import Buffer, Var
 
 UNINITIALISED, FORBIDDEN, UNDEF, DEFINED = range(4)
 
-Scalar = Union[int, bool, float, "np.generic[Any]"]
-Data = Union[Scalar, NDArray[Any]]
+# Python numbers, NumPy scalars and arrays share the operators, but no type that has them all.
+Data = Any
 Flags = Union[bool, NDArray[np.bool_], None]
 
 
@@ -45,11 +45,11 @@ def round_to(dtype: str, data: Data) -> Data:
     return result.reshape(np.shape(data)) if np.ndim(data) else np.float32(result[0])
 
 
-def poison(dtype: str) -> Scalar:
+def poison(dtype: str) -> Data:
     """What an undef value reads as: NaN, or an integer that stands out."""
     kind = numpy_dtype(dtype)
     if kind.kind == "f":
-        return kind.type(np.nan)  # type: ignore[no-any-return]
+        return kind.type(np.nan)
     return kind.type(True) if kind.kind == "b" else kind.type(0x5B)
 
 

@@ -27,8 +27,12 @@ def take(value: Value, index: Index | None) -> Value:
     """The lanes `index` of a value; a vector of shape (1, L) is the same in every lane."""
     if index is None:
         return value
-    data, undef = (v[index] if isinstance(v, np.ndarray) and v.shape[:-1] != (1,) else v for v in value)
-    return data, undef
+    data, undef = value
+    return _lanes(data, index), _lanes(undef, index)
+
+
+def _lanes(part: Any, index: Index) -> Any:
+    return part[index] if isinstance(part, np.ndarray) and part.shape[:-1] != (1,) else part
 
 
 class Nest:

@@ -61,9 +61,23 @@ def any_true(flags: Flags | Data) -> bool:
 
 
 @lru_cache(maxsize=65536)
+def _is_vector(indices: tuple[Expr, ...]) -> bool:
+    return any(dtypes.lanes(i.dtype) > 1 for i in indices)
+
+
+@lru_cache(maxsize=65536)
 def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
     """Whether the values depend on no memory, so that they stay what they are."""
     return not any(isinstance(node, Load) for e in exprs for node in walk(e))
+
+
+def outside(value: Data, extent: int) -> Any:
+    """Where `value` is not in [0, extent); None if nowhere."""
+    if isinstance(value, np.ndarray):
+        inside = bool(value.min() >= 0) and bool(value.max() < extent)
+    else:
+        inside = 0 <= value < extent
+    return None if inside else np.logical_or(np.less(value, 0), np.greater_equal(value, extent))
 
 
 def shift(nest: Nest, memory: Memory, location: Any) -> Any:
@@ -127,7 +141,7 @@ class Evaluator:
         memory, location = self.locate(nest, e.buffer, e.indices, "read")
         state = memory.state[location]
         undef: Flags = None
-        if np.min(state) <= UNDEF:
+        if (state.min() if isinstance(state, np.ndarray) else state) <= UNDEF:
             for bad, word in ((UNINITIALISED, "was never written"), (FORBIDDEN, "is padding that holds nothing")):
                 if np.any(state == bad):
                     raise self.error(nest, f"`{expr_text(e)}` is read, but {word}", state == bad)
@@ -163,13 +177,13 @@ class Evaluator:
             raise InterpreterError(f"{self.context}`{buffer.name}` has {len(buffer.shape)} dimensions, "
                                    f"but {len(indices)} indices are given")  # fmt: skip
         location: Any = 0
-        vector = any(dtypes.lanes(i.dtype) > 1 for i in indices)
+        vector = _is_vector(indices)
         for axis, (index, extent, stride) in enumerate(zip(indices, buffer.shape, buffer.strides, strict=True)):
             value = self.data(nest, index, "the index")
             if vector and np.ndim(value) == 1:
                 value = np.reshape(value, (-1, 1))
-            if np.min(value) < 0 or np.max(value) >= extent:
-                wrong = np.logical_or(np.less(value, 0), np.greater_equal(value, extent))
+            wrong = outside(value, extent)
+            if wrong is not None:
                 text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
                 first = np.ravel(value)[np.argmax(np.ravel(wrong))]
                 raise self.error(nest, f"`{text}` {verb}s index {first} of dimension {axis}, "

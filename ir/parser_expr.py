@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from .expr import Buffer, Call, Cast, Expr, Load, Not
+from .expr import Binary, Buffer, Call, Cast, Expr, Load, Not, Ramp, const
 from .intrinsics import finish, is_dtype, lookup, match, negate, operate
+from .linear import linear_form
 from .parser_base import Scope, ScriptError, dotted, is_namespaced
 
 _BINARY: dict[type[ast.AST], str] = {
@@ -147,14 +148,21 @@ class ExprParser:
 
     def indices(self, node: ast.Subscript, buffer: Buffer) -> tuple[Expr, ...]:
         items: Sequence[ast.expr] = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for item in items:
-            if isinstance(item, ast.Slice):
-                raise self.error(node, f"a slice of `{buffer.name}` is not an element; write `T.Ramp(base, 1, lanes)`")
         if len(items) != len(buffer.shape):
             shape = ", ".join(map(str, buffer.shape))
             given = f"{len(items)} index" if len(items) == 1 else f"{len(items)} indices"
             raise self.error(node, f"`{buffer.name}` has shape ({shape}), but {given} are given in `{_show(node)}`")
-        return tuple(self.expr(i) for i in items)
+        return tuple(self._slice(i) if isinstance(i, ast.Slice) else self.expr(i) for i in items)
+
+    def _slice(self, node: ast.Slice) -> Expr:
+        """``base : base + lanes * step : step`` as a vector of indices."""
+        step = 1 if node.step is None else integer(node.step, self.scope, "the step of a slice")
+        if node.lower is not None and node.upper is not None and step > 0:
+            base = self.expr(node.lower)
+            atoms, length = linear_form(Binary("-", self.expr(node.upper), base))
+            if not atoms and length > step:
+                return Ramp(base, const(step), -(-length // step))
+        raise self.error(node, "a slice is a vector of indices: `base:base + lanes`, with at least 2 lanes")
 
     def _call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute) and not is_namespaced(node.func):

@@ -96,11 +96,11 @@ def test_conv2d_with_padding() -> None:
 
 
 def test_a_million_statements_take_seconds() -> None:
-    """A convolution of more than a million statements is interpreted within ten seconds, on a busy machine too."""
+    """A convolution of more than a million statements is interpreted within ten seconds of processor time."""
     x, w = normal(1, 16, 28, 28), normal(16, 16, 3, 3)
-    start = time.perf_counter()
+    start = time.process_time()
     (y,) = run(CONV.format(ci=16, co=16, h=28), x, w)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     np.testing.assert_allclose(y, convolve(x, w), rtol=1e-4, atol=1e-3)
 
 

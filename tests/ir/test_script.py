@@ -132,7 +132,7 @@ IN_BOTH = IN_LOOP + "with T.block('b'):\n            "
     ("body", "line", "column", "sentence"),
     [
         ("A[0] = 1", 3, 5, "`A` has shape (4, 4), but 1 index are given"),
-        ("A[0, 0:2] = 1", 3, 5, "a slice of `A` is not an element"),
+        ("A[0, 0:1] = 1", 3, 10, "a slice is a vector of indices"),
         ("A = 1", 3, 5, "`A` is already defined, in line 2; choose another name, or store to an element"),
         ("x = A[0, 0]\n    x = x + 1", 4, 5, "`x` is already defined, in line 3"),
         (IN_LOOP + IN_LOOP + "    pass", 4, 13, "`i` is already defined, in line 3"),
@@ -292,6 +292,13 @@ def test_names_that_are_bound_twice_are_renamed() -> None:
 def test_shorthand_means_its_long_form(text: str, same: str) -> None:
     """Numbers take the type beside them, mixed types are promoted as TVM does, aliases are the same function."""
     assert parse(f"{HEAD}    A[1, 1] = {text}") == parse(f"{HEAD}    A[1, 1] = {same}")
+
+
+def test_slices_are_vectors() -> None:
+    """A slice of constant length, as TVM prints it, is a ramp."""
+    short = parse(HEAD + "    for i in range(2):\n        A[0, i * 2:i * 2 + 2] = A[1, 0:4:2]")
+    long = parse(HEAD + "    for i in range(2):\n        A[0, T.Ramp(i * 2, 1, 2)] = A[1, T.Ramp(0, 2, 2)]")
+    assert short == long
 
 
 def test_explicit_root_keeps_its_annotations() -> None:

@@ -66,7 +66,7 @@ def test_error_has_the_line_of_this_file() -> None:
 
         @T.prim_func
         def wrong(A: T.Buffer((4,), "float32")):
-            A[0] = missing[0]  # the line that is reported
+            A[0] = missing[0]  # noqa: F821  (the line that is reported)
 
     with open(__file__, encoding="utf-8") as file:
         line = next(n for n, text in enumerate(file, 1) if "missing[0]  #" in text)
