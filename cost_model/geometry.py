@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from . import lines as lines_of
 from .tiling import ONE, Columns, Cover, Vector, covers, log2
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Geometry:
         cover = covers(self.axes, raw)
         out: Columns = {}
         self._registers(cover, raw, out)
-        self._memory(cover, out)
+        self._memory(cover, raw, out)
         self._edges(cover, raw, out)
         self._parallel(cover, raw, out)
         self._copies(cover, raw, out)
@@ -84,7 +85,8 @@ class Geometry:
     def tables(self) -> list[Columns]:
         """Per decision, its numbers by column.
 
-        A layout gets two more: how vectors meet the operand in it, and the axis (counted from 1) whose tile it follows.
+        A layout gets three more: its index, how vectors meet the operand in it, and the axis (counted from 1) whose
+        tile it follows.
         """
         tables = [
             {name: np.asarray(values, np.float32) for name, values in d.table.items()} for d in self.part.decisions
@@ -92,6 +94,7 @@ class Geometry:
         for number, decision in self.part.layout.items():
             operand = self.operands[number]
             choices = self.part.decisions[decision].values
+            tables[decision][f"alternative:{operand.name}"] = np.arange(len(choices), dtype=np.float32)
             meets = [self._meets(operand, choice) for choice in choices]
             tables[decision][f"meets:{operand.name}"] = np.asarray(meets, np.float32)
             tables[decision][f"follows:{operand.name}"] = np.asarray([c.axis + 1 for c in choices], np.float32)
@@ -156,25 +159,56 @@ class Geometry:
         loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))
         return loads
 
-    def _memory(self, cover: Cover, out: Columns) -> None:
-        widths = [np.float32(dtypes.bits(o.dtype) / 8) for o in self.operands]
-        sizes = {
-            level: [cover.footprint(o, level) * w for o, w in zip(self.operands, widths, strict=True)]
-            for level in cover.nest
-        }
+    def _memory(self, cover: Cover, raw: Columns, out: Columns) -> None:
+        sizes: dict[str, list[Vector]] = {level: [] for level in cover.nest}
+        for number, operand in enumerate(self.operands):
+            width = np.float32(dtypes.bits(operand.dtype) / 8)
+            runs = self._runs(operand, cover, raw, out, number)
+            for level in cover.nest:
+                lines = np.maximum(np.float32(lines_of.LINE) / (runs[level] * width), ONE)
+                sizes[level].append(cover.footprint(operand, level) * width * lines)
         totals = {level: np.asarray(sum(sizes[level]), np.float32) for level in cover.nest}
         tiles = {level: cover.tiles(level) for level in cover.nest}
-        for number in range(len(self.operands)):
-            for level in cover.nest[:-1]:
-                out[f"bytes:op{number}:{level}"] = log2(sizes[level][number])
         for level in cover.nest[:-1]:
             out[f"bytes:{level}"] = log2(totals[level])
+            for number in range(len(self.operands)):
+                out[f"bytes:op{number}:{level}"] = log2(sizes[level][number])
         caches = {"l1": self.target.l1_bytes, "l2": self.target.l2_bytes, "l3": self.target.l3_bytes}
         for cache, capacity in caches.items():
             moved = np.zeros(1, np.float32)
             for number in range(len(self.operands)):
                 moved = moved + _traffic(cover.nest, [s[number] for s in sizes.values()], totals, tiles, capacity)
             out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
+        conflicts = [out[f"conflict:op{number}"] for number in range(len(self.operands))]
+        out["conflicts"] = np.asarray(sum(conflicts), np.float32)
+
+    def _runs(self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int) -> Columns:
+        """Per level, the run of neighbouring elements in the candidates' layouts; adds how much runs compete."""
+        if not operand.dims:
+            out[f"conflict:op{number}"] = np.zeros(1, np.float32)
+            return {level: np.full(1, lines_of.LINE, np.float32) for level in cover.nest}
+        reach = {level: cover.reach(operand, level) for level in cover.nest}
+        width = dtypes.bits(operand.dtype) / 8
+        runs: Columns = {}
+        places = ONE
+        chosen = raw.get(f"alternative:{operand.name}", np.zeros(1, np.float32))
+        for index, choice in enumerate(self._choices(number)):
+            order = lines_of.physical(operand, choice, cover.levels["reg"])
+            here = chosen == index
+            slots = lines_of.slots(order, reach["panel"], operand.shape, width)
+            places = np.where(here, slots, places)
+            for level in cover.nest:
+                run = lines_of.run(order, reach[level], operand.shape)
+                runs[level] = np.where(here, run, runs.get(level, ONE))
+        rows = cover.footprint(operand, "panel") / runs["panel"]
+        out[f"conflict:op{number}"] = np.maximum(log2(rows / places), np.float32(0))
+        return runs
+
+    def _choices(self, number: int) -> tuple[Any, ...]:
+        """The layout alternatives of an operand; its own alone where there is no choice."""
+        if number not in self.part.layout:
+            return (None,)
+        return self.part.decisions[self.part.layout[number]].values
 
     def _edges(self, cover: Cover, raw: Columns, out: Columns) -> None:
         wasted, tails, branches = ONE, ONE, np.zeros(1, np.float32)
@@ -193,9 +227,11 @@ class Geometry:
             tails = tails * np.where(ragged & (how == PEEL), rounded, ONE)
             if number == self.vec:
                 out["scalar"] = out[f"branch:{axis.name}"]
+                out["odd"] = np.where(how == PEEL, extent % tile / extent, np.float32(0))
             else:
                 branches = branches + out[f"branch:{axis.name}"]
-        out.setdefault("scalar", np.zeros(1, np.float32))
+        for name in ("scalar", "odd"):
+            out.setdefault(name, np.zeros(1, np.float32))
         out["waste"], out["tails"], out["branches"] = log2(wasted), log2(tails), branches
 
     def _parallel(self, cover: Cover, raw: Columns, out: Columns) -> None:
@@ -209,17 +245,31 @@ class Geometry:
     def _copies(self, cover: Cover, raw: Columns, out: Columns) -> None:
         """Elements that are written to staging buffers per point, and how often parallel chunks repeat that."""
         chunks = cover.tiles("chunk", "spatial")
-        copied = np.zeros(1, np.float32)
-        for number, operand in enumerate(self.inputs):
+        copied: Columns = {"plain": np.zeros(1, np.float32), "scattered": np.zeros(1, np.float32)}
+        for number, operand in enumerate(self.operands):
+            if operand.is_output:
+                continue
             place = raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32))
             staged = self._staged(operand, raw) & (operand.source not in PACKED_AHEAD)
             whole = np.float32(np.prod(operand.shape, dtype=np.float64))
             size = np.where(place == INNER, chunks * cover.footprint(operand, "chunk"), whole)
             here = np.where(staged, size, np.float32(0)).astype(np.float32)
-            out[f"copied:in{number}"] = log2(here / np.float32(self.points))
-            copied = copied + here
-        out["copied"] = log2(copied / np.float32(self.points))
+            scattered = self._scattered(number, raw)
+            copied["plain"] = copied["plain"] + np.where(scattered, np.float32(0), here)
+            copied["scattered"] = copied["scattered"] + np.where(scattered, here, np.float32(0))
+        for kind, count in copied.items():
+            out[f"copied:{kind}"] = log2(count / np.float32(self.points))
+        out["copied"] = log2((copied["plain"] + copied["scattered"]) / np.float32(self.points))
 
+    def _scattered(self, number: int, raw: Columns) -> NDArray[np.bool_]:
+        """Whether a copy into the layout reads elements that are no neighbours."""
+        last = len(self.operands[number].dims) - 1
+        apart = [
+            choice is not None and (choice.kind in ("phase", "last") or (choice.kind == "tiled" and choice.dim != last))
+            for choice in self._choices(number)
+        ]
+        chosen = raw.get(f"alternative:{self.operands[number].name}", np.zeros(1, np.float32))
+        return np.asarray(apart)[chosen.astype(np.int64)]
 
     def _staged(self, operand: Operand, raw: Columns) -> NDArray[np.bool_]:
         """Whether the operand is read from a buffer other than the one that the program reads."""

@@ -131,12 +131,12 @@ class Ranker:
             "seed": self.seed * 1009 + bag,
             "tree_method": "hist",
             "max_bin": 64,
-            "max_depth": 5,
-            "eta": 0.15,
+            "max_depth": 3,
+            "eta": 0.12,
             "min_child_weight": 1.0,
             "lambda": 1.0,
             "subsample": 0.85,
-            "colsample_bytree": 0.5,
+            "colsample_bytree": 0.35,
             "verbosity": 0,
         }
         if self.objective == "rank:pairwise":

@@ -41,16 +41,19 @@ class Cover:
         counts = [np.ceil(np.float32(a.extent) / c) for a, c in zip(self.axes, self.levels[level], strict=True)]
         return product(self._of(counts, kind))
 
+    def reach(self, operand: Operand, level: str) -> list[Vector]:
+        """Per dimension of the operand, how many indices one tile touches (from the first to the last)."""
+        covers, sizes = self.levels[level], []
+        for terms, size in zip(operand.dims, operand.shape, strict=True):
+            points = sum((np.float32(abs(coef)) * (covers[axis] - ONE) for axis, coef in terms), start=ONE)
+            sizes.append(np.minimum(points, np.float32(size)))
+        return sizes
+
     def footprint(self, operand: Operand, level: str) -> Vector:
         """Elements of the operand that one tile touches: the box around them, or all where the access is unknown."""
         if not operand.dims:
             return np.full(1, np.prod(operand.shape, dtype=np.float64), np.float32)
-        covers = self.levels[level]
-        sizes = []
-        for terms, size in zip(operand.dims, operand.shape, strict=True):
-            reach = sum((np.float32(abs(coef)) * (covers[axis] - ONE) for axis, coef in terms), start=ONE)
-            sizes.append(np.minimum(reach, np.float32(size)))
-        return product(sizes)
+        return product(self.reach(operand, level))
 
     def _of(self, vectors: Sequence[Vector], kind: str | None) -> list[Vector]:
         return [v for v, axis in zip(vectors, self.axes, strict=True) if kind in (None, axis.kind)]

@@ -1,0 +1,89 @@
+"""Which cache lines an operand's elements share in each of its layouts, for whole populations.
+
+A layout orders an operand's dimensions anew.  From that order follow the run of neighbouring elements that a
+tile touches, and so how much of each cache line it uses; and the distance between runs, which tells whether
+they compete for the same sets of a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .tiling import ONE, Vector
+
+if TYPE_CHECKING:
+    from ..space.anatomy import Operand
+
+LINE = 64  # bytes
+WAY = 4096  # bytes after which addresses fall into the same set
+WAYS = 8
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One physical dimension: a part of the logical dimension `dim`.
+
+    `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it).
+    """
+
+    dim: int
+    part: str
+    step: Vector
+
+    def extent(self, points: Vector) -> Vector:
+        """How many points of this dimension lie under `points` of the logical one."""
+        if self.part == "whole":
+            return points
+        if self.part == "block":
+            return np.asarray(np.ceil(points / self.step), np.float32)
+        return np.minimum(points, self.step)
+
+
+def physical(operand: Operand, choice: Any, tiles: Sequence[Vector]) -> list[Dim]:
+    """The physical dimensions of a layout, outermost first; `tiles` are the register tile's covers by axis."""
+    dims = [Dim(number, "whole", ONE) for number in range(len(operand.dims))]
+    kind = "identity" if choice is None else choice.kind
+    if kind in ("identity", "copy"):
+        return dims
+    rest = [d for d in dims if d.dim != choice.dim]
+    if kind == "tiled":
+        tile = tiles[choice.axis]
+        return [Dim(choice.dim, "block", tile), *rest, Dim(choice.dim, "inner", tile)]
+    if kind == "phase":
+        steps = [abs(coef) for axis, coef in operand.dims[choice.dim] if axis == choice.axis]
+        step = np.full(1, steps[0] if steps else 1, np.float32)
+        return [*rest, Dim(choice.dim, "inner", step), Dim(choice.dim, "block", step)]
+    return [*rest, Dim(choice.dim, "whole", ONE)]
+
+
+def run(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int]) -> Vector:
+    """Elements next to each other that a tile of the given reach touches: the innermost dimensions it fills."""
+    length, whole = ONE, np.ones(1, bool)
+    for dim in reversed(order):
+        touched = dim.extent(reach[dim.dim])
+        length = np.where(whole, length * touched, length)
+        whole = whole & (touched >= dim.extent(np.full(1, shape[dim.dim], np.float32)))
+    return length
+
+
+def slots(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float) -> Vector:
+    """How many runs fit one cache side by side: few where they are a power of two apart.
+
+    The distance is that of the innermost dimension in which the tile takes several steps without filling what
+    is inside it.
+    """
+    stride = np.full(1, width, np.float32)
+    distance, found = np.full(1, LINE, np.float32), np.zeros(1, bool)
+    inside = np.ones(1, bool)
+    for dim in reversed(order):
+        touched, size = dim.extent(reach[dim.dim]), dim.extent(np.full(1, shape[dim.dim], np.float32))
+        steps = ~found & ~inside & (touched > 1)
+        distance = np.where(steps, stride, distance)
+        found = found | steps
+        inside = inside & (touched >= size)
+        stride = stride * size
+    return np.asarray(WAYS * WAY / np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32), np.float32)
