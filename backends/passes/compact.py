@@ -32,26 +32,29 @@ def compact_buffers(stmt: Stmt) -> Stmt:
 
     Raises LoweringError when concurrent iterations may share a buffer's elements.
     """
-    return _visit(stmt, nothing_known())
+    return _visit(stmt, nothing_known(), False)
 
 
-def _visit(stmt: Stmt, facts: Facts) -> Stmt:
+def _visit(stmt: Stmt, facts: Facts, inside: bool) -> Stmt:
     if isinstance(stmt, Allocate):
-        return _place(stmt.buffer, _visit(stmt.body, facts), facts)
+        return _place(stmt.buffer, _visit(stmt.body, facts, inside), facts, inside)
     if isinstance(stmt, For):
-        facts = loop_facts(facts, stmt)
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, facts) if isinstance(child, Stmt) else child)
+        facts, inside = loop_facts(facts, stmt), True
+    result: Stmt = rebuild(stmt, lambda child: _visit(child, facts, inside) if isinstance(child, Stmt) else child)
     return result
 
 
-def _place(buffer: Buffer, body: Stmt, facts: Facts) -> Stmt:
+def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
+    if _is_aliased(buffer, body):
+        return Allocate(buffer, body)
     found = list(accesses(body, frozenset((buffer,)), facts))
-    if not found or _is_aliased(buffer, body):
-        return body if not found else Allocate(buffer, body)
-    return _Sink(buffer, found).into(body, 0, facts, False)
+    if not found:
+        return body
+    return _Sink(buffer, found).into(body, 0, facts, inside)
 
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
+    """Whether other names stand for the same memory, so that it must keep its shape."""
     return any(isinstance(n, Declare) and n.buffer.data == (buffer.data or buffer.name) for n in walk(body))
 
 
@@ -63,7 +66,10 @@ class _Sink:
     accesses: list[Access]
 
     def into(self, stmt: Stmt, depth: int, facts: Facts, entered: bool) -> Stmt:
-        """`stmt` with the buffer allocated inside; `depth` steps of every access's path lie outside it."""
+        """`stmt` with the buffer allocated inside; `depth` steps of every access's path lie outside it.
+
+        `entered` says whether there is a loop around; only there a buffer shrinks.
+        """
         step = self._common_step(depth)
         if isinstance(stmt, (Allocate, Declare, Let)):
             return replace(stmt, body=self.into(stmt.body, depth, facts, entered))

@@ -416,3 +416,44 @@ def test_nothing_is_lowered_that_leaves_its_buffer():
     """The in-bounds proof comes first."""
     with pytest.raises(OutOfBounds):
         lower(function(copy("range(4)", "range(9)").replace("SS", "SS")), CPU)
+
+
+def test_declared_aliases_are_their_memory():
+    """A declared buffer becomes the allocation that it names, which keeps its shape."""
+    func = function("""
+@T.prim_func
+def f(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32")):
+    D = T.allocate([6], "float32", "global")
+    E = T.decl_buffer((6,), "float32", data=D.data)
+    for i in T.serial(4):
+        for j in T.vectorized(6):
+            E[j] = A[i, j] * T.float32(2)
+        for j2 in T.serial(6):
+            C[i, j2] = E[5 - j2]
+""")
+    check_every_pass(func)
+    lowered = lower(func, CPU)
+    assert [b.name for b in lowered.workspaces] == ["D"]
+    assert {n.buffer.name for n in walk(lowered.body) if isinstance(n, (Load, Store))} == {"A", "C", "D"}
+
+
+def test_a_buffer_of_a_block_inside_a_loop_shrinks_too():
+    """A block's own buffer, allocated in each iteration, has the extents of one iteration."""
+    func = function("""
+@T.prim_func
+def f(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32")):
+    for i in T.parallel(4):
+        with T.block("outer"):
+            vi = T.axis.spatial(4, i)
+            D = T.alloc_buffer((4, 6), "float32")
+            for j in T.serial(6):
+                with T.block("d"):
+                    vj = T.axis.spatial(6, j)
+                    D[vi, vj] = A[vi, vj] * T.float32(2)
+            for j2 in T.serial(6):
+                with T.block("c"):
+                    vj = T.axis.spatial(6, j2)
+                    C[vi, vj] = D[vi, 5 - vj]
+""")
+    check_every_pass(func)
+    assert [n.buffer.shape for n in walk(lower(func, CPU).body) if isinstance(n, Allocate)] == [(6,)]
