@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..ir import dtypes
 from ..ir.expr import (
@@ -30,11 +31,11 @@ from ..ir.expr import (
     binary,
     const,
     refold,
-    substitute,
+    variables,
 )
 from ..ir.intervals import Facts
-from ..ir.node import rebuild
-from ..ir.simplify import simplifier_for
+from ..ir.linear import build, shared_form
+from ..ir.node import rebuild, walk
 from .llvm_types import CodegenError
 from .opencl_types import Helpers, Names, literal, memory_type
 
@@ -62,6 +63,62 @@ class Expressions:
         self.pointers: dict[Buffer, str] = {}
         self.spaces: dict[Buffer, str] = {}
         self.names = Names()
+        self.written: frozenset[Buffer] = frozenset()
+        self.lines: list[str] = []
+        self.depth = 1
+        self._held: list[dict[Any, str]] = [{}]
+        self._lazy = 0
+        self._fixed: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
+        self._unrolled: dict[Expr, tuple[Var, ...]] = {}
+        self._changing: dict[Expr, bool] = {}
+
+    def line(self, text: str) -> None:
+        """Write one line at the present depth."""
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """A block of C after `head`; values that are held in it end with it."""
+        self.line(f"{head} {{" if head else "{")
+        self.depth += 1
+        self._held.append({})
+        yield
+        self._held.pop()
+        self.depth -= 1
+        self.line("}")
+
+    def held(self, text: str, kind: str) -> str:
+        """The name of a constant that holds the value of `text`, one for all its uses in this block."""
+        name = self._known(text)
+        if name is None:
+            name = self.names.fresh("t")
+            self.line(f"const {kind} {name} = {text};")
+            self._held[-1][text] = name
+        return name
+
+    def _known(self, key: Any) -> str | None:
+        return next((known[key] for known in self._held if key in known), None)
+
+    def _steady(self, expr: Expr, kind: str, start: int, count: int, write: Callable[[], str]) -> str:
+        """What `write` gives, held if the statement evaluates it in any case and what it reads never changes.
+
+        The same lanes of the same expression are written once in a block.
+        """
+        if self._lazy or self._changes(expr):
+            return write()
+        key = (expr, start, count)
+        name = self._known(key)
+        if name is None:
+            name = self._held[-1][key] = self.held(write(), kind)
+        return name
+
+    def _changes(self, expr: Expr) -> bool:
+        """Whether the expression reads memory that the kernel writes."""
+        result = self._changing.get(expr)
+        if result is None:
+            result = any(isinstance(n, Load) and n.buffer in self.written for n in walk(expr))
+            self._changing[expr] = result
+        return result
 
     @contextmanager
     def knowing(self, facts: Facts) -> Iterator[None]:
@@ -74,8 +131,23 @@ class Expressions:
 
     def fixed(self, expr: Expr) -> Expr:
         """`expr` with the variables of unrolled loops at their present values."""
-        result: Expr = substitute(expr, self.constants)
+        if not self.constants:
+            return expr
+        used = self._unrolled.get(expr)
+        if used is None:
+            used = self._unrolled[expr] = tuple(sorted(variables(expr), key=lambda v: v.name))
+        values = tuple(self.constants.get(v, v) for v in used)
+        if values == used:
+            return expr
+        key = (expr, values)
+        result = self._fixed.get(key)
+        if result is None:
+            result = values[0] if isinstance(expr, Var) else refold(rebuild(expr, self._fixed_node))
+            self._fixed[key] = result
         return result
+
+    def _fixed_node(self, node: Any) -> Any:
+        return self.fixed(node) if isinstance(node, Expr) else node
 
     def ctype(self, dtype: str) -> str:
         """The C type of a scalar value; conditions are int."""
@@ -112,7 +184,8 @@ class Expressions:
             return self._scalar_load(expr)
         if isinstance(expr, Call):
             if expr.name == "if_then_else":
-                return self._conditional(*expr.args, self.scalar)
+                write = lambda: self._conditional(*expr.args, self.scalar)  # noqa: E731
+                return self._steady(expr, self.ctype(expr.dtype), 0, 1, write)
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
         if isinstance(expr, Undef):
             return literal(0, expr.dtype, self.index_type)
@@ -121,8 +194,7 @@ class Expressions:
     def _binary(self, expr: Binary) -> str:
         op, dtype = expr.op, expr.a.dtype
         if op in LOGIC:
-            joiner = "&&" if op == "and" else "||"
-            return f"({self.scalar(expr.a)} {joiner} {self.scalar(expr.b)})"
+            return f"({self.scalar(expr.a)} {'&&' if op == 'and' else '||'} {self.scalar(expr.b)})"
         a, b = self.scalar(expr.a), self.scalar(expr.b)
         if op in COMPARISONS:
             return f"({a} {op} {b})"
@@ -164,10 +236,12 @@ class Expressions:
     def _conditional(self, cond: Expr, a: Expr, b: Expr, write: Callable[[Expr], str]) -> str:
         """``cond ? a : b`` with a scalar condition; only the chosen side is evaluated."""
         test = self.scalar(cond)
+        self._lazy += 1
         with self.knowing(self.facts.assuming(cond)):
             left = write(a)
         with self.knowing(self.facts.assuming(cond, False)):
             right = write(b)
+        self._lazy -= 1
         return f"({test} ? {left} : {right})"
 
     def _cast(self, expr: Cast) -> str:
@@ -177,8 +251,11 @@ class Expressions:
         return f"(({self.ctype(expr.dtype)}){value})"
 
     def _scalar_load(self, expr: Load) -> str:
-        text = self.element(expr.buffer, self.position(expr.buffer, expr.indices))
-        return f"({text} != 0)" if dtypes.is_bool(expr.dtype) else text
+        def write() -> str:
+            text = self.element(expr.buffer, self.position(expr.buffer, expr.indices))
+            return f"({text} != 0)" if dtypes.is_bool(expr.dtype) else text
+
+        return self._steady(expr, self.ctype(expr.dtype), 0, 1, write)
 
     def _call(self, name: str, args: list[str], dtype: str, count: int) -> str:
         base = dtypes.element(dtype)
@@ -219,9 +296,14 @@ class Expressions:
         return self.pointer(buffer) if offset == "0" else f"{self.pointer(buffer)} + {offset}"
 
     def _offset(self, position: Expr) -> str:
-        """A position with its constants gathered, so that the accesses of a tile differ by a displacement."""
-        simple = simplifier_for(self.facts).expr(position)
-        return str(simple.value) if isinstance(simple, Const) else self.scalar(simple)
+        """A position as one variable plus a constant, so that the accesses of a tile share an address."""
+        terms, constant = shared_form(position)
+        if not terms:
+            return str(constant)
+        text = self.scalar(build((terms, 0)))
+        if not text.isidentifier() and not any(isinstance(n, Load) for n in walk(position)):
+            text = self.held(text, self.index_type)
+        return text if constant == 0 else f"{text} {'+' if constant > 0 else '-'} {abs(constant)}"
 
     # ------------------------------------------------------------ vectors
 
@@ -253,28 +335,33 @@ class Expressions:
             if isinstance(cond, Broadcast):
                 cond = cond.value
             if dtypes.lanes(cond.dtype) == 1:
-                return self._conditional(cond, a_, b_, lambda side: self.vector(side, start, count))
+                write = lambda: self._conditional(cond, a_, b_, lambda side: self.vector(side, start, count))  # noqa: E731
+                return self._steady(expr, f"{memory_type(expr.dtype)}{count}", start, count, write)
         return self._by_lane(expr, start, count)
 
     def splat(self, scalar: str, dtype: str, count: int) -> str:
         return f"(({memory_type(dtype)}{count})({scalar}))"
 
     def _by_lane(self, expr: Expr, start: int, count: int) -> str:
-        lanes = ", ".join(self.scalar(lane(expr, k)) for k in range(start, start + count))
-        return f"(({memory_type(expr.dtype)}{count})({lanes}))"
+        kind = f"{memory_type(expr.dtype)}{count}"
+
+        def write() -> str:
+            lanes = ", ".join(self.scalar(lane(expr, k)) for k in range(start, start + count))
+            return f"(({kind})({lanes}))"
+
+        return self._steady(expr, kind, start, count, write)
 
     def _vector_load(self, expr: Load, start: int, count: int) -> str:
         position = as_ramp(self.position(expr.buffer, expr.indices))
-        if position is None or dtypes.is_bool(expr.dtype):
+        if position is None or position[1] != const(1) or dtypes.is_bool(expr.dtype):
             return self._by_lane(expr, start, count)
-        base, stride = position
-        if stride == const(0):
-            return self.splat(self.scalar(Load(expr.buffer, (base,))), expr.dtype, count)
-        if stride != const(1):
-            return self._by_lane(expr, start, count)
-        address = self.address(expr.buffer, binary("+", base, start))
-        macro = self.helpers.load(memory_type(expr.dtype), count, self.spaces[expr.buffer])
-        return f"{macro}({address})"
+        base, kind = position[0], memory_type(expr.dtype)
+
+        def write() -> str:
+            macro = self.helpers.load(kind, count, self.spaces[expr.buffer])
+            return f"{macro}({self.address(expr.buffer, binary('+', base, start))})"
+
+        return self._steady(expr, f"{kind}{count}", start, count, write)
 
 
 def lane(expr: Expr, number: int) -> Expr:

@@ -9,8 +9,7 @@ with a barrier wherever one statement uses what another has written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
     helpers = Helpers()
     buffers = (*lowered.params, *lowered.workspaces)
-    parts = lowered.body.stmts if isinstance(lowered.body, Seq) else (lowered.body,)
+    parts = _parts(lowered.body)
     names = Names()
     kernels: list[str] = []
     launches: list[Launch] = []
@@ -83,10 +82,10 @@ def _kernel(
     # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
     if not target.is_cpu_device:
         try:
-            return _Kernel(name, body, buffers, target, helpers, "int").written()
+            return _Kernel(name, body, buffers, target, helpers, "int").finished()
         except NeedsLong:
             pass
-    return _Kernel(name, body, buffers, target, helpers, "long").written()
+    return _Kernel(name, body, buffers, target, helpers, "long").finished()
 
 
 def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
@@ -117,9 +116,7 @@ class _Kernel(Expressions):
         super().__init__(index_type, helpers)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
-        self.lines: list[str] = []
         self.local_lines: list[str] = []
-        self.depth = 1
         self.divergent = 0
         self.loops = 0
         self.private_bytes = 0
@@ -127,8 +124,9 @@ class _Kernel(Expressions):
         self.shared: list[Buffer] = []
         self.active: set[str] = set()
         self.differing: set[Var] = set()
+        self.written = frozenset(written_buffers(body))
 
-    def written(self) -> tuple[str, Launch]:
+    def finished(self) -> tuple[str, Launch]:
         """The text of the kernel and its launch."""
         self.names.fresh(self.name)
         used = set(read_buffers(self.body)) | set(written_buffers(self.body))
@@ -161,7 +159,7 @@ class _Kernel(Expressions):
         if "texture" in buffer.scope or "image" in buffer.scope:
             raise CodegenError(f"buffer `{buffer.name}`: images are not supported; use the scope `global`")
         self._declare(buffer, "global")
-        const_ = "" if buffer in written_buffers(self.body) else "const "
+        const_ = "" if buffer in self.written else "const "
         return f"__global {const_}{memory_type(buffer.dtype)}* restrict {self.pointers[buffer]}"
 
     def _declare(self, buffer: Buffer, space: str) -> None:
@@ -171,17 +169,6 @@ class _Kernel(Expressions):
         self.spaces[buffer] = space
 
     # ------------------------------------------------------------ statements
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    @contextmanager
-    def braces(self, head: str) -> Iterator[None]:
-        self.line(f"{head} {{" if head else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.line("}")
 
     def statement(self, stmt: Stmt) -> None:
         if isinstance(stmt, Seq):
@@ -262,7 +249,7 @@ class _Kernel(Expressions):
         kind = memory_type(buffer.dtype)
         texts = [self.vector(value, start, count) for start, count in parts]
         if len(parts) > 1 and any(isinstance(n, Load) and n.buffer == buffer for n in walk(value)):
-            texts = self._held(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
+            texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
                 self.line(f"{self.element(buffer, base + start)} = {text};")
@@ -272,11 +259,11 @@ class _Kernel(Expressions):
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
         kind = memory_type(buffer.dtype)
-        texts = self._held([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
+        texts = self._before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
         for k, text in enumerate(texts):
             self.line(f"{self.element(buffer, lane(position, k))} = {text};")
 
-    def _held(self, texts: list[str], kinds: list[str]) -> list[str]:
+    def _before(self, texts: list[str], kinds: list[str]) -> list[str]:
         """All values before the first store, as a vector statement means it."""
         names = [self.names.fresh("held") for _ in texts]
         for name, kind, text in zip(names, kinds, texts, strict=True):
@@ -362,7 +349,8 @@ class _Kernel(Expressions):
             return
         uneven = self._differs(cond)
         self.divergent += uneven
-        with self.knowing(self.facts.assuming(cond)), self.braces(f"if ({self.scalar(cond)})"):
+        head = f"if ({self.scalar(cond)})"  # before the condition counts as known
+        with self.knowing(self.facts.assuming(cond)), self.braces(head):
             self.statement(stmt.then)
         if stmt.orelse is not None:
             with self.knowing(self.facts.assuming(cond, False)), self.braces("else"):
@@ -420,6 +408,11 @@ class _Kernel(Expressions):
             self.line(f"{text} __attribute__((aligned(64)));")
             self.statement(stmt.body)
         self.private_bytes -= buffer.nbytes
+
+
+def _parts(stmt: Stmt) -> list[Stmt]:
+    """The statements at the top, in order."""
+    return [part for item in stmt.stmts for part in _parts(item)] if isinstance(stmt, Seq) else [stmt]
 
 
 def _writes(stmt: Stmt, buffer: Buffer) -> bool:

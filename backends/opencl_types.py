@@ -82,15 +82,17 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
+        self._numbers: dict[str, int] = {}
 
     def fresh(self, name: str) -> str:
         """An identifier that was not given before."""
         base = re.sub(r"[^A-Za-z0-9_]", "_", name)
         if not base or not base[0].isalpha() or base in _RESERVED or _looks_builtin(base):
             base = f"v_{base}"
-        result, number = base, 1
+        result, number = base, self._numbers.get(base, 1)
         while result in self._taken:
             result, number = f"{base}_{number}", number + 1
+        self._numbers[base] = number
         self._taken.add(result)
         return result
 

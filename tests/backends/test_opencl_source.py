@@ -66,7 +66,7 @@ def test_vectors_load_through_element_aligned_types() -> None:
     at = (Ramp(I * 8, const(1), 8),)
     source = text(loops([(I, 8)], Store(OUT, at, Load(A, at))))
     code = source[source.index("__kernel") :]
-    assert "LOAD8_global_float(A + (i * 8L))" in code and "vload" not in code
+    assert "LOAD8_global_float(A + t)" in code and "vload" not in code
     assert "typedef float8 float8_u __attribute__((aligned(4)));" in source
 
 
@@ -91,10 +91,8 @@ def test_divisions_are_corrected_only_where_needed() -> None:
 def test_extrema_with_a_constant_are_one_comparison() -> None:
     """With a constant first, a NaN fails the comparison and is the result; two variables need a test of their own."""
     relu = text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], const(0.0)))))
-    assert "((0.0f > A[i]) ? 0.0f : A[i])" in relu and "nan_max" not in relu
-    assert "nan_max_float(A[i], A[(63L - i)])" in text(
-        loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], A[const(63) - I])))
-    ).replace("((i * -1L) + 63L)", "(63L - i)")
+    assert "const float t = A[i];" in relu and "((0.0f > t) ? 0.0f : t)" in relu and "nan_max" not in relu
+    assert "nan_max_float(t, " in text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], A[const(63) - I]))))
 
 
 def test_contraction_is_on() -> None:
@@ -186,7 +184,34 @@ def test_float_literals_are_exact() -> None:
 
 def test_effects_without_value() -> None:
     """An evaluated expression is a statement."""
-    assert "(void)exp(A[i]);" in text(loops([(I, 64)], seq([Evaluate(Call("exp", (A[I],), "float32")), COPY])))
+    assert "(void)exp(t);" in text(loops([(I, 64)], seq([Evaluate(Call("exp", (A[I],), "float32")), COPY])))
+
+
+def test_values_are_written_once_in_a_block() -> None:
+    """What a tile loads again and again is one constant; what the kernel writes is read each time."""
+    body, params = matmul_tile(6, 16, 480, 8, (8, 4))
+    source = text(body, *params)
+    inner = source[source.index("for (long k") :].split("}")[0]
+    assert inner.count("= A[") == 6 and inner.count("LOAD8_global_float(B") == 2
+    assert inner.count("LOAD8_private_float(tile") == 12
+    changed = text(loops([(I, 64)], seq([Store(OUT, (I,), OUT[I] + 1.0), Store(OUT, (I,), OUT[I] * 2.0)])))
+    assert changed.count("= (out[i]") == 2
+
+
+def test_what_a_condition_protects_stays_behind_it() -> None:
+    """A load inside of a lazy conditional is not evaluated ahead of it."""
+    cond = Binary("<", I, const(32))
+    inner = Call("if_then_else", (cond, A[I * 2], const(0.0)), "float32")
+    source = text(loops([(I, 64)], seq([Store(OUT, (I,), inner), Store(OUT, (I,), inner + 1.0)])))
+    assert source.count("? A[") == 1 and "= A[" not in source
+
+
+def test_a_condition_is_written_without_assuming_itself() -> None:
+    """The test of a branch keeps the correction of a division that only the branch itself makes needless."""
+    wide = Buffer("wide", (64,), "int64")
+    cond = Binary(">=", (I * I - I * 7) // 4 * J, const(9))
+    source = text(loops([(J, 3), (I, 64)], If(cond, Store(wide, (I,), I))), wide)
+    assert "floor_div_long(" in source[source.index("if (") :]
 
 
 def test_a_broadcast_condition_is_one_condition() -> None:
