@@ -32,10 +32,8 @@ def test_a_burst_is_fmas_in_registers(dtype):
 
 
 def test_peak_is_above_a_good_kernel(monkeypatch):
-    """A matmul tile from the first-level cache does not exceed the peak; both in many slices of two milliseconds."""
-    monkeypatch.setattr(peak, "BURST_SECONDS", 0.002)
-    monkeypatch.setattr(peak, "BURSTS", 60)
-    monkeypatch.setattr(peak, "MAX_BURSTS", 200)
+    """A matmul tile from the first-level cache does not exceed the peak, both by their best two milliseconds."""
+    monkeypatch.setattr(peak, "BURST_SECONDS", 0.05)
     lanes = HOST.vector_lanes("float32")
     program = matmul_tile(6, 2 * lanes, 128, lanes, kind="serial")
     bound = load_artifact(compile_lowered(program, HOST)).bind()
