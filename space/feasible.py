@@ -59,6 +59,7 @@ def feasible(part: Open, choices: Ints, target: Target) -> Bools:
     ok: Bools = np.ones(len(choices), dtype=bool)
     ok &= _registers(part, choices, cover, target)
     ok &= _blocks(part, choices, cover)
+    ok &= _groups(part, choices, cover)
     for number in range(len(part.anchor.operands)):
         ok &= _operand(part, choices, number, over, cover)
     return ok
@@ -93,6 +94,22 @@ def _blocks(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     block = numbers(part, choices, part.block, f"tile:{axis.name}:block")
     tiles = -(-axis.extent // cover[row])
     result: Bools = tiles % block == 0
+    return result
+
+
+def _groups(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
+    """A work-group divides the number of shared iterations, so that no work-item is idle."""
+    if part.work_group is None:
+        return np.ones(len(choices), dtype=bool)
+    inside = _inside(part, choices)
+    shared: Ints = np.ones(len(choices), dtype=np.int64)
+    for axis in part.outer_axes():
+        item = part.anchor.axes[axis]
+        trips = -(-item.extent // cover[axis])
+        if part.block is not None and axis == part.structure.row:
+            trips = trips // numbers(part, choices, part.block, f"tile:{item.name}:block")
+        shared = shared * np.where(inside[axis], 1, trips)
+    result: Bools = shared % numbers(part, choices, part.work_group, "work_group") == 0
     return result
 
 
