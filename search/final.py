@@ -63,14 +63,21 @@ def measure_job(task: Task, built: Reply, seed: int, best_us: float | None, faul
 
 
 def race(
-    shop: Shop, task: Task, records: Sequence[Record], builds: Mapping[str, Reply], seed: int, seconds: float
+    shop: Shop,
+    task: Task,
+    records: Sequence[Record],
+    builds: Mapping[str, Reply],
+    seed: int,
+    seconds: float,
+    untuned: bool = True,
 ) -> Race:
     """Rebuild what has no artifact in `builds` (by record id), then time all in turns.
 
     `seed` must be one that no trial used, so that the winner is verified on data
-    that it has never seen.  The untuned program runs along.
+    that it has never seen.  The untuned program runs along where `untuned`; one that
+    could not be measured by itself would cost the others their race.
     """
-    entries, entrants, lost = _entries(shop, task, records, builds)
+    entries, entrants, lost = _entries(shop, task, records, builds, untuned)
     job = {"job": "race", "workload": task.job_workload, "seed": seed, "seconds": seconds}
     if not entries:
         return Race([], lost, problem="nothing could be rebuilt")
@@ -89,15 +96,18 @@ def race(
 
 
 def _entries(
-    shop: Shop, task: Task, records: Sequence[Record], builds: Mapping[str, Reply]
+    shop: Shop, task: Task, records: Sequence[Record], builds: Mapping[str, Reply], untuned: bool
 ) -> tuple[list[dict[str, Any]], list[Record | None], list[Record]]:
     """Race entries and whose they are (None for the untuned program), and the records that no longer build."""
     missing = [r for r in records if r.id not in builds]
-    jobs = [build_job(task, r.trace) for r in missing] + [build_job(task, None)]
-    *rebuilt, untuned = shop.build(jobs)
-    replies = dict(builds) | {r.id: reply for r, reply in zip(missing, rebuilt, strict=True)}
+    jobs = [build_job(task, r.trace) for r in missing] + [build_job(task, None)] * untuned
+    rebuilt = shop.build(jobs)
+    replies = dict(builds) | {r.id: reply for r, reply in zip(missing, rebuilt, strict=False)}
+    runners: list[tuple[Record | None, Reply]] = [(record, replies[record.id]) for record in records]
+    if untuned:
+        runners.append((None, rebuilt[-1]))
     entries, entrants, lost = [], [], []
-    for record, reply in [*((r, replies[r.id]) for r in records), (None, untuned)]:
+    for record, reply in runners:
         if reply["status"] == "ok":
             entries.append({"artifact": reply["artifact"], "layouts": reply["layouts"]})
             entrants.append(record)

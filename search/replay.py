@@ -75,8 +75,8 @@ def replay(
         _refuse(record, reply, database if here else None)
     samples = [float(sample) for sample in reply["samples"]]
     latency = statistics.median(samples) * 1e6
-    if here and not record.verified and database is not None and not database.read_only:
-        database.put_record(record.measured(samples, reply.get("max_abs_error"), "race"))
+    if here and not record.verified and database is not None:
+        _store(database, record.measured(samples, reply.get("max_abs_error"), "race"))
     recorded = record.latency_us
     slower = recorded is not None and latency > SLOWER * recorded
     return Replayed(record.id, latency, recorded, slower, True, reply.get("max_abs_error"), target.name)
@@ -114,14 +114,23 @@ def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Re
     return dict(reply["results"][0]) if reply["status"] == "ok" else reply
 
 
+def _store(database: Database, record: Record) -> None:
+    """Write into the database that the record came from, also where it was opened for reading."""
+    if not database.read_only:
+        database.put_record(record)
+        return
+    with type(database)(database.url.render_as_string(hide_password=False)) as writable:
+        writable.put_record(record)
+
+
 def _refuse(record: Record, reply: Reply, database: Database | None) -> None:
     """Raise what the reply means, after marking a record that can never count again."""
     status, message = str(reply["status"]), str(reply.get("message", ""))
     kind = status.split(":")[0]
     note = ""
-    if kind in DISQUALIFYING and database is not None and not database.read_only:
+    if kind in DISQUALIFYING and database is not None:
         try:
-            database.put_record(failed(record, reply))
+            _store(database, failed(record, reply))
         except (TemporaryError, StorageError) as error:
             note = f"; this could not be recorded: {error}"
     if kind in ("wrong", "crash"):

@@ -242,7 +242,9 @@ class _Run:
             if not records:
                 break
             seed = (self.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
-            outcome = final.race(self.shop, self.task, records, self.rounds.builds, seed, self._race_seconds())
+            outcome = final.race(
+                self.shop, self.task, records, self.rounds.builds, seed, self._race_seconds(), bool(self.baseline)
+            )
             self._keep(outcome)
             self._admit_untuned(outcome)
             raced.update((record.id, record) for record in outcome.records)

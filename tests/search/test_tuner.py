@@ -192,6 +192,8 @@ def test_an_untuned_program_that_is_too_slow_costs_only_the_baseline(world: Worl
     world.shop._build = lambda job: build(job) if job["trace"] is not None else {"status": "build_timeout"}
     world.run(trials=4)
     assert world.done["baseline_us"] is None
+    (race,) = [job for job in world.shop.jobs if job["job"] == "race"]
+    assert all(entry["artifact"] is not None for entry in race["entries"])
     assert any("untuned" in note["message"] for note in world.of("note"))
 
 
