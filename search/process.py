@@ -241,10 +241,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> int:
     still holds the group id, so the signal cannot meet a stranger.
     """
     assert process.stdin is not None and process.stdout is not None
-    died_by_itself = _pipe_closed(process)
-    if died_by_itself:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            _wait_unreaped(process.pid, EXIT_SECONDS)
+    if _pipe_closed(process):
+        _wait_exited(process, EXIT_SECONDS)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
@@ -261,11 +259,15 @@ def _pipe_closed(process: subprocess.Popen[bytes]) -> bool:
     return bool(poll.poll(0))
 
 
-def _wait_unreaped(pid: int, seconds: float) -> None:
-    """Wait until `pid` has exited, without collecting its status."""
+def _wait_exited(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait until the process has exited; where the system can, without collecting its status."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if sys.platform == "darwin":
+            exited = process.poll() is not None
+        else:
+            exited = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if exited:
             return
         time.sleep(0.005)
 

@@ -40,7 +40,7 @@ class RaySession:
         self.address = address or os.environ.get("RAY_ADDRESS") or None
         if self.address == "local":
             self.address = None
-        self.cpus = cpus or len(os.sched_getaffinity(0))
+        self.cpus = cpus or usable_cores()
         self.private = False
         self._guardian: subprocess.Popen[bytes] | None = None
         self._token = secrets.token_hex(16)
@@ -105,6 +105,13 @@ class RaySession:
         assert keeper.stdin is not None
         keeper.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager
