@@ -86,4 +86,5 @@ def slots(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], w
         found = found | steps
         inside = inside & (touched >= size)
         stride = stride * size
-    return np.asarray(WAYS * WAY / np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32), np.float32)
+    apart = np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY)
+    return np.asarray(WAYS * WAY / apart, np.float32)

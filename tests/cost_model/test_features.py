@@ -192,3 +192,31 @@ def test_populations_are_cheap():
     start = time.perf_counter()
     space.matrix(0, rows)
     assert time.perf_counter() - start < 1.0
+
+
+def test_runs_of_neighbours_fill_cache_lines():
+    """A column of a row-major operand touches a line per element, whole rows of it fill their lines."""
+    axes = (Axis("s0", 64, "spatial", "i"), Axis("s1", 64, "spatial", "j"), Axis("r0", 32, "reduce", "k"))
+    turned = synthetic.operand("i1", (64, 32), (((1, 1),), ((2, 1),)))
+    wide = synthetic.operand("i0", (64, 4096), (((0, 1),), ((2, 1),)))
+    result = synthetic.operand("o0", (64, 64), (((0, 1),), ((1, 1),)), "output")
+    sketch = altered(axes=axes, operands=(result, wide, turned))
+    assert 2 ** value("bytes:op2:panel", sketch) == pytest.approx(16 * 32 * 4, rel=1e-4)
+    narrow = dataclasses.replace(turned, dims=(((1, 1),), ((0, 1),)))
+    strided = altered(axes=axes, operands=(result, wide, narrow))
+    assert 2 ** value("bytes:op2:panel", strided, tile__s0="1") == pytest.approx(16 * 64, rel=1e-4)
+
+
+def test_rows_a_power_of_two_apart_compete_for_sets():
+    """Fourteen rows 4096 bytes apart fall into one set of eight; 4 KiB and a line apart they do not."""
+    axes = (Axis("s0", 64, "spatial", "i"), Axis("s1", 64, "spatial", "j"), Axis("r0", 32, "reduce", "k"))
+    plain = synthetic.part().anchor.operands
+
+    def conflict(row: int) -> float:
+        wide = synthetic.operand("i0", (64, row), (((0, 1),), ((2, 1),)))
+        result = synthetic.operand("o0", (64, 64), (((0, 1),), ((1, 1),)), "output")
+        sketch = altered(axes=axes, operands=(result, wide, plain[2]))
+        return value("conflict:op1", sketch, tile__s0="14")
+
+    assert conflict(1024) == pytest.approx(np.log2(14 / 8), abs=1e-4)
+    assert conflict(1040) == 0

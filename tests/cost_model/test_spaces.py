@@ -1,0 +1,75 @@
+"""Features of the spaces that the rules generate: every workload, both kinds of target, names that do not matter."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from stridesmith.cost_model.features import ESTIMATE, FeatureMap
+from stridesmith.ir.parser import parse
+from stridesmith.ir.target import Target
+from stridesmith.search.candidates import Ground
+from stridesmith.search.study import Study
+from stridesmith.space.space import generate
+from stridesmith.space.workloads import names, workload
+
+CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+OPENCL = Target(kind="opencl", vector_bits=256, registers=16, units=2, threads=2, max_work_group=64)
+
+MATMUL = """
+@T.prim_func
+def f(a: T.Buffer((37, 40), "float32"), b: T.Buffer((40, 50), "float32"), c: T.Buffer((37, 50), "float32")):
+    for i, j, k in T.grid(37, 50, 40):
+        with T.block("c"):
+            x, y, z = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                c[x, y] = T.float32(0)
+            c[x, y] = c[x, y] + a[x, z] * b[z, y]
+"""
+RENAMED = re.sub(r"\b(c|x|k)\b", r"other_\1", MATMUL)
+CHAIN = """
+@T.prim_func
+def f(a: T.Buffer((37, 40), "float32"), c: T.Buffer((37, 40), "float32")):
+    for i, j in T.grid(37, 40):
+        with T.block("c"):
+            x, y = T.axis.remap("SS", [i, j])
+            c[x, y] = T.max(a[x, y], T.float32(0))
+"""
+
+
+@pytest.mark.parametrize("target", [CPU, OPENCL], ids=["cpu", "opencl"])
+@pytest.mark.parametrize("name", names())
+def test_every_workload_has_features(name, target):
+    """Each sketch of each workload: finite estimates that differ, no infinite feature, no row that is all missing."""
+    work = workload(name)
+    space = generate(work.func, target, dict.fromkeys(work.constants, "constant"))
+    ground, columns = Ground(space), FeatureMap(space.sketches, target)
+    rng = np.random.default_rng(0)
+    for number in ground.open:
+        rows = ground.draw(rng, number, 64)
+        matrix = columns.matrix(number, rows)
+        estimate = matrix[:, columns.columns.index(ESTIMATE)]
+        assert np.isfinite(estimate).all()
+        assert not np.isinf(matrix).any()
+        assert len(rows) < 8 or np.ptp(estimate) > 0.5
+
+
+def test_names_do_not_matter():
+    """A renamed program has the same columns, and the same features for the same choices."""
+    spaces = [generate(parse(text), CPU, {}) for text in (MATMUL, RENAMED)]
+    first, second = (FeatureMap(space.sketches, CPU) for space in spaces)
+    assert first.columns == second.columns
+    rows = Ground(spaces[0]).draw(np.random.default_rng(0), 0, 200)
+    np.testing.assert_array_equal(first.matrix(0, rows), second.matrix(0, rows))
+
+
+@pytest.mark.parametrize("sampler", ["stridesmith", "random"])
+def test_a_program_of_ones_own_can_be_searched(sampler):
+    """An element-wise program without a reduction: candidates come, distinct, until none is left or enough."""
+    study = Study(generate(parse(CHAIN), CPU, {}), sampler)
+    asked = [candidate for _ in range(3) for candidate in study.ask(4)]
+    assert len({candidate.key for candidate in asked}) == len(asked) > 0
+    for candidate in asked:
+        study.space.sketches[candidate.sketch].trace(candidate.choice)
