@@ -6,7 +6,7 @@
         ->  C[i, ramp(0, 1, 8)] = broadcast(A[i], 8) * B[ramp(0, 1, 8)]
 
 Where a condition depends on the lanes, a test of whole vectors stands around
-(`guard_vectors`), and the other case runs lane by lane.
+(`guard_vectors`); the other case runs in shorter vectors, or lane by lane.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from ...ir.expr import (
     as_int,
     substitute,
 )
-from ...ir.intervals import Facts, nothing_known
+from ...ir.intervals import Facts, Interval, nothing_known
 from ...ir.linear import build, shared_form, variables_of
 from ...ir.node import rebuild, walk
 from ...ir.simplify_stmt import simplify_stmt
-from ...ir.stmt import For, If, Let, Seq, Stmt, Store
-from .edges import edges, strengthen
+from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq
+from .edges import Edge, edges, strengthen
+from .partition import restrict, trim_loops
 from .scopes import loop_facts
 
 UNROLLED_LANES = 64
@@ -45,7 +46,10 @@ class _NotVector(Exception):
 
 
 def guard_vectors(stmt: Stmt) -> Stmt:
-    """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``."""
+    """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``.
+
+    Where constants say which lanes the condition holds for, the loop is cut there instead.
+    """
     return _guard(stmt, nothing_known())
 
 
@@ -63,17 +67,37 @@ def _guard(stmt: Stmt, facts: Facts) -> Stmt:
 
 
 def _version(loop: For, facts: Facts, inside: Facts) -> Stmt:
+    """The loop in as many versions as it takes for each to have no condition on the lanes."""
     for edge in edges(loop.body, inside):
         if loop.var not in variables_of(edge.cond):
             continue
         cond = strengthen(edge, {loop.var, *(item.var for item in edge.loops)})
-        if cond is None:
+        if cond is not None:
+            return If(cond, *(_again(loop, facts.assuming(cond, truth)) for truth in (True, False)))
+        pieces = _pieces(loop, edge)
+        if pieces is None:
             return by_lane(loop)
-        yes, no = facts.assuming(cond), facts.assuming(cond, False)
-        whole = simplify_stmt(loop, yes)
-        then = _version(whole, yes, loop_facts(yes, whole)) if isinstance(whole, For) else whole
-        return If(cond, then, simplify_stmt(by_lane(loop), no))
+        return seq([_again(restrict(loop, piece), facts) for piece in pieces])
     return loop
+
+
+def _again(loop: For, facts: Facts) -> Stmt:
+    version = trim_loops(simplify_stmt(loop, facts), facts)
+    return _version(version, facts, loop_facts(facts, version)) if isinstance(version, For) else version
+
+
+def _pieces(loop: For, edge: Edge) -> list[Interval] | None:
+    """The lanes before, at, and after those for which the edge's condition may hold."""
+    last = inclusive_end(loop)
+    low, high = edge.facts.assuming(edge.cond).interval(loop.var)
+    if last is None or low > high or (low, high) == (0, last):
+        return None
+    return [p for p in ((0, low - 1), (low, high), (high + 1, last)) if p[0] <= p[1]]
+
+
+def inclusive_end(loop: For) -> int | None:
+    """The last iteration of a loop of constant extent."""
+    return as_int(loop.extent) - 1 if isinstance(loop.extent, Const) else None
 
 
 def by_lane(loop: For) -> For:
