@@ -1,14 +1,11 @@
 """Programs on OpenCL devices: built ahead of time, loaded, bound to memory, and run.
 
 Building runs one work-group once on a CPU device, because PoCL compiles a kernel for its
-work-group size at the first launch; the device's binary then travels with the artifact, so that
-the process that measures compiles nothing.
+work-group size at the first launch; the compiled form then travels with the artifact.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -19,6 +16,7 @@ import pyopencl as cl
 from ..ir.target import Target
 from .kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
 from .llvm_types import CodegenError
+from .opencl_binary import export_binary, import_binary
 from .opencl_devices import device_of
 from .opencl_source import Launch, generate
 
@@ -30,12 +28,12 @@ if TYPE_CHECKING:
 OPTIONS = ("-cl-std=CL1.2",)
 """Never -cl-fast-relaxed-math, -cl-finite-math-only or -cl-unsafe-math-optimizations: NaN, infinity and order count."""
 
-SMALL_GRID = 1 << 15
-"""Groups by axis up to which PoCL shares one compilation between grids of different sizes."""
+SMALL_GRID = (1 << 16) - 1
+"""Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
 
 
 def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
-    """Source, launches and the device's binary, which the first launch carries.  Raises CodegenError."""
+    """Source, launches and the compiled form, which the first launch carries.  Raises CodegenError."""
     source = generate(lowered, target)
     artifact = Artifact(
         kind="opencl",
@@ -51,7 +49,8 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
     )
     executable = OpenCLExecutable(artifact)
     executable.specialise()
-    artifact["launches"][0]["binary"] = base64.b64encode(executable.binary()).decode("ascii")
+    names = [launch.kernel for launch in executable.launches]
+    artifact["launches"][0]["binary"] = export_binary(executable.program, target.platform, names)
     return artifact
 
 
@@ -83,30 +82,24 @@ class OpenCLExecutable(Executable):
     def bind(self, *, guard_bytes: int = 0) -> OpenCLBound:
         return OpenCLBound(self, guard_bytes)
 
-    def binary(self) -> bytes:
-        """The device's own form of the program."""
-        return bytes(self.program.get_info(cl.program_info.BINARIES)[0])
-
     def specialise(self) -> None:
         """Run one group of each kernel on a CPU device, which makes the driver compile it to the end."""
         if not self.target.is_cpu_device:
             return
         bound = self.bind()
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
-            groups = [g // n for g, n in zip(launch.global_size, launch.local_size, strict=True)]
-            if max(groups) > 1 and max(groups) <= SMALL_GRID:
+            if launch.global_size != launch.local_size and max(launch.global_size) <= SMALL_GRID:
                 cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
         self.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
-            binary = artifact["launches"][0].get("binary")
-            if binary:
+            binary = import_binary(artifact["launches"][0].get("binary", ""), self.target.platform)
+            if binary is not None:
                 try:
-                    code = base64.b64decode(binary, validate=True)
-                    return cl.Program(self.context, [self.device], [code]).build(list(OPTIONS))
-                except (cl.Error, binascii.Error):
+                    return cl.Program(self.context, [self.device], [binary]).build(list(OPTIONS))
+                except cl.Error:
                     pass  # made by another driver; the source builds everywhere
             try:
                 return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)

@@ -9,8 +9,9 @@ with a barrier wherever one statement uses what another has written.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,17 @@ def generate(lowered: Lowered, target: Target) -> Source:
             if extension not in target.features.split():
                 raise CodegenError(f"`{target.name}` has no {dtype} arithmetic ({extension} is missing)")
             header += f"#pragma OPENCL EXTENSION {extension} : enable\n"
-    return Source(header + helpers.text() + "\n" + "\n".join(kernels), tuple(launches))
+    text = header + helpers.text() + "\n" + "\n".join(kernels)
+    return _with_digest(text, launches)
+
+
+def _with_digest(text: str, launches: Sequence[Launch]) -> Source:
+    """The same program with a digest at the end of each kernel's name; equal names mean equal code."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    renamed = tuple(replace(launch, kernel=f"{launch.kernel}_{digest}") for launch in launches)
+    for old, new in zip(launches, renamed, strict=True):
+        text = text.replace(f"\nvoid {old.kernel}(", f"\nvoid {new.kernel}(")
+    return Source(text, renamed)
 
 
 def _kernel(

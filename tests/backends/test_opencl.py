@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -326,6 +329,36 @@ def test_artifacts_are_json_and_load_without_their_binary() -> None:
         kernel.write(1, fresh(out))
         kernel.run()
         np.testing.assert_array_equal(kernel.read(1), x * 2)
+
+
+def test_the_compiled_form_travels(tmp_path) -> None:
+    """A process with an empty cache of its own takes over what the builder compiled: no compiler runs again."""
+    from stridesmith.backends import opencl
+    from stridesmith.backends.opencl_binary import POCL
+
+    target = device()
+    assert target is not None
+    if target.platform != POCL:
+        pytest.skip("the driver is not PoCL")
+    body, (a, b, c) = matmul_tile(6, 16, 32, 8, (4, 3))
+    artifact = opencl.compile_opencl(lowered(body, a, b, c), target)
+    code = (
+        "import json, sys, pathlib\n"
+        "from stridesmith.backends.opencl import load_opencl\n"
+        "bound = load_opencl(json.load(sys.stdin)).bind()\n"
+        "cache = pathlib.Path(sys.argv[1])\n"
+        "before = {p: p.stat().st_mtime_ns for p in cache.rglob('*.*')}\n"
+        "bound.run()\n"
+        "after = {p: p.stat().st_mtime_ns for p in cache.rglob('*.*')}\n"
+        "kernels = [p for p in after if p.suffix == '.so']\n"
+        "print(len(kernels), before == after)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    environment = {**os.environ, "POCL_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        command, input=json.dumps(artifact), env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.split() == ["1", "True"], done.stderr
 
 
 def test_a_write_outside_is_seen_in_the_guard_zone() -> None:

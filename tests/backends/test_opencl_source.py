@@ -34,10 +34,12 @@ def test_launches_give_sizes_and_arguments() -> None:
     first = bound(J, 8, "blockIdx.y", bound(T, 4, "threadIdx.x", Store(mid, (J * 4 + T,), A[J * 4 + T])))
     second = loops([(I, 64)], Store(OUT, (I,), mid[I]))
     source = generate(lowered(Seq((first, second)), A, OUT, workspaces=(mid,)), GENERIC)
+    names = [launch.kernel for launch in source.launches]
     assert source.launches == (
-        Launch("program_kernel_0", (4, 8, 1), (4, 1, 1), (0, 2)),
-        Launch("program_kernel_1", (1, 1, 1), (1, 1, 1), (1, 2)),
+        Launch(names[0], (4, 8, 1), (4, 1, 1), (0, 2)),
+        Launch(names[1], (1, 1, 1), (1, 1, 1), (1, 2)),
     )
+    assert all(f"void {name}(" in source.text for name in names) and len(set(names)) == 2
     assert "reqd_work_group_size(4, 1, 1)" in source.text
     assert "__global const float* restrict A, __global float* restrict mid" in source.text
 
