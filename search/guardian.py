@@ -25,7 +25,15 @@ def main() -> None:
     token, folder = sys.argv[1], sys.argv[2]
     sys.stdin.buffer.read()
     end_session(token)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
+
+
+def remove_folder(folder: str) -> None:
+    """Remove `folder`, into which a process that is being killed may still write."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while os.path.exists(folder) and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
 
 
 def end_session(token: str) -> int:

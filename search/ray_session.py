@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -104,7 +103,7 @@ class RaySession:
         keeper.wait()
         assert keeper.stdin is not None
         keeper.stdin.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        guardian.remove_folder(self._folder)
 
 
 def usable_cores() -> int:
