@@ -15,7 +15,8 @@ from ..ir.node import walk
 from ..ir.simplify import simplify
 from ..ir.stmt import For, PrimFunc, Stmt
 from ..ir.target import Target
-from .passes.blocks import remove_assume, remove_blocks, remove_undef_stores
+from ..ir.transform import without_assume, without_undef_stores
+from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
@@ -48,12 +49,12 @@ def _plain(name: str, fn: Callable[[Stmt], Stmt]) -> tuple[str, Pass]:
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
-    _plain("remove_assume", remove_assume),
+    _plain("remove_assume", without_assume),
     _plain("remove_blocks", remove_blocks),
     _plain("simplify", simplify),
     # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
-    _plain("remove_undef_stores", remove_undef_stores),
+    _plain("remove_store_undef", without_undef_stores),
     _plain("simplify_compact", simplify),
     _plain("partition_loops", partition_loops),
     _plain("fold_single_loops", fold_single_loops),

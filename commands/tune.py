@@ -63,7 +63,8 @@ def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -
 
 def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> None:
     asked = _settings(options, entry, started)
-    state = State(f"tuning {entry.work} for {asked.target}", limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
+    title = f"tuning {entry.work} for {asked.target}"
+    state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
     if started is not None:
         state.started = started
     done: dict[str, Any] = {}

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.target import Target
-from .decision import INLINE, INNER, OVERCOMPUTE
+from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .layouts import steps_of
 from .structure import Open
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MAX_UNROLLED = 768
+MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
 MAX_SCRATCH = 1 << 20
 PRESSURE = 2.0
 
@@ -66,22 +66,34 @@ def feasible(part: Open, choices: Ints, target: Target) -> Bools:
 
 
 def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target) -> Bools:
-    """The accumulators fit the registers up to a factor, and the unrolled body stays short."""
+    """The accumulators fit the registers up to a factor, and the emitted statements stay few."""
     vec = part.structure.vec
     lane = numbers(part, choices, part.tile[vec], f"tile:{part.anchor.axes[vec].name}:lane")
     vectors = cover[vec] // lane
-    unrolled = vectors.copy()
+    statements = vectors.copy()
     for axis, sizes in cover.items():
         if axis == vec:
             continue
-        unrolled = unrolled * sizes
+        statements = statements * sizes
         if part.anchor.axes[axis].kind == "spatial":
             vectors = vectors * sizes
-    if not part.anchor.reduce:
-        result: Bools = unrolled <= MAX_UNROLLED // 8
-        return result
-    result = vectors <= PRESSURE * target.registers
-    result &= unrolled <= MAX_UNROLLED
+    statements = statements * _versions(part, choices, cover)
+    result: Bools = statements <= MAX_STATEMENTS[target.kind]
+    if part.anchor.reduce:
+        result &= vectors <= PRESSURE * target.registers
+    else:
+        result &= statements <= MAX_STATEMENTS[target.kind] // 8
+    return result
+
+
+def _versions(part: Open, choices: Ints, cover: dict[int, Ints]) -> Ints:
+    """How often the tile is written out: twice for each ragged edge that is peeled off, or that cuts vectors."""
+    result: Ints = np.ones(len(choices), dtype=np.int64)
+    for axis, number in part.boundary.items():
+        kind = numbers(part, choices, number, f"boundary:{part.anchor.axes[axis].name}")
+        ragged = part.anchor.axes[axis].extent % cover[axis] != 0
+        twice = ragged & ((kind == PEEL) | ((kind != OVERCOMPUTE) & (axis == part.structure.vec)))
+        result = np.where(twice, 2 * result, result)
     return result
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.stmt import PrimFunc
+from . import primitives
 from .errors import ScheduleError
 from .primitive import PRIMITIVES
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_INSTRUCTIONS = 10_000
+
+__all__ = ["Instruction", "Trace", "primitives"]
 
 
 @dataclass(frozen=True)

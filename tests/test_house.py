@@ -37,7 +37,7 @@ HOMES = {
     "rich": ("commands/",),
 }
 HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "scipy", "matplotlib")
-AT_ROOT = {"errors"}
+AT_ROOT = {"errors", "__version__"}
 NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
 
 

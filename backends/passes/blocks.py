@@ -10,19 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import TRUE, Call, Expr, Select, Undef, Var, all_of, binary, refold
-from ...ir.intervals import negate
-from ...ir.node import Node, rebuild, transform, walk
-from ...ir.simplify_stmt import NOTHING
-from ...ir.stmt import Allocate, Assume, Block, If, Stmt, Store, seq
+from ...ir.expr import TRUE, Expr, Var, all_of, binary, refold
+from ...ir.node import rebuild
+from ...ir.stmt import Allocate, Block, If, Stmt, seq
 
 Env = dict[Var, Expr]
-
-
-def remove_assume(stmt: Stmt) -> Stmt:
-    """``assume(c) ->`` nothing: the proofs that use it have been made."""
-    result: Stmt = transform(stmt, lambda node: NOTHING if isinstance(node, Assume) else node)
-    return result
 
 
 def remove_blocks(stmt: Stmt) -> Stmt:
@@ -51,30 +43,3 @@ def _block(block: Block, env: Env) -> Stmt:
     for buffer in reversed(block.allocs):
         body = Allocate(buffer, body)
     return body
-
-
-def remove_undef_stores(stmt: Stmt) -> Stmt:
-    """A store of `undef` may write anything, so it writes nothing.
-
-    ``b[i] = if_then_else(c, x, undef) -> if c: b[i] = x``.
-    """
-    result: Stmt = transform(stmt, lambda node: _defined(node) if isinstance(node, Store) else node)
-    return result
-
-
-def _defined(store: Store) -> Stmt:
-    value = store.value
-    if not _has_undef(value):
-        return store
-    if isinstance(value, Select) or (isinstance(value, Call) and value.name == "if_then_else"):
-        cond, a, b = (value.cond, value.a, value.b) if isinstance(value, Select) else value.args
-        then = _defined(Store(store.buffer, store.indices, a))
-        other = _defined(Store(store.buffer, store.indices, b))
-        if other == NOTHING:
-            return NOTHING if then == NOTHING else If(cond, then)
-        return If(negate(cond), other) if then == NOTHING else If(cond, then, other)
-    return NOTHING
-
-
-def _has_undef(node: Node) -> bool:
-    return any(isinstance(n, Undef) for n in walk(node))

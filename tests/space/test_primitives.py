@@ -309,7 +309,7 @@ def test_overcompute_of_a_reduction_over_zeros_is_accepted() -> None:
 @pytest.mark.parametrize(("pad_a", "pad_b"), [("undef", 0), (0, "undef"), (None, 0), (3, 0.5)])
 def test_overcompute_of_a_reduction_needs_zero_times_finite(pad_a: object, pad_b: object) -> None:
     """`undef` may be NaN, unwritten padding may be anything, and two numbers need not multiply to zero."""
-    with pytest.raises(ScheduleError, match="stays: .*(not neutral|nothing has written)"):
+    with pytest.raises(ScheduleError, match=r"stays: .*(not neutral|nothing has written)"):
         packed(pad_a, pad_b).remove_branching_through_overcompute("matmul")
 
 

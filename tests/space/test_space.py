@@ -27,7 +27,7 @@ SMALL = {
 
 
 def space_of(work: Workload, target: Target = CPU) -> Space:
-    return generate(work.func, target, {name: "constant" for name in work.constants})
+    return generate(work.func, target, dict.fromkeys(work.constants, "constant"))
 
 
 def population(sketch: Sketch, rng: np.random.Generator, count: int) -> np.ndarray:
