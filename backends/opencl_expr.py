@@ -37,7 +37,7 @@ from ..ir.intervals import Facts
 from ..ir.linear import build, shared_form
 from ..ir.node import rebuild, walk
 from .llvm_types import CodegenError
-from .opencl_types import Helpers, Names, literal, memory_type
+from .opencl_types import Helpers, Names, bare, literal, memory_type
 
 INT32 = dtypes.int_range("int32")
 
@@ -92,7 +92,7 @@ class Expressions:
         name = self._known(text)
         if name is None:
             name = self.names.fresh("t")
-            self.line(f"const {kind} {name} = {text};")
+            self.line(f"const {kind} {name} = {bare(text)};")
             self._held[-1][text] = name
         return name
 
@@ -288,7 +288,7 @@ class Expressions:
 
     def element(self, buffer: Buffer, position: Expr) -> str:
         """The element at a scalar position."""
-        return f"{self.pointer(buffer)}[{self._offset(position)}]"
+        return f"{self.pointer(buffer)}[{bare(self._offset(position))}]"
 
     def address(self, buffer: Buffer, position: Expr) -> str:
         """The address of the element at a scalar position."""

@@ -24,7 +24,7 @@ from ..ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Stor
 from ..ir.target import Target
 from .llvm_types import CodegenError
 from .opencl_expr import Expressions, NeedsLong, as_ramp, lane
-from .opencl_types import Helpers, Names, memory_type, pieces
+from .opencl_types import Helpers, Names, bare, memory_type, pieces
 
 if TYPE_CHECKING:
     from .lower import Lowered
@@ -234,7 +234,7 @@ class _Kernel(Expressions):
         position = self.position(stmt.buffer, indices)
         lanes = dtypes.lanes(position.dtype)
         if lanes == 1:
-            self.line(f"{self.element(stmt.buffer, position)} = {self.scalar(value)};")
+            self.line(f"{self.element(stmt.buffer, position)} = {bare(self.scalar(value))};")
             return
         ramp = as_ramp(position)
         if ramp is not None and ramp[1] == const(1) and not dtypes.is_bool(stmt.buffer.dtype):
@@ -263,10 +263,10 @@ class _Kernel(Expressions):
             texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
-                self.line(f"{self.element(buffer, base + start)} = {text};")
+                self.line(f"{self.element(buffer, base + start)} = {bare(text)};")
             else:
                 macro = self.helpers.store(kind, count, self.spaces[buffer])
-                self.line(f"{macro}({text}, {self.address(buffer, base + start)});")
+                self.line(f"{macro}({bare(text)}, {self.address(buffer, base + start)});")
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
         kind = memory_type(buffer.dtype)
@@ -278,7 +278,7 @@ class _Kernel(Expressions):
         """All values before the first store, as a vector statement means it."""
         names = [self.names.fresh("held") for _ in texts]
         for name, kind, text in zip(names, kinds, texts, strict=True):
-            self.line(f"const {kind} {name} = {text};")
+            self.line(f"const {kind} {name} = {bare(text)};")
         return names
 
     def _for(self, stmt: For) -> None:
@@ -360,7 +360,7 @@ class _Kernel(Expressions):
             return
         uneven = self._differs(cond)
         self.divergent += uneven
-        head = f"if ({self.scalar(cond)})"  # before the condition counts as known
+        head = f"if ({bare(self.scalar(cond))})"  # before the condition counts as known
         with self.knowing(self.facts.assuming(cond)), self.braces(head):
             self.statement(stmt.then)
         if stmt.orelse is not None:
@@ -385,7 +385,7 @@ class _Kernel(Expressions):
         with self.braces(""):
             text = self.scalar(value)
             name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
-            self.line(f"const {self.ctype(dtype)} {name} = {text};")
+            self.line(f"const {self.ctype(dtype)} {name} = {bare(text)};")
             facts = self.facts.with_bounds({stmt.var: (low, high)}) if dtypes.is_int(dtype) else self.facts
             with self.knowing(facts):
                 self.statement(stmt.body)

@@ -77,6 +77,18 @@ def _float_literal(value: float, dtype: str) -> str:
     return f"((half){text})" if kind == "half" else text
 
 
+def bare(text: str) -> str:
+    """An expression without parentheses around the whole of it."""
+    while text.startswith("(") and text.endswith(")"):
+        depth = 0
+        for position, letter in enumerate(text):
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0 and position < len(text) - 1:
+                return text
+        text = text[1:-1]
+    return text
+
+
 class Names:
     """C identifiers for the program's names: themselves where C allows it."""
 

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 import islpy as isl
 
 from . import dtypes
-from .expr import TRUE, Binary, Call, Cast, Const, Expr, Not, Select, Var, binary, const, variables
+from .expr import Binary, Call, Cast, Const, Expr, Not, Select, Var, binary, const, variables
 
 MAX_OPERATIONS = 400_000
 
@@ -465,9 +465,3 @@ def _operation(op: Any, args: list[Expr]) -> Expr:
             return binary("<=" if names[op] == ">=" else "<", arg, result)
         result = binary(names[op], result, arg)
     return result
-
-
-__all__ = [
-    "MAX_OPERATIONS", "TRUE", "Domain", "IntSet", "NotAffine", "Relation", "Unknown", "access_map", "box",
-    "counterexample", "find_point", "implies", "is_affine", "points", "violations",
-]  # fmt: skip

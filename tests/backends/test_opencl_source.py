@@ -9,7 +9,7 @@ from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
 from stridesmith.backends.llvm_types import CodegenError
 from stridesmith.backends.opencl_source import MAX_WRITTEN_OUT, Launch, generate
-from stridesmith.backends.opencl_types import Names, literal, pieces
+from stridesmith.backends.opencl_types import Names, bare, literal, pieces
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
 
@@ -85,7 +85,7 @@ def test_indices_are_32_bit_on_a_gpu_when_all_fit() -> None:
 def test_divisions_are_corrected_only_where_needed() -> None:
     """A dividend that cannot be negative uses C's division."""
     plain = text(loops([(I, 64)], Store(OUT, (I,), A[I // 4])))
-    assert "floor_div" not in plain and "(i / 4L)" in plain
+    assert "floor_div" not in plain and "= i / 4L;" in plain
     wide = Buffer("wide", (64,), "int64")
     assert "floor_div_long((i - 70L), 4L)" in text(loops([(I, 64)], Store(wide, (I,), (I - 70) // 4)), wide)
 
@@ -93,7 +93,7 @@ def test_divisions_are_corrected_only_where_needed() -> None:
 def test_extrema_with_a_constant_are_one_comparison() -> None:
     """With a constant first, a NaN fails the comparison and is the result; two variables need a test of their own."""
     relu = text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], const(0.0)))))
-    assert "const float t = A[i];" in relu and "((0.0f > t) ? 0.0f : t)" in relu and "nan_max" not in relu
+    assert "const float t = A[i];" in relu and "= (0.0f > t) ? 0.0f : t;" in relu and "nan_max" not in relu
     assert "nan_max_float(t, " in text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], A[const(63) - I]))))
 
 
@@ -184,6 +184,14 @@ def test_float_literals_are_exact() -> None:
     assert literal(1.0, "float32", "long") == "1.0f" and literal(-1e30, "float32", "long") == "(-1.00000002e+30f)"
 
 
+@pytest.mark.parametrize(
+    ("text_", "stripped"), [("((a + b))", "a + b"), ("(a) + (b)", "(a) + (b)"), ("(int)(a)", "(int)(a)"), ("a", "a")]
+)
+def test_outer_parentheses_go(text_: str, stripped: str) -> None:
+    """Only a pair that encloses the whole expression is needless."""
+    assert bare(text_) == stripped
+
+
 def test_effects_without_value() -> None:
     """An evaluated expression is a statement."""
     assert "(void)exp(t);" in text(loops([(I, 64)], seq([Evaluate(Call("exp", (A[I],), "float32")), COPY])))
@@ -197,7 +205,7 @@ def test_values_are_written_once_in_a_block() -> None:
     assert inner.count("= A[") == 6 and inner.count("LOAD8_global_float(B") == 2
     assert inner.count("LOAD8_private_float(tile") == 12
     changed = text(loops([(I, 64)], seq([Store(OUT, (I,), OUT[I] + 1.0), Store(OUT, (I,), OUT[I] * 2.0)])))
-    assert changed.count("= (out[i]") == 2
+    assert changed.count("= out[i]") == 2
 
 
 def test_what_a_condition_protects_stays_behind_it() -> None:
