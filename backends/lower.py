@@ -73,11 +73,13 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 def lower(func: PrimFunc, target: Target) -> Lowered:
     """`func` for the code generator of `target`.
 
-    Every access is proven in bounds first.  Raises OutOfBounds, and LoweringError
-    for what the target cannot run.
+    Every access is proven in bounds, before the first pass in the program as given,
+    and after the last one in what was made of it, private buffers and vectors
+    included.  Raises OutOfBounds, and LoweringError for what the target cannot run.
     """
     params = _flat_params(func, target)
     *_, (_, last) = lowering_steps(func, target)
+    check_in_bounds(last)
     body, workspaces = place_workspaces(last)
     return Lowered(func.name, params, workspaces, body)
 
