@@ -50,6 +50,7 @@ class Rounds:
         self.builds: dict[str, Reply] = {}
         self._measured: dict[str, Record] = {}
         self._barren = 0
+        self._announced = 0
         self._pace: float | None = None
 
     def size(self, left: float | None) -> int:
@@ -139,11 +140,12 @@ class Rounds:
         if record.ok:
             self.good[record.id] = record
         if announced:
+            self._announced += 1
             self.send(
                 {
                     "event": "trial",
                     "trial": record.trial,
-                    "trials": self.tally.trials,
+                    "trials": self._announced,
                     "status": record.status,
                     "latency_us": record.latency_us,
                     "best_us": self.tally.best_us,

@@ -103,6 +103,7 @@ def test_start_comes_first_and_trials_are_announced_after_they_are_kept(world: W
     )
     assert world.events[0]["event"] == "start"
     assert seen == [True] * 5
+    assert [event["trials"] for event in world.of("trial")] == [1, 2, 3, 4, 5]
 
 
 def test_trials_count_what_was_sent_to_a_builder(world: World) -> None:
