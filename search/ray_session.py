@@ -23,6 +23,7 @@ from ..errors import TemporaryError
 from . import guardian
 from .lasting import lasting_thread
 
+START_ATTEMPTS = 3
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 CONNECT_SECONDS = 10.0
 
@@ -89,10 +90,21 @@ class RaySession:
         )  # fmt: skip
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         os.environ[guardian.VARIABLE] = self._token
-        ray.init(
-            address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
-            logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
-        )  # fmt: skip
+        for attempts_left in reversed(range(START_ATTEMPTS)):
+            try:
+                ray.init(
+                    address="local", num_cpus=self.cpus, include_dashboard=False, log_to_driver=False,
+                    logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
+                )  # fmt: skip
+                return
+            except (RuntimeError, ConnectionError, TimeoutError) as error:
+                # On a machine that is very busy Ray's own waiting for its head process can run out.
+                ray.shutdown()
+                if not attempts_left:
+                    reason = str(error).split(". ")[0]
+                    raise TemporaryError(
+                        f"the local Ray did not start: {reason}; try again when the machine is less busy"
+                    ) from None
 
     def _dismiss_guardian(self) -> None:
         keeper, self._guardian = self._guardian, None

@@ -1,0 +1,142 @@
+"""The command as a user meets it: what it prints, its exit codes, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stridesmith.cli import main, spread_pins
+
+SCRIPT = """
+from tvm.script import tir as T
+
+@T.prim_func
+def scale(x: T.Buffer((64, 32), "float32"), y: T.Buffer((64, 32), "float32")):
+    for i, j in T.grid(64, 32):
+        with T.block("scale"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = x[vi, vj] * T.float32(2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "own.db"))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+BAD = [
+    (["--workload", "conv2"], 2, "conv2d"),
+    (["--workload", "conv2d", "--shape", "cii=3"], 2, "ci"),
+    (["--workload", "conv2d", "--shape", "h=1,w=1,k=7,pad=0"], 2, "1"),
+    (["--workload", "conv2d", "--shape", "h=-4"], 2, "h"),
+    (["--workload", "conv2d", "--shape", "h"], 2, "NAME=VALUE"),
+    (["--workload", "conv2d", "--target", "cuda"], 2, "cpu"),
+    (["--workload", "conv2d", "--target", "opencl:NoSuchVendor"], 4, "NoSuchVendor"),
+    (["--workload", "conv2d", "--interface", "w=constnt"], 2, "constant"),
+    (["--workload", "conv2d", "--script", "x.py"], 2, "one of"),
+    (["--trials", "8"], 2, "--workload"),
+    (["--workload", "conv2d", "--trials", "0"], 2, "trials"),
+    (["--workload", "matmul", "--sampler", "nosuch", "--trials", "1"], 2, "nosuch"),
+    (["replay", "--workload", "matmul"], 3, "tune --workload matmul"),
+    (["replay", "--record", "0123456789abcdef"], 3, "0123456789abcdef"),
+    (["best"], 3, "tune --workload"),
+    (["repaly"], 2, "replay"),
+    (["--workload", "conv2d", "--no-such-option"], 2, "no-such-option"),
+    (["--script", "missing.py"], 2, "missing.py"),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "word"), BAD, ids=[" ".join(b[0]) for b in BAD])
+def test_bad_input_is_one_clear_paragraph(
+    args: list[str], code: int, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every mistake gets its exit code and one paragraph that names the thing; never a traceback."""
+    assert main(args) == code
+    out, err = capsys.readouterr()
+    assert word in err and err.startswith("tune: ") and err.count("\n") == 1
+    assert "Traceback" not in out + err
+
+
+def test_errors_in_json_end_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --format json the last line of stdout is the error event."""
+    assert main(["--workload", "conv2", "--format", "json"]) == 2
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["event"], last["code"]) == ("error", 2) and "conv2d" in last["message"]
+
+
+@pytest.mark.parametrize("text", ["hello", "PK\x03\x04", ""])
+def test_a_file_that_is_no_database_is_never_touched(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 74 and the file as it was; an empty file counts as a new database."""
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    code = main(["best", "--db", str(path)])
+    assert code == (74 if text else 3)
+    assert not text or path.read_text() == text
+    assert str(path.name) in capsys.readouterr().err
+
+
+def test_a_script_with_a_syntax_error_names_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The parser's sentence reaches the user with its place."""
+    path = tmp_path / "bad.py"
+    path.write_text(SCRIPT.replace("T.float32(2)", "T.float32(2"))
+    assert main(["--script", str(path), "--target", "cpu"]) == 2
+    err = capsys.readouterr().err
+    assert "bad.py" in err and "line" in err
+
+
+def test_reading_commands_create_no_database(tmp_path: Path) -> None:
+    """Looking for records leaves no file behind."""
+    main(["best"])
+    main(["replay", "--workload", "matmul"])
+    assert not (tmp_path / "own.db").exists()
+
+
+def test_show_space_counts_sketches_and_decisions(capsys: pytest.CaptureFixture[str]) -> None:
+    """The space of a workload is described without building anything."""
+    assert main(["show", "--workload", "conv2d", "--target", "cpu", "--space"]) == 0
+    out = capsys.readouterr().out
+    for kind in ("layout", "pad_value", "boundary", "tile", "place"):
+        assert kind in out
+
+
+def test_dry_run_builds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A user's script is read, and the size of its space told."""
+    path = tmp_path / "mine.py"
+    path.write_text(SCRIPT)
+    assert main(["--script", str(path), "--dry-run"]) == 0
+    assert "sketches" in capsys.readouterr().out
+    assert not (tmp_path / "own.db").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["workloads"], ["suites"], ["suites", "ragged"], ["targets"], ["--help"], ["--version"]]
+)
+def test_listings(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is can be listed without a database or a device of one's own."""
+    assert main(command) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_pins_may_follow_each_other() -> None:
+    """`--pin a=1 b=2` is two pins."""
+    assert spread_pins(["--pin", "a=1", "b=2", "--trials", "3"]) == ["--pin", "a=1", "--pin", "b=2", "--trials", "3"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_tune_then_replay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The main job on a small product: JSON events, a verified record, and a replay of that record."""
+    shape = ["--workload", "matmul", "--shape", "m=13,n=19,k=11", "--target", "cpu"]
+    assert main([*shape, "--trials", "6", "--seed", "1", "--format", "json"]) == 0
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    done = events[-1]
+    assert events[0]["event"] == "start" and done["event"] == "done"
+    assert done["verified"] is True and done["trials"] == 6 and done["stopped_by"] == "trials"
+    assert main(["replay", *shape, "--format", "json"]) == 0
+    replayed = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert replayed["record"] == done["record"] and replayed["verified"] is True
