@@ -26,6 +26,7 @@ from .lasting import lasting_thread
 START_ATTEMPTS = 3
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 CONNECT_SECONDS = 10.0
+AUTH_TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process, so every private Ray of ours shares it
 
 
 class RaySession:
@@ -88,7 +89,7 @@ class RaySession:
             [sys.executable, "-P", "-m", "stridesmith.search.guardian", self._token, self._folder],
             stdin=subprocess.PIPE, start_new_session=True, env=_guardian_environment(),
         )  # fmt: skip
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_AUTH_TOKEN", AUTH_TOKEN)
         os.environ[guardian.VARIABLE] = self._token
         for attempts_left in reversed(range(START_ATTEMPTS)):
             try:
