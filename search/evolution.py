@@ -55,11 +55,12 @@ def evolve(
         elite = seen.head(max(8, population // 4)).rows
         if not len(elite):
             break
-        pick = lambda n, elite=elite: elite[_towards_best(rng, len(elite), n)]  # noqa: E731
+        parents_of_one = elite[_towards_best(rng, len(elite), population // 2)]
+        mothers, fathers = (elite[_towards_best(rng, len(elite), population // 3)] for _ in range(2))
         children = np.concatenate(
             [
-                mutated(ground, number, pick(population // 2), rng),
-                mutated(ground, number, crossed(pick(population // 3), pick(population // 3), rng), rng, rate=0.5),
+                mutated(ground, number, parents_of_one, rng),
+                mutated(ground, number, crossed(mothers, fathers, rng), rng, rate=0.5),
                 ground.draw(rng, number, population // 10),
             ]
         )
