@@ -184,8 +184,10 @@ class Expressions:
             return self._scalar_load(expr)
         if isinstance(expr, Call):
             if expr.name == "if_then_else":
-                write = lambda: self._conditional(*expr.args, self.scalar)  # noqa: E731
-                return self._steady(expr, self.ctype(expr.dtype), 0, 1, write)
+                cond, a, b = expr.args
+                return self._steady(
+                    expr, self.ctype(expr.dtype), 0, 1, lambda: self._conditional(cond, a, b, self.scalar)
+                )
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
         if isinstance(expr, Undef):
             return literal(0, expr.dtype, self.index_type)

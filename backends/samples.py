@@ -163,7 +163,8 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
 def _wide_bound(expected: Array, eps: float, count: int) -> Array:
     """``4 eps K |y| + 16 eps sqrt(K) max|y|``: after a division no sum of absolute terms is at hand."""
     result: Array = 4 * eps * count * np.abs(_without_infinities(expected))
-    return result + WIDENING * eps * np.sqrt(count) * _finite_max(expected)
+    result += WIDENING * eps * np.sqrt(count) * _finite_max(expected)
+    return result
 
 
 def _without_infinities(array: Array) -> Array:

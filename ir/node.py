@@ -7,8 +7,9 @@ large programs that differ is one integer comparison.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from operator import attrgetter
+from operator import attrgetter, is_not
 from typing import Any, ClassVar
 
 # Fields of these types hold no nodes, so that walking a program need not look at them.
@@ -23,7 +24,7 @@ class Node:
     _hash: int
 
     def __init_subclass__(cls) -> None:
-        cls._nodes = tuple(n for n, kind in cls.__dict__.get("__annotations__", {}).items() if kind not in _PLAIN)
+        cls._nodes = tuple(n for n, kind in inspect.get_annotations(cls).items() if kind not in _PLAIN)
 
     def _key(self) -> tuple[Any, ...]:
         getter = _GETTERS.get(type(self))
@@ -94,7 +95,7 @@ def rebuild(node: Node, fn: Callable[[Any], Any]) -> Any:
                 changed[name] = new
         elif isinstance(value, tuple) and value:
             items = tuple([fn(v) if isinstance(v, Node) else v for v in value])
-            if any([a is not b for a, b in zip(items, value, strict=True)]):
+            if any(map(is_not, items, value)):
                 changed[name] = items
     if not changed:
         return node
