@@ -100,7 +100,7 @@ def _space(options: dict[str, Any], output: Output) -> int:
     space = generate(entry.work.func, target, asked)
     facts = space.describe()
     output.event({"event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": target.key,
-                  "interface": asked, "size": space.size, "sketches": [_sketch(s) for s in space.sketches],
+                  "interface": asked, "size": space.size, "sketches": [s.describe() for s in space.sketches],
                   "description": facts})  # fmt: skip
     output.line(f"{entry.work} on {target.key}: {len(space.sketches)} sketches, {number(float(space.size))} candidates")
     rows = [
@@ -111,13 +111,18 @@ def _space(options: dict[str, Any], output: Output) -> int:
         for decision in sketch.decisions:
             kinds[decision.kind] = kinds.get(decision.kind, 0) + 1
     output.table("decisions by kind", ("kind", "decisions"), sorted(kinds.items()))
-    output.table("", ("sketch", "kind", "decision", "alternatives", "first of them"), rows)
+    if space.sketches:
+        output.table("names", ("name", "in the program", "extent"), _names(space))
+    output.table("decisions", ("sketch", "kind", "decision", "alternatives", "first of them"), rows)
     return 0
 
 
-def _sketch(sketch: Any) -> dict[str, Any]:
-    decisions = [{"name": d.name, "kind": d.kind, "labels": list(d.labels)} for d in sketch.decisions]
-    return {"name": sketch.name, "decisions": decisions}
+def _names(space: Any) -> list[tuple[str, str, object]]:
+    """What the canonical names of axes and operands stand for in the program."""
+    described = space.sketches[0].describe()
+    rows: list[tuple[str, str, object]] = [(name, var, extent) for name, (var, extent) in described["axes"].items()]
+    return rows + [(name, buffer, "") for name, buffer in described["operands"].items()]
+
 
 
 def _short(labels: tuple[str, ...], limit: int = 60) -> str:
