@@ -24,17 +24,18 @@ from .regions import Access, accesses_below
 from .tree import blocks_below, extent_of, free_variables, loops_above
 
 
-def check_concurrent(func: PrimFunc, loop: For) -> None:
+def check_concurrent(func: PrimFunc, loop: For, *, private: bool = True) -> None:
     """Raise ScheduleError unless the iterations of `loop` are independent.
 
-    Harmless writes count like any other: adding zero to an element that another
-    iteration owns loses updates.
+    With `private`, each iteration may have a copy of its own of a buffer that is used
+    only inside; lanes of vectors have none.  Harmless writes count like any other:
+    adding zero to an element that another iteration owns loses updates.
     """
     touched = accesses_below(loop)
     written = {a.buffer for a in touched if a.is_write}
     for buffer in sorted(written, key=lambda b: b.name):
         own = [a for a in touched if a.buffer == buffer]
-        if loop.kind != "vectorized" and _is_private(func, buffer, len(own)):
+        if private and _is_private(func, buffer, len(own)):
             continue
         if not separated(loop, own) and not _never_meet(func, loop, own):
             raise ScheduleError(

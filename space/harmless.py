@@ -234,7 +234,7 @@ def _concurrent(after: PrimFunc, name: str, cond: Expr) -> Refusal | None:
     for loop in loops_above(after, block):
         if isinstance(loop, For) and loop.kind in ("parallel", "vectorized", "thread_binding"):
             try:
-                check_concurrent(after, loop)
+                check_concurrent(after, loop, private=loop.kind != "vectorized")
             except ScheduleError as error:
                 return Refusal(cond, str(error))
     return None

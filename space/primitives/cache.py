@@ -10,7 +10,18 @@ from ...ir.node import transform
 from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, replace_buffer, seq
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
-from ..tree import block_stores, find_block, insert_after, insert_before, nest_of, producers, with_alloc, with_stmt
+from ..tree import (
+    block_stores,
+    find_block,
+    insert_after,
+    insert_before,
+    leaf_blocks,
+    nest_of,
+    producers,
+    reads,
+    with_alloc,
+    with_stmt,
+)
 
 
 @primitive
@@ -38,13 +49,18 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int, storage_scope
 def cache_write(func: PrimFunc, block: str, write_buffer_index: int, storage_scope: str) -> Result:
     """Write a copy first: ``A[i] = e`` -> ``A_cache[i] = e``, then ``A[v] = A_cache[v]`` for all v.
 
-    Conditions: (1) the block writes such a buffer; (2) it is its only writer.
-    Returns the block that copies back, which stands after the block's loop nest.
+    Conditions: (1) the block writes such a buffer; (2) it is its only writer; (3) no
+    other block of its nest reads it.  Returns the block that copies back, which stands after the block's loop nest.
     """
     writer = find_block(func, block)
     target = write_buffer(writer, write_buffer_index)
     if producers(func, target) != (writer,):
         raise ScheduleError("(2) `{buffer}` has other writers than `{block}`", buffer=target.name, block=block)
+    readers = [b.name for b in leaf_blocks(nest_of(func, writer)) if b is not writer and reads(b, target)]
+    if readers:
+        raise ScheduleError(
+            "(3) block `{reader}` reads `{buffer}` in the same nest", reader=readers[0], buffer=target.name
+        )
     cache, name = _cache_buffer(func, target, storage_scope)
     renamed = replace_buffer(writer, target, cache)
     func = with_stmt(func, writer, renamed)

@@ -35,7 +35,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     The region is what the consumers read there as they are now, cut with the
     producer's domain.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order; (2) it is the only writer; (3) every reader is below
-    `loop`; (4) the block is not below `loop` already.
+    `loop`; (4) the block is not below `loop` already; (5) nothing after it writes what it reads.
     """
     producer, target = find_block(func, block), find_loop(func, loop)
     store = _plain_store(producer)
@@ -44,6 +44,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     if producers(func, store.buffer) != (producer,):
         raise ScheduleError("(2) `{buffer}` has other writers", buffer=store.buffer.name)
     _check_below(target, consumers(func, store.buffer), "(3) reader")
+    _check_inputs_stay(func, producer, "(5)")
     if path_to(target, producer) is not None:
         raise ScheduleError("(4) block `{block}` is below loop `{loop}`", block=block, loop=loop)
     func = remove_stmt(func, producer)
@@ -63,7 +64,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     Conditions: (1) the block reads some buffer at its spatial iterators in order and has
     no reduction; (2) every writer of that buffer is below `loop`; (3) all instances
     that produce one element lie in one iteration of `loop`, so the element is final;
-    (4) the block's other inputs are not written below `loop`.
+    (4) the block's other inputs are not written below `loop`; (5) no block that it
+    overtakes writes what it reads, or touches what it writes.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     if consumer.reduce:
@@ -75,6 +77,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
                             block=block, loop=loop, found=[b.name for b in inputs])  # fmt: skip
     load = _plain_load(consumer, inputs[0])
     _check_below(target, producers(func, inputs[0]), "(2) writer")
+    _check_overtaken(func, consumer, producers(func, inputs[0])[-1], "(5)")
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -92,7 +95,8 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
 
     Conditions: (1) the block writes one allocated buffer, at its spatial iterators in
     order, and has no reduction; (2) it is the only writer, and is read; (3) no instance
-    is skipped.  Reads outside the block's domain do not exist in a valid program.
+    is skipped; (4) nothing after it writes what it reads.  Reads outside the block's domain
+    do not exist in a valid program.
     """
     producer = find_block(func, block)
     store = _plain_store(producer)
@@ -103,6 +107,7 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
         raise ScheduleError("(2) `{buffer}` must have one writer and some reader", buffer=store.buffer.name)
     if producer.predicate != TRUE:
         raise ScheduleError("(3) block `{block}` skips instances", block=block)
+    _check_inputs_stay(func, producer, "(4)")
     iters = [_var(i) for i in store.indices]
 
     def expand(node: object) -> object:
@@ -122,7 +127,8 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
 
     Conditions: (1) the block has no reduction, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated, its only writer has no
-    reduction, and this block is its only reader; (3) no instance is skipped.
+    reduction, and this block is its only reader; (3) no instance is skipped; (4) no block
+    that it overtakes writes what it reads, or touches what it writes.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -139,6 +145,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     writers = producers(func, source)
     if len(writers) != 1 or writers[0].reduce:
         raise ScheduleError("(2) `{buffer}` must have one writer without a reduction", buffer=source.name)
+    _check_overtaken(func, consumer, writers[0], "(4)")
     iters = [_var(i) for i in store.indices]
 
     def expand(node: object) -> object:
@@ -151,6 +158,34 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     func = transform(func, expand)
     allocs = tuple(b for b in func.body.allocs if b != source)
     return func.with_body(replace(func.body, allocs=allocs)), None
+
+
+def _check_inputs_stay(func: PrimFunc, producer: Block, number: str) -> None:
+    """The producer may be computed later: nothing after it changes its inputs."""
+    inputs = set(read_buffers(producer.body))
+    order = leaf_blocks(func.body)
+    for later in order[order.index(producer) + 1 :]:
+        changed = inputs & {s.buffer for s in block_stores(later)}
+        if changed:
+            raise ScheduleError(
+                "{number} `{buffer}`, which block `{block}` reads, is written by block `{later}` after it",
+                number=number, buffer=min(b.name for b in changed), block=producer.name, later=later.name,
+            )  # fmt: skip
+
+
+def _check_overtaken(func: PrimFunc, consumer: Block, writer: Block, number: str) -> None:
+    """The consumer may be computed right after `writer`: the blocks in between neither feed it nor see its result."""
+    order = leaf_blocks(func.body)
+    result = {s.buffer for s in block_stores(consumer)}
+    inputs = set(read_buffers(consumer.body))
+    for passed in order[order.index(writer) + 1 : order.index(consumer)]:
+        written = {s.buffer for s in block_stores(passed)}
+        met = (written & (inputs | result)) | (set(read_buffers(passed.body)) & result)
+        if met:
+            raise ScheduleError(
+                "{number} block `{block}` cannot overtake block `{passed}`: both use `{buffer}`",
+                number=number, block=consumer.name, passed=passed.name, buffer=min(b.name for b in met),
+            )  # fmt: skip
 
 
 def _plain_store(block: Block) -> Store:

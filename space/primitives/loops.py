@@ -185,7 +185,7 @@ def parallel(func: PrimFunc, loop: str) -> Result:
 @primitive
 def vectorize(func: PrimFunc, loop: str) -> Result:
     """Run the iterations of `loop` in the lanes of vectors.  Condition as for `parallel`."""
-    check_concurrent(func, find_loop(func, loop))
+    check_concurrent(func, find_loop(func, loop), private=False)
     return _set_kind(func, loop, "vectorized")
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...ir.expr import TRUE, Binary, Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
 from ...ir.node import transform
+from ...ir.sets import Domain, implies
 from ...ir.simplify import simplify
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq
 from ..errors import ScheduleError
@@ -31,13 +32,14 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
 
     The init stands before `loop`, with a copy of the spatial loops below it.
     Conditions: (1) the block has an init; (2) `loop` is above it, and no loop outside
-    `loop` is part of a reduction; (3) a reduce loop below whose first iteration may be
-    skipped has conditions that hold there.  Returns the block that initialises.
+    `loop` is part of a reduction; (3) wherever some point of the reduction is
+    executed, its first one is.  Returns the block that initialises.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
     if target.init is None:
         raise ScheduleError("(1) block `{block}` has no init", block=block)
     above = loops_above(func, target)
+    _check_first_point(target, above)
     if outer not in above:
         raise ScheduleError("(2) loop `{loop}` is not above block `{block}`", loop=loop, block=block)
     reduce_vars = frozenset(v for i in target.reduce for v in free_variables(i.binding))
@@ -50,6 +52,23 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     func = with_stmt(func, target, replace(target, init=None))
     outer = find_loop(func, loop)
     return with_stmt(func, outer, seq([init, outer])), name
+
+
+def _check_first_point(block: Block, above: tuple[For, ...]) -> None:
+    """Condition (3) of `decompose_reduction`: where a condition on reduce loops holds, it holds at their start."""
+    reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
+    parts = conjuncts(block.predicate)
+    start: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
+    for cond in parts:
+        if free_variables(cond).isdisjoint(reduce_vars):
+            continue
+        first = simplify(substitute(cond, start), loop_bounds(above))
+        domain = Domain(tuple((loop.var, extent_of(loop)) for loop in above), parts)
+        if first != TRUE and not implies(domain, first):
+            raise ScheduleError(
+                "(3) the first point of the reduction of block `{block}` may be skipped where others run",
+                block=block.name,
+            )
 
 
 def _init_nest(

@@ -354,3 +354,72 @@ def test_a_trace_from_outside_is_checked(data: object) -> None:
     """Anything that is not a list of known primitives with known arguments is refused."""
     with pytest.raises(ScheduleError):
         Trace.from_json(data)
+
+
+REUSED = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    t = T.alloc_buffer((8,), "float32")
+    u = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("first"):
+            vi = T.axis.spatial(8, i)
+            t[vi] = x[vi] + T.float32(1)
+    for i in range(8):
+        with T.block("second"):
+            vi = T.axis.spatial(8, i)
+            u[vi] = t[vi] * T.float32(2)
+    for i in range(8):
+        with T.block("third"):
+            vi = T.axis.spatial(8, i)
+            t[vi] = x[vi] - T.float32(1)
+    for i in range(8):
+        with T.block("fourth"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = u[vi] + t[vi]
+"""
+
+
+def test_a_stage_does_not_move_past_a_write_of_its_input() -> None:
+    """Memory that is used again keeps its order: later, earlier, and inlined."""
+    with pytest.raises(ScheduleError, match=r"\(5\) `t`, which block `second` reads, is written by block `third`"):
+        schedule(REUSED).compute_at("second", "i_3")
+    with pytest.raises(ScheduleError, match=r"\(4\) `t`"):
+        schedule(REUSED).compute_inline("second")
+    with pytest.raises(ScheduleError, match=r"\(5\) block `fourth` cannot overtake block `third`"):
+        schedule(REUSED).reverse_compute_at("fourth", "i_1")
+
+
+def test_decompose_reduction_refuses_when_the_first_point_may_be_skipped() -> None:
+    """Condition (3): a triangular reduction starts late for some rows."""
+    text = MATMUL.replace(
+        'vi, vj, vk = T.axis.remap("SSR", [i, j, k])',
+        'vi, vj, vk = T.axis.remap("SSR", [i, j, k])\n            T.where(i <= k)',
+    )
+    with pytest.raises(ScheduleError, match="first point of the reduction of block `matmul` may be skipped"):
+        schedule(text).decompose_reduction("matmul", "k")
+    lower = text.replace("i <= k", "k <= i")
+    sch = schedule(lower)
+    sch.decompose_reduction("matmul", "k")
+    same(sch, lower)
+
+
+def test_vectors_have_no_private_buffers() -> None:
+    """A buffer that is used only inside a loop is no excuse for lanes that share it."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    t = T.alloc_buffer((1,), "float32")
+    for i in range(8):
+        with T.block("in"):
+            vi = T.axis.spatial(8, i)
+            t[0] = x[vi]
+        with T.block("out"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = t[0]
+"""
+    with pytest.raises(ScheduleError, match="same element of `t`"):
+        schedule(text).vectorize("i")
+    sch = schedule(text)
+    sch.parallel("i")
+    same(sch, text)
