@@ -64,7 +64,7 @@ class Output:
             sys.stdout.write(printable(text).rstrip("\n") + "\n")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Rows under headings; columns of numbers are right-aligned."""
+        """Rows under headings, if there are any; columns of numbers are right-aligned."""
         if self.is_json:
             return
         from rich import box
@@ -73,7 +73,7 @@ class Output:
 
         table = Table(
             title=title or None, title_justify="left", box=box.SIMPLE_HEAD if self.format == "rich" else None,
-            pad_edge=False, padding=(0, 2, 0, 0),
+            pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns),
         )  # fmt: skip
         for number, column in enumerate(columns):
             numeric = bool(rows) and all(isinstance(row[number], (int, float)) for row in rows)

@@ -107,7 +107,8 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
         ("record", f"{done['record']} in {done['db']}"),
         ("replay", again),
     ]  # fmt: skip
-    output.table("\nbest kernel", ("", ""), rows)
+    output.line()
+    output.table("best kernel", ("", ""), rows)
 
 
 def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
