@@ -65,26 +65,60 @@ class Contents:
 def contents(func: PrimFunc, block: Block, buffer: Buffer) -> Contents:
     """What `buffer` holds when an instance of `block` reads it.
 
-    Only writers before the block in program order count; a writer whose accesses
-    are not plain contributes nothing.  Parameters hold data where nothing is assumed.
+    Only writers before the block in program order count; of one that shares loops with
+    the block, what it wrote in the same iteration.  A constant is known only where no
+    other writer, before or after, may have put something else.  Parameters hold data
+    where nothing is assumed.
     """
     indices = tuple(Var(f"p{d}") for d in range(len(buffer.shape)))
-    pieces: list[Piece] = []
-    for writer in leaf_blocks(func.body):
-        if writer.name == block.name:
-            break
-        pieces.extend(_written(func, writer, buffer, indices))
+    writers = [b for b in leaf_blocks(func.body) if any(s.buffer == buffer for s in block_stores(b))]
+    before = {b.name for b in leaf_blocks(func.body)[: _position(func, block)]}
+    known = [_written(func, w, buffer, indices, block) for w in writers if w.name in before]
+    finished = all(w.name in before for w in writers)
     if buffer in func.params:
-        pieces = _assumed(func, buffer, indices) + pieces
+        known = [_assumed(func, buffer, indices), *known]
+    pieces = [p for own in known for p in own]
+    if len(known) > 1 or not finished:
+        pieces = [
+            p
+            if not isinstance(p.value, Const) or (finished and _is_last(p, known, buffer, indices))
+            else Piece(p.condition, None)
+            for p in pieces
+        ]
     return Contents(indices, tuple(pieces))
 
 
-def _written(func: PrimFunc, writer: Block, buffer: Buffer, indices: tuple[Var, ...]) -> list[Piece]:
-    """The pieces of one writer, an init included."""
+def _position(func: PrimFunc, block: Block) -> int:
+    names = [b.name for b in leaf_blocks(func.body)]
+    return names.index(block.name)
+
+
+def _is_last(piece: Piece, known: Sequence[Sequence[Piece]], buffer: Buffer, indices: tuple[Var, ...]) -> bool:
+    """Whether no piece of another writer overlaps with this one."""
+    from ..ir.sets import Domain, NotAffine, Unknown, find_point
+
+    dims = tuple(zip(indices, buffer.shape, strict=True))
+    if not all(known):
+        return False  # what some writer touches is not known at all
+    others = [p for own in known if piece not in own for p in own]
+    try:
+        return all(find_point(Domain(dims, (piece.condition, other.condition))) is None for other in others)
+    except (NotAffine, Unknown):
+        return False
+
+
+def _written(func: PrimFunc, writer: Block, buffer: Buffer, indices: tuple[Var, ...], reader: Block) -> list[Piece]:
+    """The pieces of one writer, as `reader` finds them."""
     result: list[Piece] = []
+    around = {loop.var for loop in loops_above(func, reader)}
+    shared = tuple(loop.var for loop in loops_above(func, writer) if loop.var in around)
     for store in block_stores(writer):
         if store.buffer == buffer:
-            domain = _store_domain(func, writer, store, indices)
+            domain = (
+                _affine_domain(func, writer, store, indices, shared)
+                if shared
+                else _store_domain(func, writer, store, indices)
+            )
             if domain is not None:
                 back, condition = domain
                 result.extend(_pieces(substitute(store.value, back), condition))
@@ -139,9 +173,12 @@ def _predicate_over_iters(func: PrimFunc, writer: Block, back: dict[Var, Expr]) 
 
 
 def _affine_domain(
-    func: PrimFunc, writer: Block, store: Store, indices: tuple[Var, ...]
+    func: PrimFunc, writer: Block, store: Store, indices: tuple[Var, ...], shared: tuple[Var, ...] = ()
 ) -> tuple[dict[Var, Expr], Expr] | None:
-    """The written indices of a store with affine indices, as an exact set; the values are then unknown data."""
+    """The written indices of a store with affine indices, as an exact set; the values are then unknown data.
+
+    With `shared` loops, the indices written in one iteration of these: a condition over both.
+    """
     from ..ir.sets import Domain, NotAffine, Unknown, points
 
     loops = loops_above(func, writer)
@@ -149,7 +186,7 @@ def _affine_domain(
     dims = tuple((loop.var, int(hi) + 1) for loop, (_, hi) in zip(loops, loop_bounds(loops).values(), strict=True))
     try:
         source = points(Domain(dims, tuple(conjuncts(writer.predicate))))
-        image = source.image([substitute(i, bindings) for i in store.indices], indices)
+        image = source.image([*shared, *(substitute(i, bindings) for i in store.indices)], (*shared, *indices))
         condition = image.condition()
     except (NotAffine, Unknown):
         return None

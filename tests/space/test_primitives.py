@@ -423,3 +423,59 @@ def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
     sch = schedule(text)
     sch.parallel("i")
     same(sch, text)
+
+
+def test_padding_that_is_written_again_is_not_known() -> None:
+    """A constant counts only where no other block stores into it: here ones replace the zeros."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((6,), "float32"), y: T.Buffer((1,), "float32")):
+    p = T.alloc_buffer((2, 4), "float32")
+    for a, b in T.grid(2, 4):
+        with T.block("pack"):
+            va, vb = T.axis.remap("SS", [a, b])
+            p[va, vb] = T.if_then_else(va * 4 + vb < 6, x[va * 4 + vb], T.float32(0))
+    for b in range(4):
+        with T.block("again"):
+            vb = T.axis.spatial(4, b)
+            p[1, vb] = T.float32(1)
+    for k, l in T.grid(2, 4):
+        with T.block("sum"):
+            vk, vl = T.axis.remap("RR", [k, l])
+            T.where(k * 4 + l < 6)
+            with T.init():
+                y[0] = T.float32(0)
+            y[0] = y[0] + p[vk, vl]
+"""
+    with pytest.raises(ScheduleError, match="not neutral"):
+        schedule(text).remove_branching_through_overcompute("sum")
+    i, j = text.index("    for b in range(4):"), text.index("    for k, l")
+    once = text[:i] + text[j:]
+    sch = schedule(once)
+    sch.remove_branching_through_overcompute("sum")
+    same(sch, once)
+
+
+def test_only_what_this_iteration_wrote_is_initialised() -> None:
+    """A cache that is filled row by row cannot be read ahead of its loop."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    p = T.alloc_buffer((8,), "float32")
+    q = T.alloc_buffer((8, 2), "float32")
+    for i in range(8):
+        with T.block("fill"):
+            vi = T.axis.spatial(8, i)
+            p[vi] = x[vi]
+        for j in range(2):
+            with T.block("use"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(j < 1)
+                q[vi, vj] = p[T.min(vi + vj, 7)]
+    for i in range(8):
+        with T.block("out"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = q[vi, 0]
+"""
+    with pytest.raises(ScheduleError, match="nothing has written"):
+        schedule(text).remove_branching_through_overcompute("use")
