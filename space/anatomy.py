@@ -213,7 +213,7 @@ def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: d
             _, op, value = update_of(block)
         except ScheduleError:
             return None
-        if block.init is None:
+        if block.init is None or not _writes_plainly(block, stores[0]):
             return None
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = _axis_order(block, accesses)
@@ -226,6 +226,13 @@ def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: d
         operands.append(_operand(func, f"i{number}", load, position, source, producer))
     factors = _factors(op, value, accesses[1:])
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
+
+
+def _writes_plainly(block: Block, store: Store) -> bool:
+    """Whether each dimension of the result is an iterator of its own, or of extent 1, so that tiles of it can be kept."""
+    extents = {i.var: i.extent for i in block.spatial}
+    own = [(i, e) for i, e in zip(store.indices, store.buffer.shape, strict=True) if e != 1 or isinstance(i, Var)]
+    return len({i for i, _ in own}) == len(own) and all(isinstance(i, Var) and extents.get(i) == e for i, e in own)
 
 
 def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[int, ...]:

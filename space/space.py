@@ -70,7 +70,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
     schedule = Schedule(func)
     original = schedule.func
     inlined = _inline_chains(schedule)
-    anchors = anatomy.anchors(schedule.func, dict(interface))
+    found = anatomy.anchors(schedule.func, dict(interface))
+    anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
     sketches = []
     for combination in list(product(*options))[:MAX_SKETCHES] if anchors else [()]:

@@ -40,11 +40,16 @@ class Structure:
 
 
 def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
-    """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride."""
+    """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride.
+
+    A spatial axis can be vectorized if the result has a dimension of its own for it.
+    """
     lanes = target.vector_lanes(anchor.output.dtype)
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found: list[Structure] = []
     for vec in wide or list(anchor.spatial[:1]):
+        if anchor.output.plain_dim(vec) is None:
+            continue
         rows: list[int | None] = [a for a in wide if a != vec]
         found.extend(Structure(vec, row, False) for row in rows or [None])
     for axis in anchor.reduce:
@@ -177,7 +182,7 @@ def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
     if not anchor.reduce or any(not o.dims or o.source == "other" for o in users):
         return False
     if anchor.axes[axis].kind == "spatial":
-        return True
+        return anchor.output.plain_dim(axis) is not None
     return any(anchor.operands[f].plain_dim(axis) is not None for f in anchor.factors)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import Buffer, Expr, Load, Var, as_expr
+from ...ir.expr import Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
 from ...ir.node import transform
+from ...ir.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, replace_buffer, seq
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
+    extent_of,
     find_block,
     insert_after,
     insert_before,
     leaf_blocks,
+    loops_above,
     nest_of,
     producers,
     reads,
@@ -50,7 +53,8 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int, storage_sco
     """Write a copy first: ``A[i] = e`` -> ``A_cache[i] = e``, then ``A[v] = A_cache[v]`` for all v.
 
     Conditions: (1) the block writes such a buffer; (2) it is its only writer; (3) no
-    other block of its nest reads it.  Returns the block that copies back, which stands after the block's loop nest.
+    other block of its nest reads it; (4) it writes every element, since all are
+    copied back.  Returns the block that copies back, which stands after the block's loop nest.
     """
     writer = find_block(func, block)
     target = write_buffer(writer, write_buffer_index)
@@ -61,12 +65,31 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int, storage_sco
         raise ScheduleError(
             "(3) block `{reader}` reads `{buffer}` in the same nest", reader=readers[0], buffer=target.name
         )
+    if not _writes_all(func, writer, target):
+        raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
     cache, name = _cache_buffer(func, target, storage_scope)
     renamed = replace_buffer(writer, target, cache)
     func = with_stmt(func, writer, renamed)
     copy, _ = _copy_nest(func, name, cache, target)
     func = insert_after(func, nest_of(func, renamed), copy)
     return with_alloc(func, cache), name
+
+
+def _writes_all(func: PrimFunc, writer: Block, buffer: Buffer) -> bool:
+    """Whether the block's stores reach every element of the buffer; unknown is no."""
+    around = loops_above(func, writer)
+    bindings = {i.var: i.binding for i in writer.iters}
+    element = [Var(f"p{d}") for d in range(len(buffer.shape))]
+    whole = box(element, buffer.shape)
+    try:
+        instances = points(Domain(tuple((x.var, extent_of(x)) for x in around), conjuncts(writer.predicate)))
+        return any(
+            whole.is_subset(instances.image([substitute(i, bindings) for i in store.indices], element))
+            for store in block_stores(writer)
+            if store.buffer == buffer
+        )
+    except (NotAffine, Unknown):
+        return False
 
 
 @primitive

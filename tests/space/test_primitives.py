@@ -479,3 +479,17 @@ def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
 """
     with pytest.raises(ScheduleError, match="nothing has written"):
         schedule(text).remove_branching_through_overcompute("use")
+
+
+def test_cache_write_refuses_a_partial_result() -> None:
+    """Condition (4): copying back all of a buffer would overwrite what the block leaves to the caller."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((6,), "float32"), y: T.Buffer((8,), "float32")):
+    for i in range(6):
+        with T.block("shift"):
+            vi = T.axis.spatial(6, i)
+            y[vi + 1] = x[vi]
+"""
+    with pytest.raises(ScheduleError, match="does not write all of `y`"):
+        schedule(text).cache_write("shift", 0, "local")

@@ -214,3 +214,49 @@ def main(a: T.Buffer((8, 6), "float32"), b: T.Buffer((6, 8), "float32"), y: T.Bu
     (choice,) = population(sketch, np.random.default_rng(0), 1)
     script = sketch.schedule(choice).func.script()
     assert 'scope="local"' in script and "c_local" not in script
+
+
+SCALAR = """
+@T.prim_func
+def main(x: T.Buffer((40, 33), "float32"), y: T.Buffer((1,), "float32")):
+    for i, j in T.grid(40, 33):
+        with T.block("sum"):
+            vi, vj = T.axis.remap("RR", [i, j])
+            with T.init():
+                y[0] = T.float32(0)
+            y[0] = y[0] + x[vi, vj]
+"""
+OFFSET = """
+@T.prim_func
+def main(x: T.Buffer((20, 33), "float32"), y: T.Buffer((22, 33), "float32")):
+    for i, j in T.grid(20, 33):
+        with T.block("scale"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi + 1, vj] = x[vi, vj] * T.float32(2)
+"""
+OFFSET_SUM = """
+@T.prim_func
+def main(x: T.Buffer((20, 33, 5), "float32"), y: T.Buffer((22, 33), "float32")):
+    for i, j, k in T.grid(20, 33, 5):
+        with T.block("sum"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi + 1, vj] = T.float32(0)
+            y[vi + 1, vj] = y[vi + 1, vj] + x[vi, vj, vk]
+"""
+
+
+@pytest.mark.parametrize("text", [SCALAR, OFFSET, OFFSET_SUM], ids=["scalar", "offset", "offset_sum"])
+def test_programs_of_other_shapes_keep_what_they_do_not_write(text: str) -> None:
+    """Full reductions and shifted results are scheduled or left as they are, and touch nothing else."""
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    rng = np.random.default_rng(5)
+    x = rng.integers(-3, 4, func.buffers[0].shape).astype("float32")
+    expected = np.full(func.buffers[1].shape, 7, "float32")
+    interpret(func, x, expected, strict_state=False)
+    for sketch in generate(func, CPU).sketches:
+        for choice in population(sketch, rng, 5) if sketch.decisions else [np.zeros(0, np.int64)]:
+            result = np.full_like(expected, 7)
+            interpret(sketch.schedule(choice).func, x, result, strict_state=False)
+            np.testing.assert_array_equal(result, expected)
