@@ -229,7 +229,7 @@ def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: d
 
 
 def _writes_plainly(block: Block, store: Store) -> bool:
-    """Whether each dimension of the result is an iterator of its own, or of extent 1, so that tiles of it can be kept."""
+    """Whether each dimension of the result is an iterator of its own, or of extent 1, so that it has tiles."""
     extents = {i.var: i.extent for i in block.spatial}
     own = [(i, e) for i, e in zip(store.indices, store.buffer.shape, strict=True) if e != 1 or isinstance(i, Var)]
     return len({i for i, _ in own}) == len(own) and all(isinstance(i, Var) and extents.get(i) == e for i, e in own)
