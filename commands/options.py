@@ -82,6 +82,17 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def sampler(name: str | None) -> str | None:
+    """A sampler that exists, before anything is started for it."""
+    if name:
+        from ..search.study import SAMPLERS
+
+        if name not in SAMPLERS:
+            known = ", ".join(SAMPLERS)
+            raise UsageError(f"there is no sampler {name!r}{did_you_mean(name, SAMPLERS)}; there are {known}")
+    return name
+
+
 def script_workload(path: Path, name: str | None) -> Workload:
     """A user's program as a workload.  Raises ScriptProblem with file, line and column."""
     from ..ir.parser import ScriptError, parse

@@ -5,63 +5,85 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import NoSchedule, UsageError
 from .lookup import command
-from .options import all_work, interface, pins
+from .options import all_work, interface, pins, sampler
 from .output import Output, latency, number, percent
 from .progress import Progress, State
 
 if TYPE_CHECKING:
-    from ..configs import Budget, Entry
+    from ..configs import Entry
+    from ..search.settings import TuneSettings
 
-DEFAULT_SAMPLER = "stridesmith"
+    Result = tuple[Entry, dict[str, Any]]
 
 
 def run(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune everything that the options name; `started` is when the process began (`time.monotonic`).
 
-    Returns 0.  Raises the errors of the exit codes.
+    Returns 0.  Raises the errors of the exit codes.  Of several workloads, one for
+    which nothing valid is found does not keep the others from being tuned.
     """
     output.line("stridesmith: reading the program")
     entries = all_work(options)
-    for number_, entry in enumerate(entries):
+    results: list[Result] = []
+    for index, entry in enumerate(entries):
         if len(entries) > 1:
-            output.line(f"\n[{number_ + 1}/{len(entries)}] {entry.name}")
+            output.line(f"\n[{index + 1}/{len(entries)}] {entry.name}")
         if options.get("dry_run"):
             _dry_run(options, entry, output)
-        else:
-            _tune(options, entry, output, started if number_ == 0 else None)
+            continue
+        try:
+            results.append((entry, _tune(options, entry, output, started if index == 0 else None)))
+        except NoSchedule as error:
+            if len(entries) == 1:
+                raise
+            output.event({"event": "note", "message": f"{entry.name}: {error}"})
+            output.line(f"{entry.name}: {error}")
+    if len(entries) > 1 and not options.get("dry_run"):
+        _overview(results, entries, output)
     return 0
 
 
-def _budget(options: Mapping[str, Any]) -> Budget | None:
-    if not options.get("preset"):
-        return None
+def _overview(results: list[Result], entries: list[Entry], output: Output) -> None:
+    """What became of each of several workloads.  Raises NoSchedule when one of them has no kernel."""
+    rows = [
+        (e.name, latency(d["latency_us"]), number(d.get("gflops")), percent(d.get("peak_fraction")), d["record"])
+        for e, d in results
+    ]
+    output.line()
+    output.table("all of them", ("name", "latency", "GFLOP/s", "of peak", "record"), rows)
+    found = [entry.name for entry, _ in results]
+    missing = [entry.name for entry in entries if entry.name not in found]
+    if missing:
+        raise NoSchedule(
+            f"no valid schedule for {', '.join(missing)}; the other {len(found)} of {len(entries)} are recorded"
+        )
+
+
+def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -> TuneSettings:
+    """The options as validated settings; what no option says the entry's file does, and then the preset."""
     from ..configs import preset
-
-    return preset(options["preset"])
-
-
-def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -> Any:
-    """The options as validated settings; what an option does not say, the preset does."""
     from ..search.settings import settings
 
-    budget = _budget(options)
-    limits = {name: options.get(name) for name in ("trials", "seconds", "stop_at")}
-    if budget is not None and not any(limits.values()):
-        limits = {name: getattr(budget, name, None) for name in limits}
+    budgets = [entry.budget, *([preset(options["preset"])] if options.get("preset") else [])]
+    budget = {
+        name: next((v for v in (options.get(name), *(getattr(b, name) for b in budgets)) if v is not None), None)
+        for name in ("trials", "seconds", "stop_at", "seed", "sampler", "threads")
+    }
+    sampler(budget["sampler"])
     work = entry.work
     program = {"workload": work.name, "params": dict(work.shape)} if work.params else {"script": work.script}
     return settings(
-        **program, **limits, dtype=work.dtype, target=options["target"],
+        **program, **{name: value for name, value in budget.items() if value is not None},
+        dtype=work.dtype, target=options["target"],
         interface=interface(options.get("interface"), work, entry.interface),
-        seed=options.get("seed") or 0, sampler=options.get("sampler") or DEFAULT_SAMPLER,
-        pins=pins(options.get("pin") or ()), threads=options.get("threads"), address=options.get("address"),
+        pins=pins(options.get("pin") or ()), address=options.get("address"),
         db=options.get("db"), resume=options["resume"], start=started,
     )  # fmt: skip
 
 
-def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> None:
+def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> dict[str, Any]:
     asked = _settings(options, entry, started)
     title = f"tuning {entry.work} for {asked.target}"
     state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
@@ -83,6 +105,7 @@ def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: flo
         finally:
             if done:
                 _summary(options, entry, output, done)
+    return done
 
 
 def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
@@ -118,7 +141,8 @@ def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
 
     asked = _settings(options, entry, None)
     target = target_of(options)
-    described = generate(entry.work.func, target, asked.interface).describe()
+    layouts = interface(options.get("interface"), entry.work, entry.interface)
+    described = generate(entry.work.func, target, layouts).describe()
     if not described["sketches"]:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")
     output.event({"event": "dry_run", "workload": entry.work.name, "target": target.key, "trials": asked.trial_limit,

@@ -95,19 +95,20 @@ def _suite(name: str, document: dict[str, Any], where: str) -> Suite:
         raise ConfigProblem(f"{where}: {error}") from None
     if not rows:
         raise ConfigProblem(f"{where} names no workload; write at least one table such as [[matmul]] with a name")
+    budget = _budget(document.get("tune", {}), where)
     entries: list[Entry] = []
     for number, (kind, row) in enumerate(rows, 1):
         place = f"{where}, entry {number}, {str(row.get('name', 'without a name'))[:64]!r} of {kind[:64]!r}"
-        entry = _entry(kind, row, place)
+        entry = _entry(kind, row, budget, place)
         if any(entry.name == other.name for other in entries):
             raise ConfigProblem(f"{place}: the name occurs twice; names are what --only and the summary go by")
         entries.append(entry)
-    return Suite(name, tuple(entries), _budget(document.get("tune", {}), where))
+    return Suite(name, tuple(entries))
 
 
-def _entry(kind: str, row: dict[str, Any], where: str) -> Entry:
+def _entry(kind: str, row: dict[str, Any], budget: Budget, where: str) -> Entry:
     try:
-        return Entry.of(kind, Row.model_validate(row))
+        return Entry.of(kind, Row.model_validate(row), budget)
     except ValidationError as error:
         raise ConfigProblem(f"{where}: {sentence(error)}") from None
     except (UsageError, ValueError) as error:

@@ -13,7 +13,7 @@ Unknown keys are errors, and so is a row whose workload, parameter or shape does
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -55,16 +55,18 @@ class Entry:
     """A workload of a suite with its interface.
 
     `interface` holds only what the row says; the defaults of the rest are the
-    tuner's.  `count` is how often the workload occurs in its network.
+    tuner's.  `count` is how often the workload occurs in its network, `budget`
+    is that of its file.
     """
 
     name: str
     work: Workload
     interface: dict[str, str]
     count: int = 1
+    budget: Budget = field(default_factory=Budget)
 
     @staticmethod
-    def of(kind: str, row: Row) -> Entry:
+    def of(kind: str, row: Row, budget: Budget) -> Entry:
         """The entry that a row of workload `kind` describes.  Raises UsageError."""
         work = workload(kind, dtype=row.dtype, **(row.model_extra or {}))
         unknown = [n for n in (*(row.constant or ()), *row.free) if n not in work.inputs + work.outputs]
@@ -74,23 +76,22 @@ class Entry:
         if row.constant is not None:
             interface = {n: "constant" if n in row.constant else "fixed" for n in work.inputs}
         interface.update(dict.fromkeys(row.free, "free"))
-        return Entry(row.name, work, interface, row.count)
+        return Entry(row.name, work, interface, row.count, budget)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Workloads by name, in the file's order, with the file's own budget."""
+    """Workloads by name, in the file's order."""
 
     name: str
     entries: tuple[Entry, ...]
-    budget: Budget
 
     def only(self, name: str) -> Suite:
         """The suite with the entry of this name alone.  Raises ValueError."""
         chosen = tuple(e for e in self.entries if e.name == name)
         if not chosen:
             raise ValueError(name)
-        return Suite(self.name, chosen, self.budget)
+        return Suite(self.name, chosen)
 
 
 def rows_of(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -113,6 +113,44 @@ def test_dry_run_builds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (tmp_path / "own.db").exists()
 
 
+LIST = """
+[tune]
+trials = 5
+[[matmul]]
+name = "one"
+m = 5
+n = 6
+k = 7
+[[row_sum]]
+name = "two"
+rows = 6
+cols = 9
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "trials"),
+    [([], 5), (["--trials", "7"], 7), (["--preset", "quick"], 5), (["--trials", "7", "--preset", "quick"], 7)],
+)
+def test_options_win_over_the_file_and_the_file_over_the_preset(
+    more: list[str], trials: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The budget of a list of workloads holds for each of them, unless an option says otherwise."""
+    path = tmp_path / "list.toml"
+    path.write_text(LIST)
+    assert main(["--config", str(path), "--dry-run", "--format", "json", *more]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(e["workload"], e["trials"]) for e in events] == [("matmul", trials), ("row_sum", trials)]
+
+
+def test_a_preset_is_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--preset quick` limits the trials where nothing else does; an unknown one is named."""
+    assert main(["--workload", "row_sum", "--preset", "quick", "--dry-run", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] == 32
+    assert main(["--workload", "row_sum", "--preset", "quik", "--dry-run"]) == 2
+    assert "quick" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "command", [["workloads"], ["suites"], ["suites", "ragged"], ["targets"], ["--help"], ["--version"]]
 )
@@ -140,3 +178,19 @@ def test_tune_then_replay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert main(["replay", *shape, "--format", "json"]) == 0
     replayed = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert replayed["record"] == done["record"] and replayed["verified"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_list_is_tuned_one_after_the_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Every workload of a list gets its own summary, and an overview ends the run; `best` then has both."""
+    path = tmp_path / "list.toml"
+    path.write_text(LIST)
+    assert main(["--config", str(path), "--target", "cpu", "--trials", "3", "--format", "plain"]) == 0
+    out = capfd.readouterr().out
+    assert out.count("best kernel") == 2
+    overview = out[out.index("all of them") :]
+    assert "one" in overview and "two" in overview
+    assert main(["best", "--format", "json"]) == 0
+    records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {r["workload"] for r in records} == {"matmul", "row_sum"}
