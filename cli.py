@@ -244,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error, as_json)
     except (KeyboardInterrupt, click.Abort):
         return _report(Interrupted("interrupted; what was recorded so far is kept"), as_json)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # SystemExit is how rich reports a reader that has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:

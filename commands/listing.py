@@ -59,8 +59,8 @@ def targets(output: Output) -> int:
     for device in list_devices():
         text = device.kind if device.kind == "cpu" else f"opencl:{device.platform}:{device.name}"
         output.event({"event": "target", "text": text, "key": device.key, **device.to_json()})
-        rows.append((text, device.name, device.isa, device.vector_bits, device.threads, device.units, device.versions))
-    columns = ("--target", "name", "isa", "vector bits", "threads", "units", "versions")
+        rows.append((text, device.name, device.isa, device.vector_bits, device.threads, device.units))
+    columns = ("--target", "name", "isa", "vector bits", "threads", "units")
     output.table("devices of this machine", columns, rows)
     described = []
     for name in configs.targets():

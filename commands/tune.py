@@ -113,17 +113,21 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
     if output.is_json:
         return
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
-    fast = f"{number(done['gflops'])} GFLOP/s" if done.get("gflops") else "-"
-    speedup = done["baseline_us"] / done["latency_us"] if done.get("baseline_us") else None
+    speed = f"{number(done.get('gflops'))} GFLOP/s"
+    if done.get("peak_gflops"):
+        speed += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} GFLOP/s"
+    untuned = "not measured"
+    if done.get("baseline_us"):
+        speedup = done["baseline_us"] / done["latency_us"]
+        untuned = f"{latency(done['baseline_us'])}, a speed-up of {number(speedup)}"
     again = command({**options, "db": options.get("db") or done["db"]}, "replay")
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
         ("latency", latency(done["latency_us"])),
-        ("speed", f"{fast}, {percent(done.get('peak_fraction'))} of the measured peak of "
-                  f"{number(done.get('peak_gflops'))} GFLOP/s"),
+        ("speed", speed),
         ("roofline", percent(done.get("roofline_fraction"))),
-        ("untuned", f"{latency(done.get('baseline_us'))}, a speed-up of {number(speedup)}"),
+        ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
         ("failures", failed),
