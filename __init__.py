@@ -30,14 +30,14 @@ if TYPE_CHECKING:
         UsageError,
         WrongResult,
     )
-    from .ir import transform
-    from .ir import tscript as T
-    from .ir.index_map import AXIS_SEPARATOR, IndexMap
-    from .ir.interpreter import interpret
-    from .ir.parser import ScriptError, parse
+    from .ir.affine.index_map import AXIS_SEPARATOR, IndexMap
+    from .ir.interpreter.interpret import interpret
+    from .ir.passes import transform
+    from .ir.script import namespace as T
+    from .ir.script.namespace import prim_func, undef
+    from .ir.script.parser import ScriptError, parse
     from .ir.stmt import Module, PrimFunc
-    from .ir.tscript import prim_func, undef
-    from .ir.verify import VerifyError, verify
+    from .ir.verify.rules import VerifyError, verify
     from .search.api import build, load, lower, replay, tune
     from .search.database import Database
     from .search.kernel import Kernel
@@ -50,12 +50,12 @@ _HOMES = {
     "errors": (
         "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
     ),
-    "ir.index_map": ("AXIS_SEPARATOR", "IndexMap"),
-    "ir.interpreter": ("interpret",),
-    "ir.parser": ("ScriptError", "parse"),
+    "ir.affine.index_map": ("AXIS_SEPARATOR", "IndexMap"),
+    "ir.interpreter.interpret": ("interpret",),
+    "ir.script.parser": ("ScriptError", "parse"),
     "ir.stmt": ("Module", "PrimFunc"),
-    "ir.tscript": ("prim_func", "undef"),
-    "ir.verify": ("VerifyError", "verify"),
+    "ir.script.namespace": ("prim_func", "undef"),
+    "ir.verify.rules": ("VerifyError", "verify"),
     "search.api": ("build", "load", "lower", "replay", "tune"),
     "search.database": ("Database",),
     "search.kernel": ("Kernel",),
@@ -64,8 +64,8 @@ _HOMES = {
     "space.workloads": ("Workload", "from_func", "workload"),
 }  # fmt: skip
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
-    "T": ("ir.tscript", ""),
-    "transform": ("ir.transform", ""),
+    "T": ("ir.script.namespace", ""),
+    "transform": ("ir.passes.transform", ""),
     "Target": ("backends.devices", "discover"),
 }
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..ir.target import Target
 from .kernel import ALIGNMENT, Artifact, Bound, Executable, Memory, describe, numpy_dtype
-from .llvm_codegen import entry_name, generate
-from .llvm_compile import LoadedObject, compile_assembly, compile_object
-from .pool import ensure_pool
+from .llvm.codegen import entry_name, generate
+from .llvm.compile import LoadedObject, compile_assembly, compile_object
+from .llvm.pool import ensure_pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

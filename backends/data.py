@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.index_map import IndexMap
+from ..ir.affine.index_map import IndexMap
 from ..ir.stmt import PrimFunc, written_buffers
 
 Array: TypeAlias = NDArray[Any]

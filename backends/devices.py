@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import DeviceMissing, UnknownTarget, did_you_mean
 from ..ir.target import KINDS, Target
 from . import cpu_topology as topology
-from .llvm_compile import binding
+from .llvm.compile import binding
 
 
 def discover(text: str, threads: int | None = None) -> Target:
@@ -39,7 +39,7 @@ def discover(text: str, threads: int | None = None) -> Target:
 def _opencl(rest: str, threads: int | None) -> Target:
     wanted_platform, _, wanted_device = rest.partition(":")
     try:
-        from .opencl_devices import match_opencl
+        from .opencl.devices import match_opencl
     except ImportError as error:
         advice = "install `pyopencl` and a driver, or use the target `cpu`"
         raise DeviceMissing(f"no OpenCL here: {error}; {advice}") from error
@@ -51,7 +51,7 @@ def list_devices() -> list[Target]:
     """Every device of this machine, the CPU first; without OpenCL, only the CPU."""
     devices = [host_cpu()]
     try:
-        from .opencl_devices import list_opencl
+        from .opencl.devices import list_opencl
 
         devices.extend(list_opencl())
     except (ImportError, DeviceMissing):

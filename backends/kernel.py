@@ -72,7 +72,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def compile_lowered(lowered: Lowered, target: Target) -> Artifact:
     """Compile for the target's kind of device.  Raises on what the code generator refuses."""
     if target.kind == "opencl":
-        from .opencl import compile_opencl
+        from .opencl.runtime import compile_opencl
 
         artifact: Artifact = compile_opencl(lowered, target)
         return artifact
@@ -86,7 +86,7 @@ def compile_lowered(lowered: Lowered, target: Target) -> Artifact:
 def load_artifact(artifact: Artifact) -> Executable:
     """Make an artifact callable in this process."""
     if artifact["kind"] == "opencl":
-        from .opencl import load_opencl
+        from .opencl.runtime import load_opencl
 
         executable: Executable = load_opencl(artifact)
         return executable

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ..ir.bounds import check_in_bounds
+from ..ir.affine.bounds import check_in_bounds
+from ..ir.arith.simplify import simplify
 from ..ir.expr import Buffer
 from ..ir.node import walk
-from ..ir.simplify import simplify
+from ..ir.passes.transform import without_assume, without_undef_stores
 from ..ir.stmt import For, PrimFunc, Stmt
 from ..ir.target import Target
-from ..ir.transform import without_assume, without_undef_stores
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError

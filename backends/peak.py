@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 
 from ..ir.target import Target
-from .llvm_compile import LoadedObject, compile_object
-from .llvm_types import literal, suffix, value_type
-from .pool import run_parallel
+from .llvm.compile import LoadedObject, compile_object
+from .llvm.pool import run_parallel
+from .llvm.types import literal, suffix, value_type
 
 BURSTS = 6
 MAX_BURSTS = 30

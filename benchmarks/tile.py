@@ -18,8 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stridesmith.backends import cpu, devices, llvm_codegen, llvm_compile, peak
+from stridesmith.backends import cpu, devices, peak
 from stridesmith.backends.kernel import load_artifact
+from stridesmith.backends.llvm import codegen as llvm_codegen
+from stridesmith.backends.llvm import compile as llvm_compile
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from cpu_programs import matmul_tile

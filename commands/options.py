@@ -95,9 +95,9 @@ def sampler(name: str | None) -> str | None:
 
 def script_workload(path: Path, name: str | None) -> Workload:
     """A user's program as a workload.  Raises ScriptProblem with file, line and column."""
-    from ..ir.parser import ScriptError, parse
+    from ..ir.script.parser import ScriptError, parse
     from ..ir.stmt import Module
-    from ..ir.verify import VerifyError, verify
+    from ..ir.verify.rules import VerifyError, verify
     from ..space.workloads import from_func
 
     try:

@@ -73,7 +73,7 @@ def _source(lowered: Lowered, target: Target) -> tuple[str, str]:
         from ..backends.kernel import compile_lowered
 
         return compile_lowered(lowered, target)["code"], "c"
-    from ..backends.llvm_codegen import generate
+    from ..backends.llvm.codegen import generate
 
     return generate(lowered, target), "llvm"
 

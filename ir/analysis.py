@@ -85,7 +85,7 @@ def _statement(
 
 def _extent(loop: For, outer: dict[Var, int]) -> tuple[int, Expr | None]:
     """The extent, and for one that varies the largest and the condition that is left."""
-    from .simplify import bound
+    from .arith.simplify import bound
 
     if isinstance(loop.extent, Const):
         return int(loop.extent.value), None

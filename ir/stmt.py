@@ -168,7 +168,7 @@ class PrimFunc(Node):
 
     def script(self, dialect: str | None = None) -> str:
         """The function as TVMScript text; `parse` of it gives an equal function."""
-        from .printer import script
+        from .script.printer import script
 
         return script(self, dialect)
 
@@ -186,7 +186,7 @@ class Module(Node):
         raise KeyError(f"no function `{name}`; there are {', '.join(f.name for f in self.functions)}")
 
     def script(self, dialect: str | None = None) -> str:
-        from .printer import script
+        from .script.printer import script
 
         return script(self, dialect)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..backends.lower import LoweringError
 from ..backends.samples import Sample, make_samples
-from ..ir.bounds import OutOfBounds
-from ..ir.index_map import IndexMapError
-from ..ir.parser import ScriptError, parse
+from ..ir.affine.bounds import OutOfBounds
+from ..ir.affine.index_map import IndexMapError
+from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
-from ..ir.verify import VerifyError, verify
+from ..ir.verify.rules import VerifyError, verify
 from ..space.schedule import ScheduleError
 from ..space.trace import Trace
 from ..space.workloads import Workload, from_func, workload

@@ -18,7 +18,7 @@ from ..backends.kernel import compile_lowered, load_artifact
 from ..backends.lower import lower
 from ..backends.samples import Arrays, Reference, input_buffers, statements
 from ..ir.expr import Var, as_int, const, variables
-from ..ir.interpreter import interpret
+from ..ir.interpreter.interpret import interpret
 from ..ir.node import rebuild, walk
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, stores
 from ..space.workloads import from_func

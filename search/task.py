@@ -82,7 +82,7 @@ def named_work(settings: TuneSettings) -> Workload:
 
 def script_work(text: str, name: str | None = None) -> Workload:
     """A user's program as a workload; ScriptProblem when it does not parse, verify or stay in bounds."""
-    from ..ir.parser import ScriptError, parse
+    from ..ir.script.parser import ScriptError, parse
     from ..ir.stmt import PrimFunc
     from ..space.workloads import from_func
 
@@ -116,8 +116,8 @@ def work_of(record: Record) -> Workload:
 
 def check(func: PrimFunc) -> None:
     """Refuse a program that is not well-formed or not provably inside its buffers."""
-    from ..ir.bounds import OutOfBounds, check_in_bounds
-    from ..ir.verify import VerifyError, verify
+    from ..ir.affine.bounds import OutOfBounds, check_in_bounds
+    from ..ir.verify.rules import VerifyError, verify
 
     try:
         verify(func)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..ir.arith.linear import linear_form
 from ..ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
-from ..ir.linear import linear_form
 from ..ir.node import walk
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
 from .errors import ScheduleError

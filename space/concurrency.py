@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ..ir.affine.sets import Domain, NotAffine, Unknown, find_point
+from ..ir.arith.linear import linear_form
 from ..ir.expr import Binary, Buffer, Const, Expr, Var, binary, conjuncts, substitute
-from ..ir.linear import linear_form
-from ..ir.sets import Domain, NotAffine, Unknown, find_point
 from ..ir.stmt import Block, For, PrimFunc
 from .errors import ScheduleError
 from .regions import Access, accesses_below
@@ -55,7 +55,7 @@ class _Indices:
         self.accesses = accesses
 
     def __str__(self) -> str:
-        from ..ir.printer import expr_text
+        from ..ir.script.printer import expr_text
 
         texts = dict.fromkeys("[" + ", ".join(expr_text(i) for i in a.indices) + "]" for a in self.accesses)
         return " and ".join(texts)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..ir.affine.index_map import IndexMap
+from ..ir.arith.simplify import simplify
 from ..ir.expr import (
     TRUE,
     Binary,
@@ -28,8 +30,6 @@ from ..ir.expr import (
     conjuncts,
     substitute,
 )
-from ..ir.index_map import IndexMap
-from ..ir.simplify import simplify
 from ..ir.stmt import Assume, Block, PrimFunc, Store
 from .tree import block_stores, leaf_blocks, loop_bounds, loops_above
 
@@ -95,7 +95,7 @@ def _position(func: PrimFunc, block: Block) -> int:
 
 def _is_last(piece: Piece, known: Sequence[Sequence[Piece]], buffer: Buffer, indices: tuple[Var, ...]) -> bool:
     """Whether no piece of another writer overlaps with this one."""
-    from ..ir.sets import Domain, NotAffine, Unknown, find_point
+    from ..ir.affine.sets import Domain, NotAffine, Unknown, find_point
 
     dims = tuple(zip(indices, buffer.shape, strict=True))
     if not all(known):
@@ -179,7 +179,7 @@ def _affine_domain(
 
     With `shared` loops, the indices written in one iteration of these: a condition over both.
     """
-    from ..ir.sets import Domain, NotAffine, Unknown, points
+    from ..ir.affine.sets import Domain, NotAffine, Unknown, points
 
     loops = loops_above(func, writer)
     bindings = {i.var: i.binding for i in writer.iters}

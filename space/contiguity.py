@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..ir.arith.linear import linear_form
+from ..ir.arith.simplify import simplify
 from ..ir.expr import Expr, Var, substitute
-from ..ir.linear import linear_form
-from ..ir.simplify import simplify
 from ..ir.stmt import PrimFunc, loads
 from .tree import block_stores, find_block, free_variables, loop_bounds, loops_above
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.affine.sets import Domain, NotAffine, Unknown, points, violations
 from ..ir.expr import (
     Binary,
     Buffer,
@@ -39,8 +40,7 @@ from ..ir.expr import (
     substitute,
 )
 from ..ir.node import children
-from ..ir.printer import expr_text
-from ..ir.sets import Domain, NotAffine, Unknown, points, violations
+from ..ir.script.printer import expr_text
 from ..ir.stmt import Block, For, PrimFunc, Store
 from .concurrency import check_concurrent
 from .contents import Piece, contents, layout_padding, negate
@@ -159,7 +159,7 @@ def _outside(extra: _Instances, cond: Expr) -> Refusal | None:
 
 
 def _element(node: Load | Store, indices: Sequence[Expr], point: dict[str, int]) -> str:
-    from ..ir.simplify import simplify
+    from ..ir.arith.simplify import simplify
 
     values = {Var(k): as_expr(v) for k, v in point.items()}
     numbers = ", ".join(expr_text(simplify(substitute(i, values))) for i in indices)

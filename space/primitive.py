@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.affine.index_map import IndexMap
 from ..ir.expr import Expr
-from ..ir.index_map import IndexMap
 from ..ir.stmt import PrimFunc
 from .errors import ScheduleError
 

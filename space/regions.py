@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..ir.arith.linear import build, linear_form
+from ..ir.arith.simplify import simplify
 from ..ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_expr, substitute
-from ..ir.linear import build, linear_form
 from ..ir.node import walk
-from ..ir.simplify import simplify
 from ..ir.stmt import Block, For, If, Let, Stmt, Store
 from .tree import free_variables, stmt_children
 

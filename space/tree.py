@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, substitute, variables
 from ..ir.node import Node, transform, walk
-from ..ir.simplify import simplify
 from ..ir.stmt import (
     Allocate,
     Block,

@@ -22,7 +22,7 @@ GPU = Target(kind="opencl", name="gpu", max_work_group=64, local_bytes=1 << 15, 
 @lru_cache(maxsize=1)
 def device() -> Target | None:
     try:
-        from stridesmith.backends.opencl_devices import match_opencl
+        from stridesmith.backends.opencl.devices import match_opencl
 
         return match_opencl()
     except (ImportError, DeviceMissing):
@@ -38,7 +38,7 @@ def lowered(body: Stmt, *params: Buffer, workspaces: tuple[Buffer, ...] = ()) ->
 
 def run(body: Stmt, arrays: dict[Buffer, np.ndarray], *outputs: Buffer, workspaces: tuple[Buffer, ...] = ()):
     """Run `body` on `arrays`; the outputs start as NaN or 1, and what they hold afterwards is returned."""
-    from stridesmith.backends import opencl
+    from stridesmith.backends.opencl import runtime as opencl
 
     target = device()
     assert target is not None

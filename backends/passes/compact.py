@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...ir.arith.intervals import Facts, nothing_known
+from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
+from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary
-from ...ir.intervals import Facts, nothing_known
-from ...ir.linear import Linear, add, build, shared_form, variables_of
 from ...ir.node import Node, rebuild, walk
-from ...ir.simplify import simplifier_for
 from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq
 from .errors import LoweringError
 from .privacy import is_private

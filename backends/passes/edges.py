@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir import dtypes
+from ...ir.arith.intervals import Facts
+from ...ir.arith.linear import add, build, shared_form, variables_of
+from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts
-from ...ir.intervals import Facts
-from ...ir.linear import add, build, shared_form, variables_of
 from ...ir.node import children, walk
-from ...ir.simplify import simplifier_for
 from ...ir.stmt import For, If, Stmt
 from .scopes import loop_facts
 

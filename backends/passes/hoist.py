@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.arith.linear import variables_of
 from ...ir.expr import Expr, all_of, conjuncts
-from ...ir.linear import variables_of
 from ...ir.node import rebuild
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, seq
 from .edges import is_index_condition

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.arith.intervals import Facts, Interval, nothing_known
+from ...ir.arith.linear import variables_of
+from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.expr import TRUE, Const, Expr, Var, as_int, binary, substitute
-from ...ir.intervals import Facts, Interval, nothing_known
-from ...ir.linear import variables_of
 from ...ir.node import rebuild
-from ...ir.simplify import simplifier_for
-from ...ir.simplify_stmt import NOTHING, simplify_stmt
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 from .scopes import loop_facts

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
+from ...ir.arith.intervals import Facts
+from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
+from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import FALSE, TRUE, Binary, Const, Expr, Var, all_of, as_int, binary, substitute
-from ...ir.intervals import Facts
-from ...ir.linear import Linear, add, build, shared_form, variables_of
-from ...ir.simplify import simplifier_for
 from ...ir.stmt import For
 from .scopes import Access, loop_facts
 
@@ -106,7 +106,7 @@ def _is_fed(reader: Access, writers: Sequence[Access], depth: int) -> bool:
 
 def _exactly(reader: Access, cond: Expr) -> bool:
     """The same question to exact sets."""
-    from ...ir import sets
+    from ...ir.affine import sets
 
     dims = tuple((loop.var, loop.extent) for loop in reader.loops)
     try:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...ir import dtypes
+from ...ir.arith.intervals import Facts, negate
 from ...ir.expr import Buffer, Call, Const, Expr, Load, Var
-from ...ir.intervals import Facts, negate
 from ...ir.node import children
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store
 

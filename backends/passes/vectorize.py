@@ -14,6 +14,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir import dtypes
+from ...ir.arith.intervals import Facts, Interval, nothing_known
+from ...ir.arith.linear import build, shared_form, variables_of
+from ...ir.arith.statements import simplify_stmt
 from ...ir.expr import (
     Binary,
     Broadcast,
@@ -29,10 +32,7 @@ from ...ir.expr import (
     as_int,
     substitute,
 )
-from ...ir.intervals import Facts, Interval, nothing_known
-from ...ir.linear import build, shared_form, variables_of
 from ...ir.node import rebuild, walk
-from ...ir.simplify_stmt import simplify_stmt
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 from .partition import restrict, trim_loops

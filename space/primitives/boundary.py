@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...ir.arith.simplify import bound, simplify
 from ...ir.expr import Expr, Load, Var, all_of, binary, conjuncts, substitute
-from ...ir.simplify import bound, simplify
 from ...ir.stmt import Block, PrimFunc, loads
 from ..contents import contents, negate
 from ..errors import ScheduleError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.expr import Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
 from ...ir.node import transform
-from ...ir.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, replace_buffer, seq
 from ..errors import ScheduleError
 from ..primitive import Result, primitive

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...ir.arith.simplify import simplify
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, substitute
 from ...ir.node import transform
-from ...ir.simplify import simplify
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, seq
 from ..errors import ScheduleError
 from ..primitive import Result, primitive

@@ -8,6 +8,8 @@ from math import prod
 from typing import Any
 
 from ...ir import dtypes
+from ...ir.affine.index_map import IndexMap
+from ...ir.arith.simplify import simplify
 from ...ir.expr import (
     TRUE,
     Buffer,
@@ -23,9 +25,7 @@ from ...ir.expr import (
     if_then_else,
     substitute,
 )
-from ...ir.index_map import IndexMap
 from ...ir.node import transform
-from ...ir.simplify import simplify
 from ...ir.stmt import (
     Allocate,
     Assume,

@@ -8,8 +8,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from ...ir.arith.simplify import simplify
 from ...ir.expr import Expr, Var, as_expr, binary
-from ...ir.simplify import simplify
 from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, Stmt, fresh, names
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError

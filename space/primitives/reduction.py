@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.affine.sets import Domain, implies
+from ...ir.arith.simplify import simplify
 from ...ir.expr import TRUE, Binary, Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
 from ...ir.node import transform
-from ...ir.sets import Domain, implies
-from ...ir.simplify import simplify
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq
 from ..errors import ScheduleError
 from ..primitive import Result, primitive

@@ -114,7 +114,7 @@ def workload(name: str, **params: Any) -> Workload:
 
 @lru_cache(maxsize=256)
 def _build(operator: Operator, dtype: str) -> Workload:
-    from ...ir.parser import parse
+    from ...ir.script.parser import parse
 
     func = parse(operator.script(dtype))
     assert isinstance(func, PrimFunc)
@@ -130,7 +130,7 @@ def from_func(func: PrimFunc) -> Workload:
 
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
     """Run `func` on `arrays` with every float of it, and of the inputs, in the inputs' widest float type."""
-    from ...ir.interpreter import interpret
+    from ...ir.interpreter.interpret import interpret
     from .retype import with_floats
 
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]

@@ -9,12 +9,12 @@ import pytest
 
 from stridesmith.backends.lower import LoweringError, lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
-from stridesmith.ir.bounds import OutOfBounds
+from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.dtypes import lanes
 from stridesmith.ir.expr import Buffer, Load, Ramp, Var, variables
-from stridesmith.ir.interpreter import interpret
+from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
-from stridesmith.ir.parser import parse
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, Assume, Block, For, If, PrimFunc, Stmt, Store
 from stridesmith.ir.target import Target
 

@@ -7,7 +7,7 @@ import pytest
 
 from stridesmith.backends.lower import lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
-from stridesmith.ir.interpreter import interpret
+from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, PrimFunc, Stmt
 from stridesmith.ir.target import Target
 from stridesmith.space.sketch import Sketch

@@ -8,7 +8,7 @@ from cpu_programs import matmul_tile
 
 from stridesmith.backends import devices, peak
 from stridesmith.backends.kernel import compile_lowered, load_artifact
-from stridesmith.backends.llvm_compile import compile_assembly
+from stridesmith.backends.llvm.compile import compile_assembly
 from stridesmith.errors import DeviceMissing
 
 HOST = replace(devices.host_cpu(), threads=1)

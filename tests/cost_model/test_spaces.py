@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
-from stridesmith.ir.parser import parse
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
 from stridesmith.search.study import Study

@@ -1,6 +1,6 @@
 from stridesmith.ir.analysis import Access, accesses, count_flops
 from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
-from stridesmith.ir.parser import parse
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Block, If, PrimFunc, Store, blocks, loops
 
 MATMUL = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.samples import statements
-from stridesmith.ir.parser import parse
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.search import reference
 from stridesmith.search.reference import check_reference, compiled_reference, reference_of, shrunken
@@ -51,7 +51,7 @@ def test_a_part_of_a_program_keeps_what_it_stores(budget: int) -> None:
     assert part is not None
     assert statements(part) <= budget
     ones = {"x": np.ones((64, 50), np.float32)}
-    from stridesmith.ir.interpreter import interpret
+    from stridesmith.ir.interpreter.interpret import interpret
 
     y = np.zeros(64, np.float32)
     interpret(part, ones["x"], y)

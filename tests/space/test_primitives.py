@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stridesmith.ir.interpreter import interpret
-from stridesmith.ir.parser import parse
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.schedule import Schedule, ScheduleError
 from stridesmith.space.trace import Trace

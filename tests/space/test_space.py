@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.lower import lower
-from stridesmith.ir.interpreter import interpret
-from stridesmith.ir.parser import parse
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, Stmt
 from stridesmith.ir.target import Target
 from stridesmith.space.decision import KINDS
@@ -42,7 +42,7 @@ def population(sketch: Sketch, rng: np.random.Generator, count: int) -> np.ndarr
 
 def evaluate(func: PrimFunc, work: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """The function's output for logical inputs, with parameters packed as their layouts say."""
-    from stridesmith.ir.index_map import IndexMap
+    from stridesmith.ir.affine.index_map import IndexMap
 
     layouts = {layout.param: layout for layout in func.layouts}
     arrays = []

@@ -1,0 +1,1 @@
+"""LLVM IR text, its compilation, and the thread pool of compiled kernels."""

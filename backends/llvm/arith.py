@@ -1,0 +1,308 @@
+"""Arithmetic: floor division and modulo, minimum and maximum, comparison, conversion.
+
+Integers divide towards minus infinity: ``a // b = floor(a / b)`` and ``a % b = a - b * (a // b)``,
+which has the sign of b.  The hardware truncates, so that a quotient is corrected by one where the
+remainder is not zero and differs from b in sign; no correction is made where the interval of the
+operands proves that they are not negative.  Minimum and maximum of floats propagate NaN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir import dtypes
+from .index import INLINE, INT64_MAX, INT64_MIN, Linear
+from .types import FAST, CodegenError, literal, suffix, value_type
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+_FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
+_INT_OPS = {"+": "add", "-": "sub", "*": "mul"}
+_ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+# --- linear forms -----------------------------------------------------------------------------
+
+
+def decide(op: str, lo: int, hi: int) -> bool | None:
+    """The truth of ``x op 0`` for every x in [lo, hi], or None where it varies."""
+    if op == "<":
+        return True if hi < 0 else False if lo >= 0 else None
+    if op == "<=":
+        return True if hi <= 0 else False if lo > 0 else None
+    if op in (">", ">="):
+        opposite = decide("<=" if op == ">" else "<", lo, hi)
+        return None if opposite is None else not opposite
+    equal = True if lo == hi == 0 else False if lo > 0 or hi < 0 else None
+    return equal if op == "==" or equal is None else not equal
+
+
+def _products(a: Linear, b: Linear) -> tuple[int, int]:
+    corners = [x * y for x in a.bounds() for y in b.bounds()]
+    return max(min(corners), INT64_MIN), min(max(corners), INT64_MAX)
+
+
+def multiply(out: Builder, a: Linear, b: Linear) -> Linear:
+    """``a * b``; linear where one side is constant."""
+    if b.is_const:
+        return a * b.const
+    if a.is_const:
+        return b * a.const
+    left, right = out.scalar(a), out.scalar(b)
+    return out.atom(("*", a, b), max(a.depth, b.depth), _products(a, b), f"mul i64 {left}, {right}")
+
+
+def floor_div(out: Builder, a: Linear, b: Linear) -> Linear:
+    """``a // b``; what divides evenly stays linear: ``(6*i + j) // 6 = i + j // 6``."""
+    if b.is_const and b.const > 0 and a.bounded:
+        quotient, rest = a.split(b.const)
+        return quotient + _divide(out, rest, b)
+    return _divide(out, a, b)
+
+
+def floor_mod(out: Builder, a: Linear, b: Linear) -> Linear:
+    """``a % b``; what divides evenly vanishes: ``(6*i + j) % 6 = j % 6``."""
+    if b.is_const and b.const > 0 and a.bounded:
+        rest = a.split(b.const)[1]
+        lo, hi = rest.bounds()
+        return rest if lo >= 0 and hi < b.const else _modulo(out, rest, b)
+    return _modulo(out, a, b)
+
+
+def _divide(out: Builder, a: Linear, b: Linear) -> Linear:
+    if b.is_const and b.const:
+        lo, hi = a.bounds()
+        ends = (lo // b.const, hi // b.const)
+        if ends[0] == ends[1]:
+            return Linear(ends[0])
+        bounds = min(ends), max(ends)
+    else:
+        bounds = INT64_MIN, INT64_MAX
+    left, right = out.scalar(a), out.scalar(b)
+    depth = _division_depth(a, b)
+    if a.bounds()[0] >= 0 and b.bounds()[0] >= 0:
+        return out.atom(("//", a, b), depth, bounds, f"udiv i64 {left}, {right}")
+    return out.atom(("//", a, b), depth, bounds, *_floor_div_texts("i64", left, right))
+
+
+def _modulo(out: Builder, a: Linear, b: Linear) -> Linear:
+    left, right = out.scalar(a), out.scalar(b)
+    depth = _division_depth(a, b)
+    blo, bhi = b.bounds()
+    if a.bounds()[0] >= 0 and blo >= 0:
+        return out.atom(("%", a, b), depth, (0, max(bhi - 1, 0)), f"urem i64 {left}, {right}")
+    bounds = (0, bhi - 1) if blo > 0 else (min(blo + 1, 0), max(bhi - 1, 0))
+    return out.atom(("%", a, b), depth, bounds, *_floor_mod_texts("i64", left, right))
+
+
+def _division_depth(a: Linear, b: Linear) -> int:
+    """A division that could be by 0 stays inside of the condition that guards it."""
+    return max(a.depth, b.depth) if b.is_const and b.const else INLINE
+
+
+def _floor_div_texts(kind: str, a: str, b: str) -> tuple[str, ...]:
+    one, flag = kind, _bool_like(kind)
+    return (
+        f"sdiv {kind} {a}, {b}",
+        f"srem {kind} {a}, {b}",
+        f"icmp ne {kind} {{1}}, {_zero(kind)}",
+        f"xor {kind} {{1}}, {b}",
+        f"icmp slt {kind} {{3}}, {_zero(kind)}",
+        f"and {flag} {{2}}, {{4}}",
+        f"sext {flag} {{5}} to {one}",
+        f"add {kind} {{0}}, {{6}}",
+    )
+
+
+def _floor_mod_texts(kind: str, a: str, b: str) -> tuple[str, ...]:
+    flag = _bool_like(kind)
+    return (
+        f"srem {kind} {a}, {b}",
+        f"icmp ne {kind} {{0}}, {_zero(kind)}",
+        f"xor {kind} {{0}}, {b}",
+        f"icmp slt {kind} {{2}}, {_zero(kind)}",
+        f"and {flag} {{1}}, {{3}}",
+        f"select {flag} {{4}}, {kind} {b}, {kind} {_zero(kind)}",
+        f"add {kind} {{0}}, {{5}}",
+    )
+
+
+def _zero(kind: str) -> str:
+    return "zeroinitializer" if kind.startswith("<") else "0"
+
+
+def _bool_like(kind: str) -> str:
+    return f"<{kind[1:].split(' ')[0]} x i1>" if kind.startswith("<") else "i1"
+
+
+def extremum(out: Builder, op: str, a: Linear, b: Linear) -> Linear:
+    """``min`` or ``max`` of linear forms, decided where their intervals allow it."""
+    difference = a - b
+    if a.bounded and b.bounded:
+        below = decide("<=", *difference.bounds())
+        if below is not None:
+            return a if below == (op == "min") else b
+    choose = min if op == "min" else max
+    bounds = choose(a.bounds()[0], b.bounds()[0]), choose(a.bounds()[1], b.bounds()[1])
+    function = out.module.intrinsic("smin" if op == "min" else "smax", "int64", 2)
+    text = f"call i64 {function}(i64 {out.scalar(a)}, i64 {out.scalar(b)})"
+    return out.atom((op, a, b), max(a.depth, b.depth), bounds, text)
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+    """``a op b`` of one element type, lane by lane."""
+    base = dtypes.element(dtype)
+    if base == "bfloat16":
+        wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
+        left, right = cast(out, a, dtype, wide), cast(out, b, dtype, wide)
+        return cast(out, binary(out, op, left, right, wide), wide, dtype)
+    if dtypes.is_float(base):
+        return _float_binary(out, op, a, b, dtype)
+    if base == "bool":
+        if op in ("min", "max", "*", "+"):
+            return out.emit(f"{'and' if op in ('min', '*') else 'or'} {value_type(dtype)} {a}, {b}")
+        raise CodegenError(f"`{op}` of bool is not defined")
+    return _int_binary(out, op, a, b, dtype)
+
+
+def _float_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+    kind = value_type(dtype)
+    if op in _FLOAT_OPS:
+        return out.emit(f"{_FLOAT_OPS[op]} {FAST} {kind} {a}, {b}")
+    if op in ("min", "max"):
+        function = out.module.intrinsic("minimum" if op == "min" else "maximum", dtype, 2)
+        return out.emit(f"call nsz {kind} {function}({kind} {a}, {kind} {b})")
+    quotient = out.emit(f"fdiv {kind} {a}, {b}")
+    function = out.module.intrinsic("floor", dtype, 1)
+    whole = out.emit(f"call {kind} {function}({kind} {quotient})")
+    if op == "//":
+        return whole
+    if op == "%":
+        return out.emit(f"fsub {kind} {a}, {out.emit(f'fmul {kind} {whole}, {b}')}")
+    raise CodegenError(f"`{op}` of {dtype} is not defined")
+
+
+def _int_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+    kind, unsigned = value_type(dtype), dtype.startswith("u")
+    if op in _INT_OPS:
+        return out.emit(f"{_INT_OPS[op]} {kind} {a}, {b}")
+    if op in ("min", "max"):
+        function = out.module.intrinsic(("u" if unsigned else "s") + op, dtype, 2)
+        return out.emit(f"call {kind} {function}({kind} {a}, {kind} {b})")
+    if op not in ("//", "%"):
+        raise CodegenError(f"`{op}` of {dtype} is not defined; use `//` for the quotient")
+    if unsigned:
+        return out.emit(f"{'udiv' if op == '//' else 'urem'} {kind} {a}, {b}")
+    texts = _floor_div_texts(kind, a, b) if op == "//" else _floor_mod_texts(kind, a, b)
+    names: list[str] = []
+    for text in texts:
+        names.append(out.emit(text.format(*names)))
+    return names[-1]
+
+
+def compare(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+    """``a op b`` lane by lane; with a NaN only ``!=`` holds."""
+    base = dtypes.element(dtype)
+    if base == "bfloat16":
+        wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
+        return compare(out, op, cast(out, a, dtype, wide), cast(out, b, dtype, wide), wide)
+    kind, order = value_type(dtype), _ORDERS[op]
+    if dtypes.is_float(base):
+        return out.emit(f"fcmp {'une' if op == '!=' else 'o' + order} {kind} {a}, {b}")
+    if op not in ("==", "!="):
+        order = ("u" if base in ("bool", "uint8") else "s") + order
+    return out.emit(f"icmp {order} {kind} {a}, {b}")
+
+
+def cast(out: Builder, value: str, source: str, target: str) -> str:
+    """`value` converted from `source` to `target`, of equally many lanes.
+
+    A float becomes an integer by truncation, saturating where it does not fit, NaN giving 0.
+    """
+    if source == target:
+        return value
+    source_base, target_base = dtypes.element(source), dtypes.element(target)
+    wide = dtypes.with_lanes("float32", dtypes.lanes(source))
+    if source_base == "bfloat16":
+        return cast(out, _from_bfloat16(out, value, wide), wide, target)
+    if source_base == "float64" and target_base in ("float16", "bfloat16"):
+        return cast(out, _to_odd_float32(out, value, source, wide), wide, target)
+    if target_base == "bfloat16":
+        return _to_bfloat16(out, cast(out, value, source, wide), wide)
+    kind, result = value_type(source), value_type(target)
+    if target_base == "bool":
+        zero = literal(0, source)
+        return out.emit(f"{'fcmp une' if dtypes.is_float(source) else 'icmp ne'} {kind} {value}, {zero}")
+    unsigned = source_base in ("bool", "uint8")
+    if dtypes.is_float(source_base) and dtypes.is_float(target_base):
+        widening = dtypes.bits(target) > dtypes.bits(source)
+        return out.emit(f"{'fpext' if widening else 'fptrunc'} {kind} {value} to {result}")
+    if dtypes.is_float(source_base):
+        return _float_to_int(out, value, source, target)
+    if dtypes.is_float(target_base):
+        return out.emit(f"{'uitofp' if unsigned else 'sitofp'} {kind} {value} to {result}")
+    narrow, wider = (1 if source_base == "bool" else dtypes.bits(source)), dtypes.bits(target)
+    if narrow == wider:
+        return value
+    operation = "trunc" if narrow > wider else "zext" if unsigned else "sext"
+    return out.emit(f"{operation} {kind} {value} to {result}")
+
+
+def _float_to_int(out: Builder, value: str, source: str, target: str) -> str:
+    sign = "u" if target.startswith("u") else "s"
+    name = f"llvm.fpto{sign}i.sat.{suffix(target)}.{suffix(source)}"
+    function = out.module.declare(name, value_type(target), value_type(source))
+    return out.emit(f"call {value_type(target)} {function}({value_type(source)} {value})")
+
+
+def _from_bfloat16(out: Builder, value: str, wide: str) -> str:
+    """A bfloat16 is the upper half of the float32 of equal value."""
+    count = dtypes.lanes(wide)
+    half, full = value_type(dtypes.with_lanes("int16", count)), value_type(dtypes.with_lanes("int32", count))
+    extended = out.emit(f"zext {half} {value} to {full}")
+    shifted = out.emit(f"shl {full} {extended}, {literal(16, dtypes.with_lanes('int32', count))}")
+    return out.emit(f"bitcast {full} {shifted} to {value_type(wide)}")
+
+
+def _to_bfloat16(out: Builder, value: str, wide: str) -> str:
+    """Round to nearest, ties to even: add half of the last kept bit's weight, odd ones a little more."""
+    count = dtypes.lanes(wide)
+    ints = dtypes.with_lanes("int32", count)
+    kind, half = value_type(ints), value_type(dtypes.with_lanes("int16", count))
+    bits = out.emit(f"bitcast {value_type(wide)} {value} to {kind}")
+    upper = out.emit(f"lshr {kind} {bits}, {literal(16, ints)}")
+    odd = out.emit(f"and {kind} {upper}, {literal(1, ints)}")
+    bias = out.emit(f"add {kind} {odd}, {literal(0x7FFF, ints)}")
+    rounded = out.emit(f"lshr {kind} {out.emit(f'add {kind} {bits}, {bias}')}, {literal(16, ints)}")
+    quiet = out.emit(f"or {kind} {upper}, {literal(0x40, ints)}")
+    nan = out.emit(f"fcmp uno {value_type(wide)} {value}, {value}")
+    flags = value_type(dtypes.with_lanes("bool", count))
+    chosen = out.emit(f"select {flags} {nan}, {kind} {quiet}, {kind} {rounded}")
+    return out.emit(f"trunc {kind} {chosen} to {half}")
+
+
+
+def _to_odd_float32(out: Builder, value: str, source: str, wide: str) -> str:
+    """A float64 as float32, rounded to odd: towards zero, with the last bit set where that is inexact.
+
+    Rounding the result once more, to a narrower type, is then correct, which it would not be after
+    rounding to nearest; and no conversion routine of a compiler runtime is needed.
+    """
+    count = dtypes.lanes(wide)
+    ints, kind, flags = (dtypes.with_lanes(d, count) for d in ("int32", "float64", "bool"))
+    int_kind, double, single = value_type(ints), value_type(kind), value_type(wide)
+    fabs = out.module.intrinsic("fabs", kind, 1)
+    nearest = out.emit(f"fptrunc {double} {value} to {single}")
+    back = out.emit(f"fpext {single} {nearest} to {double}")
+    inexact = out.emit(f"fcmp one {double} {back}, {value}")
+    sizes = [out.emit(f"call {double} {fabs}({double} {v})") for v in (back, value)]
+    above = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
+    bits = out.emit(f"bitcast {single} {nearest} to {int_kind}")
+    step = out.emit(f"sext {value_type(flags)} {above} to {int_kind}")
+    sticky = out.emit(f"zext {value_type(flags)} {inexact} to {int_kind}")
+    truncated = out.emit(f"add {int_kind} {bits}, {step}")
+    return out.emit(f"bitcast {int_kind} {out.emit(f'or {int_kind} {truncated}, {sticky}')} to {single}")

@@ -1,0 +1,361 @@
+"""A lowered program as the text of an LLVM module.
+
+::
+
+    void NAME(ptr args, i64 threads)                 one call; args[k] points to parameter or workspace k
+    void NAME.repeat(ptr args, i64 threads, i64 n)   n calls, back to back
+
+Parameters and workspaces never overlap, so that every buffer is a ``noalias`` argument of the
+function that uses it.  The body of a parallel loop is a function of its own over a range of
+iterations; what it uses from outside travels in a record of pointers and integers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...ir import dtypes
+from ...ir.expr import Buffer, Load, Var, variables
+from ...ir.node import walk
+from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ...ir.target import Target
+from .expr import Expressions
+from .index import ONE, Lanes, Linear, Ramped
+from .load import Value
+from .order import best_order
+from .types import CodegenError, ModuleText, memory_type, value_type
+
+if TYPE_CHECKING:
+    from ..lower import Lowered
+
+MAX_STACK_BYTES = 4 << 20
+PARALLEL = "stridesmith_parallel"
+LONGEST = 2**62  # no loop counts further
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What all functions of a module share."""
+
+    module: ModuleText
+    name: str
+    attributes: str
+    registers: int
+    register_bytes: int
+    written: dict[int, set[str]]
+    orders: dict[int, For]
+    accumulators: dict[int, int]
+
+    def ordered(self, stmt: For) -> For:
+        """The unrolled nest `stmt` in the order in which it is written."""
+        known = self.orders.get(id(stmt))
+        if known is None:
+            known = self.orders[id(stmt)] = best_order(stmt)
+            self.orders[id(known)] = known
+        return known
+
+
+def entry_name(name: str) -> str:
+    """The symbol of the function `name`: letters, digits and underscores."""
+    return "kernel_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def generate(lowered: Lowered, target: Target) -> str:
+    """The module text of `lowered` for the CPU `target`.  Raises CodegenError."""
+    entry = entry_name(lowered.name)
+    context = _Context(
+        ModuleText(), entry, _attributes(target), target.registers, max(target.vector_bits // 8, 16), {}, {}, {}
+    )
+    buffers = (*lowered.params, *lowered.workspaces)
+    context.module.functions.append(_entry(entry, len(buffers)))
+    function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
+    function.pointers.update({b.name: f"%p.{_clean(b.name)}" for b in buffers})
+    function.alignments.update({b.name: 64 for b in lowered.workspaces})
+    function.statement(lowered.body)
+    context.module.functions.append(function.text("internal", context.attributes))
+    return context.module.text()
+
+
+def _clean(name: str) -> str:
+    return '"' + re.sub(r"[^A-Za-z0-9_.]", "_", name) + '"' if not name.isidentifier() else name
+
+
+def _noalias(names: Any) -> list[str]:
+    return [f"ptr noalias nonnull %p.{_clean(name)}" for name in names]
+
+
+def _attributes(target: Target) -> str:
+    width = max(target.vector_bits, 128)
+    pairs = {
+        "prefer-vector-width": str(width),
+        "min-legal-vector-width": str(width),
+        "reciprocal-estimates": "none",
+    }
+    return "nounwind " + " ".join(f'"{k}"="{v}"' for k, v in pairs.items())
+
+
+def _entry(name: str, count: int) -> str:
+    lines = [f"define void @{name}(ptr %args, i64 %threads) noinline nounwind {{"]
+    for number in range(count):
+        lines.append(f"  %a{number} = getelementptr ptr, ptr %args, i64 {number}")
+        lines.append(f"  %p{number} = load ptr, ptr %a{number}, align 8")
+    arguments = ", ".join(["i64 %threads", *(f"ptr %p{number}" for number in range(count))])
+    lines += [f"  call void @{name}.body({arguments})", "  ret void", "}"]
+    lines += [
+        f"define void @{name}.repeat(ptr %args, i64 %threads, i64 %n) nounwind {{",
+        "entry:",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
+        f"  call void @{name}(ptr %args, i64 %threads)",
+        "  %next = add i64 %i, 1",
+        "  %more = icmp slt i64 %next, %n",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        "  ret void",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+class Statements(Expressions):
+    """Emits statements into one function of the module."""
+
+    def __init__(self, context: _Context, name: str, parameters: Sequence[str]) -> None:
+        super().__init__(context.module, name, parameters)
+        self.context = context
+        self.parallel_depth = 0
+        self.stack_bytes = 0
+
+    def statement(self, stmt: Stmt) -> None:
+        """Emit `stmt` at this point."""
+        if isinstance(stmt, Seq):
+            for item in stmt.stmts:
+                self.statement(item)
+        elif isinstance(stmt, Store):
+            self._store(stmt)
+        elif isinstance(stmt, For):
+            self._for(stmt)
+        elif isinstance(stmt, If):
+            self._if(stmt)
+        elif isinstance(stmt, Let):
+            self.bind(stmt.var, self.value(stmt.value))
+            self.statement(stmt.body)
+            self.unbind(stmt.var)
+        elif isinstance(stmt, Allocate):
+            self._allocate(stmt)
+        elif isinstance(stmt, Declare):
+            self.statement(stmt.body)
+        elif isinstance(stmt, Evaluate):
+            self.value(stmt.value)
+        else:
+            raise CodegenError(f"a {type(stmt).__name__} statement must be lowered before code generation")
+
+    # --- loops and conditions -----------------------------------------------------------------
+
+    def _for(self, stmt: For) -> None:
+        if stmt.kind not in ("serial", "unrolled", "parallel"):
+            raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which a CPU kernel cannot hold after lowering")
+        extent = self.linear(stmt.extent)
+        if (extent.is_const and extent.const <= 1) or stmt.kind == "unrolled":
+            self._unrolled(stmt, extent)
+        elif stmt.kind == "parallel" and not self.parallel_depth:
+            self._parallel(stmt, extent)
+        else:
+            self._serial(stmt, extent)
+
+    def _unrolled(self, stmt: For, extent: Linear) -> None:
+        if not extent.is_const:
+            raise CodegenError(f"loop `{stmt.var.name}` can only be unrolled with a constant extent: {stmt.extent!r}")
+        stmt = self.context.ordered(stmt)
+        accumulators = self._accumulators(stmt)
+        for number in range(self.linear(stmt.extent).const):
+            if number and accumulators:
+                self.relieve(self.context.registers - accumulators, self.context.register_bytes)
+            self.bind(stmt.var, Linear(number))
+            self.statement(stmt.body)
+        self.unbind(stmt.var)
+
+    def _accumulators(self, stmt: For) -> int:
+        """The registers that a loop updates in each of its iterations, 0 for a loop over the registers themselves."""
+        known = self.context.accumulators.get(id(stmt))
+        if known is None:
+            known = self.context.accumulators[id(stmt)] = self._count_accumulators(stmt)
+        return known
+
+    def _count_accumulators(self, stmt: For) -> int:
+        found: set[Buffer] = set()
+        for node in walk(stmt.body):
+            if isinstance(node, Store) and node.buffer.scope == "local":
+                if any(stmt.var in variables(index) for index in node.indices):
+                    return 0
+                found.add(node.buffer)
+        return sum(-(-buffer.nbytes // self.context.register_bytes) for buffer in found)
+
+    def _serial(self, stmt: For, extent: Linear) -> None:
+        largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
+        guarded = extent.bounds()[0] < 1
+        with self.loop("0", self.scalar(extent), (0, largest), guarded, self._written(stmt.body)) as var:
+            self.bind(stmt.var, var)
+            self.statement(stmt.body)
+            self.unbind(stmt.var)
+
+    def _if(self, stmt: If) -> None:
+        cond = self.value(stmt.cond)
+        if isinstance(cond, bool):
+            if cond:
+                self.statement(stmt.then)
+            elif stmt.orelse is not None:
+                self.statement(stmt.orelse)
+            return
+        if dtypes.lanes(self.dtype(stmt.cond)) > 1:
+            raise CodegenError(f"the condition of a statement must be a scalar, but got {self.dtype(stmt.cond)}")
+        assert isinstance(cond, str)
+        orelse = stmt.orelse
+        other = None if orelse is None else lambda: self.statement(orelse)
+        self.branch(cond, lambda: self.statement(stmt.then), other, self._written(stmt))
+
+    def _written(self, stmt: Stmt) -> set[str]:
+        """The memory that `stmt` stores to, by root name."""
+        known = self.context.written.get(id(stmt))
+        if known is None:
+            known = {b.data or b.name for b in (n.buffer for n in walk(stmt) if isinstance(n, Store))}
+            self.context.written[id(stmt)] = known
+        return known
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def _allocate(self, stmt: Allocate) -> None:
+        self.stack_bytes += stmt.buffer.nbytes
+        if self.stack_bytes > MAX_STACK_BYTES:
+            raise CodegenError(
+                f"allocations of {self.stack_bytes} bytes inside one function exceed the stack's share of "
+                f"{MAX_STACK_BYTES}; `{stmt.buffer.name}` ({stmt.buffer.nbytes} bytes) belongs in a workspace"
+            )
+        self.allocate(stmt.buffer)
+        self.forget({stmt.buffer.name})
+        self.statement(stmt.body)
+
+    def _store(self, stmt: Store) -> None:
+        buffer, dtype = stmt.buffer, self.dtype(stmt.value)
+        value = self.operand(stmt.value)
+        offset = self.flat(buffer, stmt.indices)
+        count = dtypes.lanes(buffer.dtype) * (1 if isinstance(offset, Linear) else offset.lanes)
+        if count != dtypes.lanes(dtype):
+            raise CodegenError(f"a store of {dtype} to {count} elements of `{buffer.name}`")
+        if isinstance(offset, Linear):
+            self._store_here(buffer, offset, None, value, dtype)
+        elif isinstance(offset, Ramped) and offset.stride == Linear(1):
+            self._store_here(buffer, offset.base, Linear(1), value, dtype)
+        else:
+            self._store_lanes(buffer, offset, value, dtype)
+
+    def _store_here(self, buffer: Buffer, base: Linear, stride: Linear | None, value: str, dtype: str) -> None:
+        kind, stored = memory_type(dtype), value
+        if dtypes.is_bool(dtype):
+            stored = self.emit(f"zext {value_type(dtype)} {value} to {kind}")
+        pointer = self.address(buffer, base)
+        self.do(f"store {kind} {stored}, ptr {pointer}, align {self.alignment(buffer, base)}")
+        root, count = self.root(buffer), dtypes.lanes(dtype)
+        self._overwritten(root, base, count)
+        self.memory.setdefault(root, {})[(base, stride, count)] = value
+
+    def _store_lanes(self, buffer: Buffer, offset: Ramped | Lanes, value: str, dtype: str) -> None:
+        if dtypes.lanes(buffer.dtype) != 1:
+            raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
+        one = dtypes.element(dtype)
+        for lane in range(offset.lanes):
+            scalar = self.emit(f"extractelement {value_type(dtype)} {value}, i64 {lane}")
+            self._store_here(buffer, offset.lane(lane), None, scalar, one)
+
+    def _overwritten(self, root: str, base: Linear, count: int) -> None:
+        """Forget what was loaded from `root`, except at constant distances that the store does not reach."""
+        known = self.memory.get(root)
+        if not known:
+            return
+        kept = {}
+        for key, value in known.items():
+            start, stride, width = key
+            distance = base.const - start.const
+            if start.terms == base.terms and (distance >= width or distance <= -count) and stride in (None, ONE):
+                kept[key] = value
+        self.memory[root] = kept
+
+    # --- parallel loops -----------------------------------------------------------------------
+
+    def _parallel(self, stmt: For, extent: Linear) -> None:
+        """The loop as a task over a range of iterations, handed to the thread pool."""
+        name = f"{self.context.name}.task{len(self.context.module.functions)}"
+        self.context.module.functions.append("")  # reserves the number
+        buffers, scalars = self._captured(stmt)
+        pointers = [self.pointers[b] for b in buffers]
+        values = [self.materialise(self.env[v.name], v.dtype) for v in scalars]
+        record = self._record([*pointers, *values], ["ptr"] * len(buffers) + [value_type(v.dtype) for v in scalars])
+        self._outline(stmt, name, extent, buffers, scalars)
+        function = self.module.declare(PARALLEL, "void", "ptr", "ptr", "i64", "i64", "i64")
+        chunk = next((int(v) for k, v in stmt.annotations if k == "chunk"), 0)
+        total = self.scalar(extent)
+        self.do(f"call void {function}(ptr @{name}, ptr {record}, i64 {total}, i64 {chunk}, i64 %threads)")
+        self.forget(self._written(stmt))
+
+    def _captured(self, stmt: For) -> tuple[list[str], list[Var]]:
+        """The memory and the variables from outside that the loop uses, by name."""
+        roots = dict.fromkeys(
+            self.root(n.buffer)
+            for n in walk(stmt.body)
+            if isinstance(n, (Load, Store)) and not self._inner(n.buffer, stmt)
+        )
+        variables = dict.fromkeys(n for n in walk(stmt.body) if isinstance(n, Var) and n.name in self.env)
+        return sorted(roots), sorted(variables, key=lambda v: v.name)
+
+    def _inner(self, buffer: Buffer, stmt: For) -> bool:
+        inside = {n.buffer.name for n in walk(stmt.body) if isinstance(n, Allocate)}
+        return buffer.name in inside or buffer.data in inside
+
+    def _record(self, operands: list[str], kinds: list[str]) -> str:
+        """Stack memory with the operands, eight bytes each."""
+        record = self.emit(f"alloca [{max(len(operands), 1)} x i64], align 64", self.entry)
+        for number, (operand, kind) in enumerate(zip(operands, kinds, strict=True)):
+            slot = self.emit(f"getelementptr i64, ptr {record}, i64 {number}")
+            self.do(f"store {kind} {operand}, ptr {slot}, align 8")
+        return record
+
+    def _outline(self, stmt: For, name: str, extent: Linear, buffers: list[str], scalars: list[Var]) -> None:
+        kinds = [value_type(v.dtype) for v in scalars]
+        values = [f"{kind} %s.{number}" for number, kind in enumerate(kinds)]
+        parameters = ["i64 %begin", "i64 %end", *_noalias(buffers), *values]
+        inner = Statements(self.context, f"{name}.body", parameters)
+        inner.parallel_depth = self.parallel_depth + 1
+        inner.pointers.update({b: f"%p.{_clean(b)}" for b in buffers})
+        inner.alignments.update({b: self.alignments[b] for b in buffers if b in self.alignments})
+        for number, var in enumerate(scalars):
+            inner.bind(var, inner.captured(f"%s.{number}", self.env[var.name], var))
+        largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
+        with inner.loop("%begin", "%end", (0, largest), True, set()) as iteration:
+            inner.bind(stmt.var, iteration)
+            inner.statement(stmt.body)
+        self.context.module.functions.append(inner.text("internal", self.context.attributes))
+        self.context.module.functions.append(_task(name, ["ptr"] * len(buffers) + kinds))
+
+    def captured(self, name: str, outside: Value, var: Var) -> Value:
+        """A variable from outside of the function: the argument `name`, with the interval that it had."""
+        if var.dtype != dtypes.INDEX:
+            return name
+        bounds = outside.bounds() if isinstance(outside, Linear) else (-(2**63), 2**63 - 1)
+        return self.parameter(name, *bounds)
+
+
+def _task(name: str, kinds: list[str]) -> str:
+    """The function that the pool calls: unpack the record, run the iterations."""
+    lines = [f"define internal void @{name}(ptr %record, i64 %begin, i64 %end) nounwind {{"]
+    arguments = ["i64 %begin", "i64 %end"]
+    for number, kind in enumerate(kinds):
+        lines.append(f"  %a{number} = getelementptr i64, ptr %record, i64 {number}")
+        lines.append(f"  %r{number} = load {kind}, ptr %a{number}, align 8")
+        arguments.append(f"{kind} %r{number}")
+    lines += [f"  call void @{name}.body({', '.join(arguments)})", "  ret void", "}"]
+    return "\n".join(lines)
+

@@ -1,0 +1,346 @@
+"""Expressions to LLVM values.
+
+An int64 is a linear form (`Linear`), a vector of them `Ramped` or `Lanes`, a condition that is
+decided at generation time a Python bool, and everything else the text of an LLVM operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...ir import dtypes
+from ...ir.arith.linear import shared_form
+from ...ir.expr import (
+    COMPARISONS,
+    LOGIC,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Var,
+)
+from ...ir.node import walk
+from . import arith
+from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
+from .load import Loads, Value
+from .math import call_math
+from .types import CodegenError, ModuleText, literal, value_type
+
+_INT_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
+
+
+class Expressions(Loads):
+    """A builder that evaluates expressions under the bindings `env`."""
+
+    def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
+        super().__init__(module, name, parameters)
+        self.env: dict[str, Value] = {}
+        self._depths: dict[str, int] = {}
+        self._stamps: dict[str, int] = {}
+        self._clock = 0
+        self._forms: dict[int, _Form] = {}
+        self._eval: dict[type, Callable[[Any], Value]] = {
+            Var: self._var, Const: self._const, Binary: self._binary, Not: self._not, Select: self._select,
+            Call: self._call, Cast: self._cast, Load: self.load, Ramp: self._ramp, Broadcast: self._broadcast,
+        }  # fmt: skip
+
+    def bind(self, var: Var, value: Value) -> None:
+        """`var` means `value` from here on."""
+        self.env[var.name] = value
+        self._clock += 1
+        self._stamps[var.name] = self._clock
+
+    def unbind(self, var: Var) -> None:
+        """`var` means nothing from here on."""
+        self.env.pop(var.name, None)
+
+    def value(self, expr: Expr) -> Value:
+        """The value of `expr` in its best form."""
+        try:
+            method = self._eval[type(expr)]
+        except KeyError:
+            raise CodegenError(f"no code for a {type(expr).__name__} expression: {expr!r}") from None
+        return method(expr)
+
+    def operand(self, expr: Expr) -> str:
+        """The LLVM operand that holds `expr`."""
+        return self.materialise(self.value(expr), self.dtype(expr))
+
+    def linear(self, expr: Expr) -> Linear:
+        """A scalar int64 as a linear form."""
+        value = self.value(expr)
+        if isinstance(value, Linear):
+            return value
+        raise CodegenError(f"expected a scalar int64, but got {self.dtype(expr)}: {expr!r}")
+
+    # --- leaves -------------------------------------------------------------------------------
+
+    def _var(self, expr: Var) -> Value:
+        try:
+            return self.env[expr.name]
+        except KeyError:
+            raise CodegenError(f"variable `{expr.name}` is used outside of the loop or let that defines it") from None
+
+    def _const(self, expr: Const) -> Value:
+        if expr.dtype == dtypes.INDEX:
+            return Linear(int(expr.value))
+        if expr.dtype == "bool":
+            return bool(expr.value)
+        return literal(expr.value, expr.dtype)
+
+    def _ramp(self, expr: Ramp) -> Value:
+        base, stride = self.value(expr.base), self.value(expr.stride)
+        if isinstance(base, Linear) and isinstance(stride, Linear):
+            return Ramped(base, stride, expr.lanes) if expr.lanes > 1 else base
+        raise CodegenError(f"a ramp counts in int64, but got {self.dtype(expr.base)}: {expr!r}")
+
+    def _broadcast(self, expr: Broadcast) -> Value:
+        value = self.value(expr.value)
+        if isinstance(value, bool) or expr.lanes == 1:
+            return value
+        if isinstance(value, Linear):
+            return Ramped(value, ZERO, expr.lanes)
+        if isinstance(value, str) and dtypes.lanes(self.dtype(expr.value)) == 1:
+            return self.splat(value, self.dtype(expr))
+        raise CodegenError(f"a broadcast repeats a scalar, but got {self.dtype(expr.value)}: {expr!r}")
+
+    # --- operators ----------------------------------------------------------------------------
+
+    def _binary(self, expr: Binary) -> Value:
+        if expr.op in LOGIC:
+            return self._logic(expr)
+        if expr.op not in COMPARISONS and self.dtype(expr) == dtypes.INDEX:
+            return self._index(expr)
+        a, b = self.value(expr.a), self.value(expr.b)
+        dtype = self.dtype(expr.a)
+        if not isinstance(a, str) and not isinstance(b, str) and dtypes.element(dtype) == dtypes.INDEX:
+            return self.index_binary(expr.op, a, b)
+        left, right = self.materialise(a, dtype), self.materialise(b, dtype)
+        if expr.op in COMPARISONS:
+            return self._compare(expr.op, left, right, dtype)
+        return self.wrapped(arith.binary(self, expr.op, left, right, dtype), dtype)
+
+    def _index(self, expr: Binary) -> Value:
+        """Index arithmetic, evaluated once for each binding of its variables, and sums term by term."""
+        form = self._forms.get(id(expr))
+        if form is None:
+            form = self._forms[id(expr)] = _Form(expr)
+        stamp = max(map(self._stamp, form.variables), default=0)
+        if form.pure and form.stamp == stamp:
+            return form.value
+        if len(form.terms) == 1 and form.terms[0][0] is expr:
+            value = self._operation(expr)
+        else:
+            value = Linear(form.const)
+            for atom, factor in form.terms:
+                value = value + self.linear(atom) * factor
+        if form.pure and isinstance(value, Linear) and value.depth != INLINE:
+            form.stamp, form.value = stamp, value
+        return value
+
+    def _stamp(self, name: str) -> int:
+        return self._stamps.get(name, 0)
+
+    def _operation(self, expr: Binary) -> Value:
+        """An operation on indices that is not a sum: a quotient, a product of variables, a minimum."""
+        return self._linear_binary(expr.op, self.linear(expr.a), self.linear(expr.b))
+
+    def _compare(self, op: str, left: str, right: str, dtype: str) -> str:
+        key = ("compare", op, left, right)
+        if key not in self.region:
+            self.region[key] = arith.compare(self, op, left, right, dtype)
+        return str(self.region[key])
+
+    def _logic(self, expr: Binary) -> Value:
+        a = self.value(expr.a)
+        absorbing = expr.op == "or"
+        if isinstance(a, bool):
+            return a if a is absorbing else self.value(expr.b)
+        b = self.value(expr.b)
+        if isinstance(b, bool):
+            return b if b is absorbing else a
+        kind = value_type(self.dtype(expr))
+        left, right = self.materialise(a, "bool"), self.materialise(b, "bool")
+        depth = max(self._depths.get(left, INLINE), self._depths.get(right, INLINE))
+        return self._condition(f"{expr.op} {kind} {left}, {right}", depth)
+
+    def _not(self, expr: Not) -> Value:
+        a = self.value(expr.a)
+        if isinstance(a, bool):
+            return not a
+        dtype = self.dtype(expr)
+        return self.emit(f"xor {value_type(dtype)} {self.materialise(a, dtype)}, {literal(True, dtype)}")
+
+    def index_binary(self, op: str, a: Value, b: Value) -> Value:
+        if isinstance(a, Linear) and isinstance(b, Linear):
+            return self._linear_binary(op, a, b)
+        assert isinstance(a, (Linear, Ramped, Lanes)) and isinstance(b, (Linear, Ramped, Lanes))
+        count = a.lanes if isinstance(a, (Ramped, Lanes)) else b.lanes  # type: ignore[union-attr]
+        if op in "+-*":
+            ramp = _ramp_binary(op, _ramped(a, count), _ramped(b, count))
+            if ramp is not None:
+                return ramp
+        left = [a if isinstance(a, Linear) else a.lane(n) for n in range(count)]
+        right = [b if isinstance(b, Linear) else b.lane(n) for n in range(count)]
+        lanes = [self._linear_binary(op, x, y) for x, y in zip(left, right, strict=True)]
+        if op in COMPARISONS:
+            if all(isinstance(v, bool) for v in lanes) and len(set(lanes)) == 1:
+                return lanes[0]
+            dtype = dtypes.with_lanes(dtypes.INDEX, count)
+            return self._compare(op, self.materialise(a, dtype), self.materialise(b, dtype), dtype)
+        return from_lanes(v for v in lanes if isinstance(v, Linear))
+
+    def _linear_binary(self, op: str, a: Linear, b: Linear) -> Value:
+        if op == "+":
+            return a + b
+        if op == "-":
+            return a - b
+        if op == "*":
+            return arith.multiply(self, a, b)
+        if op == "//":
+            return arith.floor_div(self, a, b)
+        if op == "%":
+            return arith.floor_mod(self, a, b)
+        if op in ("min", "max"):
+            return arith.extremum(self, op, a, b)
+        if op in COMPARISONS:
+            return self._linear_compare(op, a, b)
+        raise CodegenError(f"`{op}` of integers is not defined; use `//` for the quotient")
+
+    def _linear_compare(self, op: str, a: Linear, b: Linear) -> bool | str:
+        difference = a - b
+        decided = arith.decide(op, *difference.bounds()) if a.bounded and b.bounded else None
+        if decided is not None:
+            return decided
+        if difference.bounded:
+            a, b = Linear(0, difference.terms), Linear(-difference.const)
+        text = f"icmp {_INT_COMPARE[op]} i64 {self.scalar(a)}, {self.scalar(b)}"
+        return self._condition(text, max(a.depth, b.depth))
+
+    def _condition(self, text: str, depth: int) -> str:
+        """A pure condition: at the head of the loop that it depends on, or here for the innermost one."""
+        if depth >= len(self.scopes) - 1:
+            depth = INLINE
+        name = str(self.shared(("condition", text), depth, lambda into: self.emit(text, into)))
+        self._depths[name] = depth
+        return name
+
+    # --- conditionals -------------------------------------------------------------------------
+
+    def _select(self, expr: Select) -> Value:
+        cond = self.value(expr.cond)
+        if isinstance(cond, bool):
+            return self.value(expr.a if cond else expr.b)
+        return self._chosen(self.materialise(cond, "bool"), expr.cond, expr.a, expr.b, self.dtype(expr))
+
+    def _chosen(self, flag: str, cond: Expr, left: Expr, right: Expr, dtype: str) -> Value:
+        """Both sides evaluated, and one of them taken."""
+        a, b = self.value(left), self.value(right)
+        kind = value_type(dtype)
+        sides = f"{kind} {self.materialise(a, dtype)}, {kind} {self.materialise(b, dtype)}"
+        text = f"select {value_type(self.dtype(cond))} {flag}, {sides}"
+        if dtype != dtypes.INDEX:
+            return self.emit(text)
+        assert isinstance(a, Linear) and isinstance(b, Linear)
+        (alo, ahi), (blo, bhi) = a.bounds(), b.bounds()
+        return self.opaque(self.emit(text), min(alo, blo), max(ahi, bhi))
+
+    def _if_then_else(self, expr: Call) -> Value:
+        """Lazy: a scalar condition branches unless neither side can fail, a vector one masks the loads."""
+        cond_expr, a, b = expr.args
+        cond = self.value(cond_expr)
+        if isinstance(cond, bool):
+            return self.value(a if cond else b)
+        mask, dtype = self.materialise(cond, "bool"), self.dtype(expr)
+        if dtypes.lanes(self.dtype(cond_expr)) > 1:
+            return self._masked(mask, cond_expr, a, b, dtype)
+        if not any(_can_fail(n) for side in (a, b) for n in walk(side)):
+            return self._chosen(mask, cond_expr, a, b, dtype)
+        other = b.value if isinstance(b, Broadcast) else b
+        if self.mask is None and isinstance(a, Load) and isinstance(other, Const):
+            offset = self.flat(a.buffer, a.indices)
+            if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == Linear(1)):
+                return self.load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
+        name = self.choose(mask, lambda: self.operand(a), lambda: self.operand(b), value_type(dtype))
+        return self.wrapped(name, dtype)
+
+    def _masked(self, mask: str, cond: Expr, a: Expr, b: Expr, dtype: str) -> str:
+        outer, kind = self.mask, value_type(self.dtype(cond))
+        inverse = self.emit(f"xor {kind} {mask}, {literal(True, self.dtype(cond))}")
+        sides = []
+        for side, own in ((a, mask), (b, inverse)):
+            self.mask = own if outer is None else self.emit(f"and {kind} {outer}, {own}")
+            sides.append(self.operand(side))
+        self.mask = outer
+        vector = value_type(dtype)
+        return self.emit(f"select {kind} {mask}, {vector} {sides[0]}, {vector} {sides[1]}")
+
+    # --- calls and casts ----------------------------------------------------------------------
+
+    def _call(self, expr: Call) -> Value:
+        if expr.name == "if_then_else":
+            return self._if_then_else(expr)
+        operands = [self.operand(a) for a in expr.args]
+        return self.wrapped(call_math(self, expr.name, operands, expr.dtype), expr.dtype)
+
+    def _cast(self, expr: Cast) -> Value:
+        source, target = self.dtype(expr.a), expr.dtype
+        value = self.value(expr.a)
+        if source == target:
+            return value
+        name = arith.cast(self, self.materialise(value, source), source, target)
+        if target != dtypes.INDEX:
+            return name
+        lo, hi = (0, 1) if source == "bool" else (INT64_MIN, INT64_MAX)
+        if dtypes.is_int(source):
+            lo, hi = dtypes.int_range(source)
+        return self.opaque(name, lo, hi)
+
+class _Form:
+    """An index expression as a sum, and its value under the bindings of time `stamp`."""
+
+    __slots__ = ("const", "pure", "stamp", "terms", "value", "variables")
+
+    def __init__(self, expr: Expr) -> None:
+        terms, self.const = shared_form(expr)
+        self.terms = tuple(terms.items())
+        nodes = list(walk(expr))
+        self.variables = tuple({n.name for n in nodes if isinstance(n, Var)})
+        self.pure = not any(isinstance(n, (Load, Call)) for n in nodes)
+        self.stamp, self.value = -1, ZERO
+
+
+def _can_fail(node: Any) -> bool:
+    """Reading memory, or dividing integers by what may be zero."""
+    if isinstance(node, Load):
+        return True
+    return isinstance(node, Binary) and node.op in ("//", "%") and not isinstance(node.b, Const)
+
+
+def _ramped(value: Linear | Ramped | Lanes, count: int) -> Ramped | None:
+    if isinstance(value, Linear):
+        return Ramped(value, ZERO, count)
+    return value if isinstance(value, Ramped) else None
+
+
+def _ramp_binary(op: str, a: Ramped | None, b: Ramped | None) -> Ramped | None:
+    """``+``, ``-`` and scaling of ramps lane by lane, where the result is a ramp again."""
+    if a is None or b is None:
+        return None
+    if op == "+":
+        return Ramped(a.base + b.base, a.stride + b.stride, a.lanes)
+    if op == "-":
+        return Ramped(a.base - b.base, a.stride - b.stride, a.lanes)
+    for one, other in ((a, b), (b, a)):
+        if other.stride == ZERO and other.base.is_const:
+            factor = other.base.const
+            return Ramped(one.base * factor, one.stride * factor, one.lanes)
+    return None
+

@@ -1,0 +1,163 @@
+"""Loads: scalars, vectors of any stride, under a mask, or from a constant instead.
+
+What a load gave is known until a store to the same buffer, and is not loaded again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from ...ir import dtypes
+from ...ir.expr import Buffer, Expr, Load
+from .builder import Builder
+from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_lanes
+from .types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
+
+Value = Linear | Ramped | Lanes | bool | str
+
+
+class Loads(Builder):
+    """A builder that reads memory at indices which a subclass evaluates."""
+
+    def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
+        super().__init__(module, name, parameters)
+        self.mask: str | None = None
+        self._types: dict[int, str] = {}
+
+    @abstractmethod
+    def value(self, expr: Expr) -> Value:
+        """The value of `expr` in its best form."""
+
+    @abstractmethod
+    def index_binary(self, op: str, a: Value, b: Value) -> Value:
+        """``a op b`` of scalar or vector indices."""
+
+    def materialise(self, value: Value, dtype: str) -> str:
+        """`value` as the operand of an instruction on `dtype`."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return literal(value, dtype)
+        if isinstance(value, Linear):
+            scalar = self.scalar(value)
+            return scalar if dtypes.lanes(dtype) == 1 else self.splat(scalar, dtype)
+        if isinstance(value, Ramped):
+            return self.vector(value)
+        return self.gathered([self.scalar(v) for v in value.values], dtype)
+
+    def gathered(self, scalars: list[str], dtype: str) -> str:
+        """A vector of type `dtype` built from its lanes."""
+        kind, one = value_type(dtype), value_type(dtypes.element(dtype))
+        result = "poison"
+        for lane, scalar in enumerate(scalars):
+            result = self.emit(f"insertelement {kind} {result}, {one} {scalar}, i64 {lane}")
+        return result
+
+    def dtype(self, expr: Expr) -> str:
+        """The type of `expr`; remembered, because a derived one costs a walk."""
+        try:
+            return self._types[id(expr)]
+        except KeyError:
+            result = self._types[id(expr)] = expr.dtype
+            return result
+
+    def wrapped(self, name: str, dtype: str) -> Value:
+        """A computed int64 becomes an atom, so that index arithmetic on it folds."""
+        return self.opaque(name, INT64_MIN, INT64_MAX) if dtype == dtypes.INDEX else name
+
+    def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear | Ramped | Lanes:
+        """The offset of an access in elements of the buffer."""
+        offset: Value = ZERO
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            value = self.value(index)
+            if isinstance(value, str):
+                value = self._unpacked(value, dtypes.lanes(self.dtype(index)))
+            scaled = value if stride == 1 else self.index_binary("*", value, Linear(stride))
+            offset = scaled if offset is ZERO else self.index_binary("+", offset, scaled)
+        assert isinstance(offset, (Linear, Ramped, Lanes))
+        return offset
+
+    def _unpacked(self, vector: str, count: int) -> Ramped | Lanes:
+        kind = value_type(dtypes.with_lanes(dtypes.INDEX, count))
+        names = [self.emit(f"extractelement {kind} {vector}, i64 {n}") for n in range(count)]
+        return from_lanes(self.opaque(name, INT64_MIN, INT64_MAX) for name in names)
+
+    def load(self, expr: Load) -> Value:
+        buffer, dtype = expr.buffer, self.dtype(expr)
+        offset = self.flat(buffer, expr.indices)
+        if isinstance(offset, Ramped) and offset.stride == ZERO and self.mask is None:
+            return self.splat(self._load_plain(buffer, offset.base, None, buffer.dtype), dtype)
+        if isinstance(offset, Linear):
+            if self.mask is not None:
+                raise CodegenError(f"a scalar load of `{buffer.name}` under a condition that differs between lanes")
+            return self.wrapped(self._load_plain(buffer, offset, None, dtype), dtype)
+        if self.mask is not None:
+            return self._load_masked(buffer, offset, dtype)
+        if isinstance(offset, Ramped):
+            return self._load_plain(buffer, offset.base, offset.stride, dtype)
+        return self._load_lanes(buffer, offset, dtype)
+
+    def _load_plain(self, buffer: Buffer, base: Linear, stride: Linear | None, dtype: str) -> str:
+        """A scalar (no stride) or strided vector load, unless it is known already."""
+        known = self.memory.setdefault(self.root(buffer), {})
+        key = (base, stride, dtypes.lanes(dtype))
+        if key in known:
+            return known[key]
+        if stride is None or stride == ONE:
+            name = self._load_here(buffer, base, dtype)
+        else:
+            name = self._load_lanes(buffer, Ramped(base, stride, dtypes.lanes(dtype)), dtype)
+        known[key] = name
+        self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
+        return name
+
+    def _load_here(self, buffer: Buffer, offset: Linear, dtype: str) -> str:
+        return self._read(self.address(buffer, offset), dtype, self.alignment(buffer, offset))
+
+    def _read(self, pointer: str, dtype: str, align: int) -> str:
+        name = self.emit(f"load {memory_type(dtype)}, ptr {pointer}, align {align}")
+        if not dtypes.is_bool(dtype):
+            return name
+        zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
+        return self.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
+
+    def _load_lanes(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
+        if dtypes.lanes(buffer.dtype) != 1:
+            raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
+        one = dtypes.element(dtype)
+        lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
+        return self.gathered(lanes, dtype)
+
+    def _load_masked(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
+        """Lanes outside of the mask read nothing and are zero."""
+        kind, count = memory_type(dtype), offset.lanes
+        align = dtypes.nbytes(dtypes.element(buffer.dtype))
+        mask_type = f"<{count} x i1>"
+        tag = suffix(dtype.replace("bool", "int8"))
+        if isinstance(offset, Ramped) and offset.stride == ONE:
+            function = self.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", mask_type, kind)
+            place = f"ptr {self.address(buffer, offset.base)}"
+        else:
+            pointers = [self.address(buffer, offset.lane(n)) for n in range(count)]
+            vector = "poison"
+            for lane, pointer in enumerate(pointers):
+                vector = self.emit(f"insertelement <{count} x ptr> {vector}, ptr {pointer}, i64 {lane}")
+            name = f"llvm.masked.gather.{tag}.v{count}p0"
+            function = self.module.declare(name, kind, f"<{count} x ptr>", "i32", mask_type, kind)
+            place = f"<{count} x ptr> {vector}"
+        arguments = f"{place}, i32 {align}, {mask_type} {self.mask}, {kind} zeroinitializer"
+        loaded = self.emit(f"call {kind} {function}({arguments})")
+        if dtypes.is_bool(dtype):
+            return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
+        return loaded
+
+    def load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
+        """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
+        kind = memory_type(dtype)
+        base = offset if isinstance(offset, Linear) else offset.base
+        stored = value if not dtypes.is_bool(dtype) else literal(value.count("true") > 0, dtype.replace("bool", "int8"))
+        other = self.module.constant(kind, stored)
+        pointer = self.emit(f"select i1 {cond}, ptr {self.address(buffer, base)}, ptr {other}")
+        align = min(self.alignment(buffer, base), dtypes.nbytes(dtypes.element(dtype)))
+        return self.wrapped(self._read(pointer, dtype, align), dtype)

@@ -1,0 +1,130 @@
+"""LLVM types and literals for the element types, and what is asked of the module text.
+
+A ``bool`` is ``i1`` as a value and ``i8`` in memory.  A ``bfloat16`` is ``i16`` in both and is
+widened to ``float`` for arithmetic, because the conversion routines that LLVM would call for its
+own ``bfloat`` live in a compiler runtime that a Python process does not have.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import lru_cache
+
+from ...ir import dtypes
+
+_SCALARS = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "i8",
+    "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+FAST = "reassoc nsz arcp contract afn"
+
+
+class CodegenError(Exception):
+    """A lowered program that this code generator cannot express."""
+
+
+@lru_cache(maxsize=1024)
+def value_type(dtype: str) -> str:
+    """The type of an SSA value: ``float32x8`` -> ``<8 x float>``."""
+    base, count = dtypes.split_dtype(dtype)
+    return _SCALARS[base] if count == 1 else f"<{count} x {_SCALARS[base]}>"
+
+
+@lru_cache(maxsize=1024)
+def memory_type(dtype: str) -> str:
+    """The type of the same value in memory, where a bool takes a byte."""
+    base, count = dtypes.split_dtype(dtype)
+    scalar = "i8" if base == "bool" else _SCALARS[base]
+    return scalar if count == 1 else f"<{count} x {scalar}>"
+
+
+@lru_cache(maxsize=1024)
+def suffix(dtype: str) -> str:
+    """The overload suffix of an intrinsic: ``float32x8`` -> ``v8f32``."""
+    base, count = dtypes.split_dtype(dtype)
+    scalar = f"f{dtypes.bits(base)}" if dtypes.is_float(base) else f"i{1 if base == 'bool' else dtypes.bits(base)}"
+    return scalar if count == 1 else f"v{count}{scalar}"
+
+
+@lru_cache(maxsize=4096)
+def literal(value: int | float | bool, dtype: str) -> str:
+    """A constant of `dtype`; the same in every lane of a vector."""
+    base, count = dtypes.split_dtype(dtype)
+    scalar = _scalar_literal(value, base)
+    return scalar if count == 1 else vector_literal((scalar,) * count, base)
+
+
+def vector_literal(scalars: tuple[str, ...], base: str) -> str:
+    """A vector constant from literals of its lanes."""
+    kind = _SCALARS[base]
+    return f"<{', '.join(f'{kind} {s}' for s in scalars)}>"
+
+
+def _scalar_literal(value: int | float | bool, base: str) -> str:
+    if base == "bool":
+        return "true" if value else "false"
+    if dtypes.is_int(base):
+        return str(int(value))
+    return float_literal(float(value), base)
+
+
+def float_literal(value: float, base: str) -> str:
+    """A float constant, exact: LLVM wants the bits in hexadecimal, a float32 as the equal double."""
+    if base == "bfloat16":
+        return str(bfloat16_bits(value))
+    if base == "float16":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', _clip(value, 65504.0, 65520.0)))[0]:04X}"
+    if base == "float32":
+        value = _to_float32(value)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def _clip(value: float, largest: float, infinite: float) -> float:
+    """`value`, infinite where rounding to the narrower type overflows; `struct` would raise instead."""
+    if math.isfinite(value) and abs(value) > largest:
+        return math.copysign(largest if abs(value) < infinite else math.inf, value)
+    return value
+
+
+def _to_float32(value: float) -> float:
+    clipped = _clip(value, float.fromhex("0x1.fffffep127"), float.fromhex("0x1.ffffffp127"))
+    return float(struct.unpack("<f", struct.pack("<f", clipped))[0])
+
+
+def bfloat16_bits(value: float) -> int:
+    """The bits of `value` rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits: int = struct.unpack("<I", struct.pack("<f", _to_float32(value)))[0]
+    if math.isnan(value):
+        return (bits >> 16) | 0x40
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
+
+
+class ModuleText:
+    """The text of one module: functions in order, and each declaration once."""
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self._declared: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+
+    def declare(self, name: str, result: str, *arguments: str) -> str:
+        """Declare an external function once; returns ``@name``."""
+        self._declared.setdefault(name, f"declare {result} @{name}({', '.join(arguments)})")
+        return f"@{name}"
+
+    def intrinsic(self, name: str, dtype: str, operands: int) -> str:
+        """An intrinsic over one type: ``intrinsic("fabs", "float32x8", 1)`` is ``@llvm.fabs.v8f32``."""
+        kind = value_type(dtype)
+        return self.declare(f"llvm.{name}.{suffix(dtype)}", kind, *([kind] * operands))
+
+    def constant(self, kind: str, value: str) -> str:
+        """Read-only memory that holds `value` of LLVM type `kind`; returns its address."""
+        text = f"private unnamed_addr constant {kind} {value}, align 64"
+        return self._constants.setdefault(text, f"@constant{len(self._constants)}")
+
+    def text(self) -> str:
+        """The whole module."""
+        constants = [f"{name} = {text}" for text, name in self._constants.items()]
+        return "\n".join([*constants, *self._declared.values(), *self.functions])

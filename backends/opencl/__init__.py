@@ -1,0 +1,1 @@
+"""OpenCL C source, and what runs it."""

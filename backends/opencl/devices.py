@@ -1,0 +1,143 @@
+"""OpenCL devices of this machine as targets.
+
+A device is found by platform and device, each by number or part of its name; an empty text
+takes `PYOPENCL_CTX` if it is set, else the first GPU, else the first accelerator, else the first
+device.  Nothing ever prompts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import DeviceMissing
+from ...ir.target import Target
+from .. import cpu_topology
+
+
+def list_opencl() -> list[Target]:
+    """Every OpenCL device as a target, in the drivers' order."""
+    return [describe_device(device) for platform in _platforms() for device in _devices(platform)]
+
+
+def match_opencl(platform: str = "", device: str = "") -> Target:
+    """The device that the two texts name.  Raises DeviceMissing with what there is."""
+    return describe_device(find_device(platform, device))
+
+
+def find_device(platform: str = "", device: str = "") -> Any:
+    """The pyopencl device that the two texts name."""
+    if not platform and not device and os.environ.get("PYOPENCL_CTX"):
+        return _from_environment(os.environ["PYOPENCL_CTX"])
+    platforms = _platforms()
+    if not platforms:
+        raise DeviceMissing(
+            "no OpenCL platform was found; install a driver (on Linux x86-64, `pip install pocl-binary-distribution`)"
+        )
+    chosen = _pick(platforms, platform, "platform") if platform else platforms
+    devices = [d for p in chosen for d in _devices(p)]
+    if not devices:
+        raise DeviceMissing(f"the OpenCL platform {_names(chosen)} has no device")
+    return _pick(devices, device, "device")[0] if device else min(devices, key=_rank)
+
+
+def device_of(target: Target) -> Any:
+    """The pyopencl device that `target` was described from.  Raises DeviceMissing."""
+    for platform in _platforms():
+        for device in _devices(platform):
+            if _text(platform.name) == target.platform and _text(device.name) == target.name:
+                return device
+    raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}` is not on this machine")
+
+
+def describe_device(device: Any) -> Target:
+    """The facts about a device that rules and code generators use."""
+    import pyopencl as cl
+
+    is_cpu = bool(device.type & cl.device_type.CPU)
+    native = max(int(device.native_vector_width_float), 1)
+    platform = device.platform
+    return Target(
+        kind="opencl",
+        name=_text(device.name),
+        platform=_text(platform.name),
+        vendor=_text(device.vendor),
+        isa=_text(getattr(device, "opencl_c_version", "")),
+        features=_text(device.extensions),
+        vector_bits=32 * native if is_cpu else 128,
+        registers=_registers() if is_cpu else 64,
+        threads=int(device.max_compute_units),
+        units=int(device.max_compute_units),
+        l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
+        l2_bytes=_cache(2, Target.l2_bytes) if is_cpu else int(device.global_mem_cache_size) or 1 << 20,
+        l3_bytes=_cache(3, Target.l3_bytes) if is_cpu else int(device.global_mem_cache_size) or 1 << 20,
+        max_work_group=int(device.max_work_group_size),
+        local_bytes=int(device.local_mem_size),
+        images=bool(device.image_support),
+        is_cpu_device=is_cpu,
+        versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
+    )
+
+
+def _registers() -> int:
+    from ..devices import host_cpu
+
+    return host_cpu().registers
+
+
+def _cache(level: int, default: int) -> int:
+    return cpu_topology.caches().get(level, default)
+
+
+def _platforms() -> list[Any]:
+    import pyopencl as cl
+
+    try:
+        return list(cl.get_platforms())
+    except cl.Error:  # the loader's way of saying that there is none
+        return []
+
+
+def _devices(platform: Any) -> list[Any]:
+    import pyopencl as cl
+
+    try:
+        return list(platform.get_devices())
+    except cl.Error:
+        return []
+
+
+def _from_environment(text: str) -> Any:
+    import pyopencl as cl
+
+    try:
+        return cl.create_some_context(interactive=False, answers=None).devices[0]
+    except (cl.Error, RuntimeError, ValueError, IndexError) as error:
+        raise DeviceMissing(f"PYOPENCL_CTX is `{text}`, which names no OpenCL device here: {error}") from error
+
+
+def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
+    if text.isdigit():
+        if int(text) < len(items):
+            return [items[int(text)]]
+    else:
+        found = [item for item in items if text.lower() in _text(item.name).lower()]
+        if found:
+            return found[:1]
+    raise DeviceMissing(f"there is no OpenCL {what} `{text}`; there are {_names(items)}")
+
+
+def _names(items: Sequence[Any]) -> str:
+    return ", ".join(f"{number}: `{_text(item.name)}`" for number, item in enumerate(items)) or "none"
+
+
+def _rank(device: Any) -> int:
+    import pyopencl as cl
+
+    order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
+    return next((k for k, kind in enumerate(order) if device.type & kind), len(order))
+
+
+def _text(value: Any) -> str:
+    return " ".join(str(value).split())

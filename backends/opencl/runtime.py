@@ -1,0 +1,204 @@
+"""Programs on OpenCL devices: built ahead of time, loaded, bound to memory, and run.
+
+Building runs one work-group once on a CPU device, because PoCL compiles a kernel for its
+work-group size at the first launch; the compiled form then travels with the artifact.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl as cl
+
+from ...ir.target import Target
+from ..kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from ..llvm.types import CodegenError
+from .binary import export_binary, import_binary
+from .devices import device_of
+from .source import Launch, generate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..lower import Lowered
+
+OPTIONS = ("-cl-std=CL1.2",)
+"""Never -cl-fast-relaxed-math, -cl-finite-math-only or -cl-unsafe-math-optimizations: NaN, infinity and order count."""
+
+SMALL_GRID = (1 << 16) - 1
+"""Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
+
+
+def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
+    """Source, launches and the compiled form, which the first launch carries.  Raises CodegenError."""
+    source = generate(lowered, target)
+    artifact = Artifact(
+        kind="opencl",
+        entry=lowered.name,
+        code=source.text,
+        target=target.to_json(),
+        params=describe(lowered.params),
+        workspaces=describe(lowered.workspaces),
+        launches=[
+            {"kernel": k.kernel, "global": list(k.global_size), "local": list(k.local_size), "args": list(k.args)}
+            for k in source.launches
+        ],
+    )
+    executable = OpenCLExecutable(artifact)
+    executable.specialise()
+    names = [launch.kernel for launch in executable.launches]
+    artifact["launches"][0]["binary"] = export_binary(executable.program, target.platform, names)
+    return artifact
+
+
+def source(lowered: Lowered, target: Target) -> str:
+    """The OpenCL C of `lowered`, for reading."""
+    return generate(lowered, target).text
+
+
+def load_opencl(artifact: Artifact) -> OpenCLExecutable:
+    """Build the artifact's program for its device, from the binary if there is one that fits."""
+    return OpenCLExecutable(artifact)
+
+
+class OpenCLExecutable(Executable):
+    """A built program in a context of its own."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact)
+        self.device = device_of(self.target)
+        self.context = cl.Context([self.device])
+        self.queue = cl.CommandQueue(self.context)
+        self.launches = [
+            Launch(i["kernel"], tuple(i["global"]), tuple(i["local"]), tuple(i["args"])) for i in artifact["launches"]
+        ]
+        self.program = self._program(artifact)
+        for launch in self.launches:
+            self._check(launch)
+
+    def bind(self, *, guard_bytes: int = 0) -> OpenCLBound:
+        return OpenCLBound(self, guard_bytes)
+
+    def specialise(self) -> None:
+        """Run one group of each kernel on a CPU device, which makes the driver compile it to the end."""
+        if not self.target.is_cpu_device:
+            return
+        bound = self.bind()
+        for launch, kernel in zip(self.launches, bound.kernels, strict=True):
+            if launch.global_size != launch.local_size and max(launch.global_size) <= SMALL_GRID:
+                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
+        self.queue.finish()
+
+    def _program(self, artifact: Artifact) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            binary = import_binary(artifact["launches"][0].get("binary", ""), self.target.platform)
+            if binary is not None:
+                try:
+                    return cl.Program(self.context, [self.device], [binary]).build(list(OPTIONS))
+                except cl.Error:
+                    pass  # made by another driver; the source builds everywhere
+            try:
+                return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
+            except cl.RuntimeError as error:
+                name = self.target.name
+                raise CodegenError(f"the OpenCL compiler of `{name}` refuses the source: {error}") from error
+
+    def _check(self, launch: Launch) -> None:
+        """The limits of the built kernel, which only the driver knows."""
+        kernel = cl.Kernel(self.program, launch.kernel)
+        info = cl.kernel_work_group_info
+        allowed = kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)
+        wanted = int(np.prod(launch.local_size))
+        if wanted > allowed:
+            raise CodegenError(f"kernel `{launch.kernel}` has work-groups of {wanted}; the device allows it {allowed}")
+        used, limit = kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device), self.device.local_mem_size
+        if used > limit:
+            raise CodegenError(f"kernel `{launch.kernel}` uses {used} bytes of local memory; the device has {limit}")
+
+
+class _Region:
+    """One buffer between two guard zones; the kernel sees only what lies between."""
+
+    def __init__(self, executable: OpenCLExecutable, memory: Memory, guard_bytes: int) -> None:
+        align = max(executable.device.mem_base_addr_align // 8, 64)
+        self.memory = memory
+        self.guard = -(-guard_bytes // align) * align
+        flags = cl.mem_flags.READ_WRITE
+        self.whole = cl.Buffer(executable.context, flags, size=memory.nbytes + 2 * self.guard)
+        self.inner = self.whole.get_sub_region(self.guard, memory.nbytes) if self.guard else self.whole
+
+    @property
+    def zones(self) -> tuple[int, int]:
+        """Where the guard zones start, in bytes."""
+        return 0, self.guard + self.memory.nbytes
+
+
+class OpenCLBound(Bound):
+    """Kernels with their arguments set, on an in-order queue."""
+
+    def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
+        memories = (*executable.params, *executable.workspaces)
+        self.names = tuple(m.name for m in memories)
+        self.queue = executable.queue
+        self._regions = [_Region(executable, m, guard_bytes) for m in memories]
+        self._pattern: NDArray[np.uint8] | None = None
+        self._launches = executable.launches
+        self.kernels = []
+        for launch in self._launches:
+            kernel = cl.Kernel(executable.program, launch.kernel)
+            kernel.set_args(*(self._regions[k].inner for k in launch.args))
+            self.kernels.append(kernel)
+
+    def write(self, index: int, data: NDArray[Any]) -> None:
+        region = self._regions[index]
+        flat = np.ascontiguousarray(data)
+        if flat.nbytes != region.memory.nbytes:
+            raise ValueError(f"`{region.memory.name}` has {region.memory.nbytes} bytes, but got {flat.nbytes}")
+        cl.enqueue_copy(self.queue, region.whole, flat, dst_offset=region.guard, is_blocking=True)
+
+    def read(self, index: int) -> NDArray[Any]:
+        region = self._regions[index]
+        result = np.empty(region.memory.shape, numpy_dtype(region.memory.dtype))
+        cl.enqueue_copy(self.queue, result, region.whole, src_offset=region.guard, is_blocking=True)
+        return result
+
+    def poison_guards(self, pattern: bytes) -> None:
+        for region in self._regions:
+            if region.guard:
+                zone = np.resize(np.frombuffer(pattern, np.uint8), region.guard)
+                self._pattern = np.frombuffer(pattern, np.uint8)
+                for start in region.zones:
+                    cl.enqueue_copy(self.queue, region.whole, zone, dst_offset=start, is_blocking=True)
+
+    def guards_intact(self) -> bool:
+        return all(self._intact(region) for region in self._regions if region.guard)
+
+    def _intact(self, region: _Region) -> bool:
+        if self._pattern is None:
+            return True
+        expected, zone = np.resize(self._pattern, region.guard), np.empty(region.guard, np.uint8)
+        for start in region.zones:
+            cl.enqueue_copy(self.queue, zone, region.whole, src_offset=start, is_blocking=True)
+            if not np.array_equal(zone, expected):
+                return False
+        return True
+
+    def run(self) -> None:
+        self._enqueue()
+        self.queue.finish()
+
+    def time(self, calls: int) -> float:
+        self.queue.finish()
+        start = time.perf_counter()
+        for _ in range(calls):
+            self._enqueue()
+        self.queue.finish()
+        return (time.perf_counter() - start) / calls
+
+    def _enqueue(self) -> None:
+        for launch, kernel in zip(self._launches, self.kernels, strict=True):
+            cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)

@@ -1,0 +1,448 @@
+"""A lowered program as OpenCL C: one kernel for each statement at its top.
+
+A loop that is bound to ``blockIdx.*`` or ``threadIdx.*`` becomes a group or local id, every
+other loop stays or, if unrolled, is written out.  Loops bound to one axis may differ in extent; the
+largest counts, and the others are guarded.  Buffers of scope ``local`` are private arrays, which
+live in registers once all loops over them are written out; scope ``shared`` is local memory,
+with a barrier wherever one statement uses what another has written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...ir import dtypes
+from ...ir.arith.intervals import Facts
+from ...ir.arith.simplify import simplifier_for
+from ...ir.expr import Buffer, Const, Expr, Load, Var, as_int, const, substitute, variables
+from ...ir.node import walk
+from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, read_buffers, written_buffers
+from ...ir.target import Target
+from ..llvm.types import CodegenError
+from .expr import Expressions, NeedsLong, as_ramp, lane
+from .types import Helpers, Names, bare, memory_type, pieces
+
+if TYPE_CHECKING:
+    from ..lower import Lowered
+
+MAX_WRITTEN_OUT = 1 << 14
+"""Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
+MAX_PRIVATE_BYTES = 256 << 10
+
+AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a program: its sizes, and its arguments as positions in parameters and workspaces."""
+
+    kernel: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a program and how to launch it, in order."""
+
+    text: str
+    launches: tuple[Launch, ...]
+
+
+def generate(lowered: Lowered, target: Target) -> Source:
+    """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
+    helpers = Helpers()
+    buffers = (*lowered.params, *lowered.workspaces)
+    parts = _parts(lowered.body)
+    names = Names()
+    kernels: list[str] = []
+    launches: list[Launch] = []
+    for part in parts:
+        name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
+        text, launch = _kernel(name, part, buffers, target, helpers)
+        kernels.append(text)
+        launches.append(launch)
+    header = "#pragma OPENCL FP_CONTRACT ON\n"
+    used = {dtypes.element(n.dtype) for n in walk(lowered.body) if isinstance(n, (Expr, Buffer))}
+    for dtype, extension in (("float64", "cl_khr_fp64"), ("float16", "cl_khr_fp16")):
+        if dtype in used:
+            if extension not in target.features.split():
+                raise CodegenError(f"`{target.name}` has no {dtype} arithmetic ({extension} is missing)")
+            header += f"#pragma OPENCL EXTENSION {extension} : enable\n"
+    text = header + helpers.text() + "\n" + "\n".join(kernels)
+    return _with_digest(text, launches)
+
+
+def _with_digest(text: str, launches: Sequence[Launch]) -> Source:
+    """The same program with a digest at the end of each kernel's name; equal names mean equal code."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    renamed = tuple(replace(launch, kernel=f"{launch.kernel}_{digest}") for launch in launches)
+    for old, new in zip(launches, renamed, strict=True):
+        text = text.replace(f"\nvoid {old.kernel}(", f"\nvoid {new.kernel}(")
+    return Source(text, renamed)
+
+
+def _kernel(
+    name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers
+) -> tuple[str, Launch]:
+    # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
+    if not target.is_cpu_device:
+        try:
+            return _Kernel(name, body, buffers, target, helpers, "int").finished()
+        except NeedsLong:
+            pass
+    return _Kernel(name, body, buffers, target, helpers, "long").finished()
+
+
+def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
+    """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
+    groups: dict[str, int] = {}
+    items: dict[str, int] = {}
+    for node in walk(body):
+        if isinstance(node, For) and node.kind == "thread_binding":
+            where, _, axis = node.thread.partition(".")
+            table = {"blockIdx": groups, "threadIdx": items}.get(where)
+            if table is None or axis not in AXES:
+                raise CodegenError(f"loop `{node.var.name}` is bound to the unknown axis `{node.thread}`")
+            try:
+                extent = as_int(node.extent)
+            except ValueError:
+                name = node.var.name
+                raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
+            table[axis] = max(extent, table.get(axis, 1))
+    return groups, items
+
+
+class _Kernel(Expressions):
+    """Writes one kernel."""
+
+    def __init__(
+        self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str
+    ) -> None:
+        super().__init__(index_type, helpers)
+        self.name, self.body, self.buffers, self.target = name, body, buffers, target
+        self.groups, self.items = sizes(body)
+        self.local_lines: list[str] = []
+        self.divergent = 0
+        self.loops = 0
+        self.private_bytes = 0
+        self.local_bytes = 0
+        self.shared: list[Buffer] = []
+        self.active: set[str] = set()
+        self.differing: set[Var] = set()
+        self.written = frozenset(written_buffers(body))
+
+    def finished(self) -> tuple[str, Launch]:
+        """The text of the kernel and its launch."""
+        self.names.fresh(self.name)
+        used = set(read_buffers(self.body)) | set(written_buffers(self.body))
+        args = [k for k, b in enumerate(self.buffers) if b in used]
+        parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
+        self._check_work_group()
+        self.statement(self.body)
+        local = [self.items.get(a, 1) for a in AXES]
+        counts = [self.groups.get(a, 1) for a in AXES]
+        if self.local_bytes > self.target.local_bytes:
+            raise CodegenError(
+                f"kernel `{self.name}` needs {self.local_bytes} bytes of local memory, "
+                f"but `{self.target.name}` has {self.target.local_bytes}"
+            )
+        header = f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, local))})))\n"
+        header += f"void {self.name}({parameters}) {{\n"
+        text = header + "\n".join([*self.local_lines, *self.lines]) + "\n}\n"
+        sizes_ = tuple(c * n for c, n in zip(counts, local, strict=True))
+        return text, Launch(self.name, sizes_, tuple(local), tuple(args))
+
+    def _check_work_group(self) -> None:
+        total = prod(self.items.values())
+        if total > max(self.target.max_work_group, 1):
+            raise CodegenError(
+                f"kernel `{self.name}` needs a work-group of {total} items, "
+                f"but `{self.target.name}` allows {self.target.max_work_group}"
+            )
+
+    def _parameter(self, buffer: Buffer) -> str:
+        if "texture" in buffer.scope or "image" in buffer.scope:
+            raise CodegenError(f"buffer `{buffer.name}`: images are not supported; use the scope `global`")
+        self._declare(buffer, "global")
+        const_ = "" if buffer in self.written else "const "
+        return f"__global {const_}{memory_type(buffer.dtype)}* restrict {self.pointers[buffer]}"
+
+    def _declare(self, buffer: Buffer, space: str) -> None:
+        if dtypes.lanes(buffer.dtype) > 1:
+            raise CodegenError(f"buffer `{buffer.name}` has the vector type {buffer.dtype}; use one element type")
+        self.pointers[buffer] = self.names.fresh(buffer.name)
+        self.spaces[buffer] = space
+
+    # ------------------------------------------------------------ statements
+
+    def statement(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Seq):
+            self._sequence(stmt)
+        elif isinstance(stmt, Store):
+            self._store(stmt)
+        elif isinstance(stmt, For):
+            self._for(stmt)
+        elif isinstance(stmt, If):
+            self._if(stmt)
+        elif isinstance(stmt, Let):
+            self._let(stmt)
+        elif isinstance(stmt, Allocate):
+            self._allocate(stmt)
+        elif isinstance(stmt, Declare):
+            raise CodegenError(f"buffer `{stmt.buffer.name}` is an alias; access its data through one buffer")
+        elif isinstance(stmt, Evaluate):
+            self.line(f"(void){self.scalar(self.fixed(stmt.value))};")
+        else:
+            raise CodegenError(f"a {type(stmt).__name__} statement must be lowered before code generation")
+
+    def _sequence(self, stmt: Seq) -> None:
+        if any(isinstance(n, For) and n.thread.startswith("blockIdx") for n in walk(stmt)):
+            raise CodegenError(
+                f"kernel `{self.name}`: statements one after the other hold loops bound to blockIdx, and groups do not "
+                f"wait for each other; put each such loop at the top of the program"
+            )
+        pending: list[Stmt] = []
+        for item in stmt.stmts:
+            if any(self._conflict(before, item) for before in pending):
+                self._barrier()
+                pending = []
+            self.statement(item)
+            pending.append(item)
+
+    def _conflict(self, before: Stmt, after: Stmt) -> bool:
+        """Whether work-items meet in local memory that one of two statements writes."""
+        met = [b for b in self.shared if _touches(before, b) and _touches(after, b)]
+        return any(_writes(before, b) or _writes(after, b) for b in met)
+
+    def _barrier(self) -> None:
+        if self.divergent:
+            raise CodegenError(
+                f"kernel `{self.name}` needs a barrier inside a condition or loop that differs between work-items"
+            )
+        self.line("barrier(CLK_LOCAL_MEM_FENCE);")
+
+    def _store(self, stmt: Store) -> None:
+        indices = tuple(self.fixed(i) for i in stmt.indices)
+        value = self.fixed(stmt.value)
+        self._check_owner(stmt)
+        position = self.position(stmt.buffer, indices)
+        lanes = dtypes.lanes(position.dtype)
+        if lanes == 1:
+            self.line(f"{self.element(stmt.buffer, position)} = {bare(self.scalar(value))};")
+            return
+        ramp = as_ramp(position)
+        if ramp is not None and ramp[1] == const(1) and not dtypes.is_bool(stmt.buffer.dtype):
+            self._store_vector(stmt.buffer, ramp[0], value, lanes)
+        else:
+            self._store_lanes(stmt.buffer, position, value, lanes)
+
+    def _check_owner(self, stmt: Store) -> None:
+        """Memory that work-items share is written inside of every bound loop, or each item would repeat the store."""
+        space = self.spaces.get(stmt.buffer)
+        items = ("threadIdx", self.items)
+        tables = {"global": (("blockIdx", self.groups), items), "local": (items,)}
+        for where, table in tables.get(space or "", ()):
+            for axis, extent in table.items():
+                if extent > 1 and f"{where}.{axis}" not in self.active:
+                    raise CodegenError(
+                        f"kernel `{self.name}` stores to `{stmt.buffer.name}` outside of the loop that is bound to "
+                        f"{where}.{axis}; every work-item would repeat it"
+                    )
+
+    def _store_vector(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> None:
+        parts = pieces(lanes)
+        kind = memory_type(buffer.dtype)
+        texts = [self.vector(value, start, count) for start, count in parts]
+        if len(parts) > 1 and any(isinstance(n, Load) and n.buffer == buffer for n in walk(value)):
+            texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
+        for (start, count), text in zip(parts, texts, strict=True):
+            if count == 1:
+                self.line(f"{self.element(buffer, base + start)} = {bare(text)};")
+            else:
+                macro = self.helpers.store(kind, count, self.spaces[buffer])
+                self.line(f"{macro}({bare(text)}, {self.address(buffer, base + start)});")
+
+    def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
+        kind = memory_type(buffer.dtype)
+        texts = self._before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
+        for k, text in enumerate(texts):
+            self.line(f"{self.element(buffer, lane(position, k))} = {text};")
+
+    def _before(self, texts: list[str], kinds: list[str]) -> list[str]:
+        """All values before the first store, as a vector statement means it."""
+        names = [self.names.fresh("held") for _ in texts]
+        for name, kind, text in zip(names, kinds, texts, strict=True):
+            self.line(f"const {kind} {name} = {bare(text)};")
+        return names
+
+    def _for(self, stmt: For) -> None:
+        if stmt.kind == "thread_binding":
+            self._bound(stmt)
+        elif stmt.kind == "unrolled" and _written_out(stmt) <= MAX_WRITTEN_OUT:
+            self._write_out(stmt, as_int(self.fixed(stmt.extent)))
+        elif stmt.kind in ("serial", "unrolled"):
+            self._loop(stmt)
+        else:
+            raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which OpenCL cannot express; bind it instead")
+
+    def _write_out(self, stmt: For, extent: int) -> None:
+        meeting = any(_writes(stmt.body, b) for b in self.shared)
+        self.loops += 1
+        for value in range(extent):
+            self.constants[stmt.var] = const(value)
+            self.statement(stmt.body)
+            if meeting:
+                self._barrier()
+        self.constants.pop(stmt.var, None)
+        self.loops -= 1
+
+    def _loop(self, stmt: For) -> None:
+        extent = self.fixed(stmt.extent)
+        limit = self.scalar(extent)
+        name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
+        facts = self._range(stmt.var, extent)
+        uneven = self._differs(extent)
+        if uneven:
+            self.differing.add(stmt.var)
+        self.divergent += uneven
+        self.loops += 1
+        if stmt.kind == "unrolled":
+            self.line("#pragma unroll")
+        head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
+        with self.knowing(facts), self.braces(head):
+            self.statement(stmt.body)
+            if any(_writes(stmt.body, b) for b in self.shared):
+                self._barrier()
+        self.loops -= 1
+        self.divergent -= uneven
+
+    def _range(self, var: Var, extent: Expr) -> Facts:
+        facts = self.facts.with_bounds({var: (0, self.facts.interval(extent)[1] - 1)})
+        return facts if isinstance(extent, Const) else facts.assuming(var < extent)
+
+    def _bound(self, stmt: For) -> None:
+        where, _, axis = stmt.thread.partition(".")
+        if where == "blockIdx" and self.loops:
+            raise CodegenError(f"loop `{stmt.var.name}` is bound to {stmt.thread} inside of a loop; move it outside")
+        number, extent = AXES.index(axis), as_int(stmt.extent)
+        name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
+        function = "get_group_id" if where == "blockIdx" else "get_local_id"
+        largest = (self.groups if where == "blockIdx" else self.items)[axis]
+        if stmt.thread in self.active:
+            raise CodegenError(f"loop `{stmt.var.name}` is bound to {stmt.thread} inside of another loop bound to it")
+        if where == "threadIdx":
+            self.differing.add(stmt.var)
+        self.active.add(stmt.thread)
+        with self.knowing(self._range(stmt.var, stmt.extent)), self.braces(""):
+            self.line(f"const {self.index_type} {name} = ({self.index_type}){function}({number});")
+            if extent == largest:
+                self.statement(stmt.body)
+            else:
+                uneven = where == "threadIdx"
+                self.divergent += uneven
+                with self.braces(f"if ({name} < {extent})"):
+                    self.statement(stmt.body)
+                self.divergent -= uneven
+        self.active.remove(stmt.thread)
+
+    def _if(self, stmt: If) -> None:
+        cond = simplifier_for(self.facts).expr(self.fixed(stmt.cond))
+        if isinstance(cond, Const):
+            chosen = stmt.then if cond.value else stmt.orelse
+            if chosen is not None:
+                self.statement(chosen)
+            return
+        uneven = self._differs(cond)
+        self.divergent += uneven
+        head = f"if ({bare(self.scalar(cond))})"  # before the condition counts as known
+        with self.knowing(self.facts.assuming(cond)), self.braces(head):
+            self.statement(stmt.then)
+        if stmt.orelse is not None:
+            with self.knowing(self.facts.assuming(cond, False)), self.braces("else"):
+                self.statement(stmt.orelse)
+        self.divergent -= uneven
+
+    def _differs(self, expr: Expr) -> bool:
+        """Whether work-items of one group may disagree about the value."""
+        uses = any(isinstance(n, Load) for n in walk(expr)) or not self.differing.isdisjoint(variables(expr))
+        return bool(self.items) and uses
+
+    def _let(self, stmt: Let) -> None:
+        value = self.fixed(stmt.value)
+        dtype = stmt.var.dtype
+        if isinstance(value, (Const, Var)) or dtypes.lanes(dtype) > 1:
+            self._substituted(stmt, value)
+            return
+        if self._differs(value):
+            self.differing.add(stmt.var)
+        low, high = self.facts.interval(value) if dtypes.is_int(dtype) else (0, 0)
+        with self.braces(""):
+            text = self.scalar(value)
+            name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
+            self.line(f"const {self.ctype(dtype)} {name} = {bare(text)};")
+            facts = self.facts.with_bounds({stmt.var: (low, high)}) if dtypes.is_int(dtype) else self.facts
+            with self.knowing(facts):
+                self.statement(stmt.body)
+
+    def _substituted(self, stmt: Let, value: Expr) -> None:
+        changed = written_buffers(stmt.body)
+        if any(isinstance(n, Load) and n.buffer in changed for n in walk(value)):
+            raise CodegenError(f"the vector `{stmt.var.name}` is read from memory that changes while it lives")
+        self.statement(substitute(stmt.body, {stmt.var: value}))
+
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer = stmt.buffer
+        if buffer.scope == "shared":
+            self._declare(buffer, "local")
+            self.local_bytes += buffer.nbytes
+            text = f"__local {memory_type(buffer.dtype)} {self.pointers[buffer]}[{buffer.size}]"
+            self.local_lines.append(f"    {text} __attribute__((aligned(64)));")
+            self.shared.append(buffer)
+            self.statement(stmt.body)
+            self.shared.pop()
+            return
+        self.private_bytes += buffer.nbytes
+        if self.private_bytes > MAX_PRIVATE_BYTES:
+            raise CodegenError(
+                f"buffer `{buffer.name}` makes {self.private_bytes} bytes of private memory in kernel `{self.name}`; "
+                f"at most {MAX_PRIVATE_BYTES} are allowed"
+            )
+        self._declare(buffer, "private")
+        with self.braces(""):
+            text = f"{memory_type(buffer.dtype)} {self.pointers[buffer]}[{buffer.size}]"
+            self.line(f"{text} __attribute__((aligned(64)));")
+            self.statement(stmt.body)
+        self.private_bytes -= buffer.nbytes
+
+
+def _parts(stmt: Stmt) -> list[Stmt]:
+    """The statements at the top, in order."""
+    return [part for item in stmt.stmts for part in _parts(item)] if isinstance(stmt, Seq) else [stmt]
+
+
+def _writes(stmt: Stmt, buffer: Buffer) -> bool:
+    return buffer in written_buffers(stmt)
+
+
+def _touches(stmt: Stmt, buffer: Buffer) -> bool:
+    return _writes(stmt, buffer) or buffer in read_buffers(stmt)
+
+
+def _written_out(stmt: Stmt) -> int:
+    """The number of stores that remain when the unrolled loops below are written out."""
+    if isinstance(stmt, For):
+        times = as_int(stmt.extent) if stmt.kind == "unrolled" and isinstance(stmt.extent, Const) else 1
+        return times * _written_out(stmt.body)
+    if isinstance(stmt, Seq):
+        return sum(map(_written_out, stmt.stmts))
+    if isinstance(stmt, If):
+        return _written_out(stmt.then) + (0 if stmt.orelse is None else _written_out(stmt.orelse))
+    if isinstance(stmt, (Let, Allocate, Declare)):
+        return _written_out(stmt.body)
+    return 1

@@ -1,0 +1,1 @@
+"""Integer sets: index maps, regions, and proofs about them."""

@@ -1,0 +1,240 @@
+"""The proof that every access of a program stays inside its buffer.
+
+For each load and store, and each dimension of its buffer ``b`` with index ``e``::
+
+    for all executed instances:   0 <= e < b.shape[d]
+
+Instances come from loop extents, block iterators, predicates and the conditions
+around; what an `Assume` claims is never used, so that a false claim makes no proof
+true.  Only ``if_then_else`` protects its sides, `Select` evaluates both.  Intervals
+decide nearly everything, exact sets the rest; what neither can prove is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .. import dtypes
+from ..arith.intervals import Facts, negate
+from ..arith.simplify import simplifier_for
+from ..expr import Broadcast, Buffer, Call, Const, Expr, Load, Ramp, Var, binary, conjuncts, const, variables
+from ..node import Node, children, rebuild
+from ..stmt import Allocate, Assume, Block, Declare, Evaluate, For, If, Iter, Let, PrimFunc, Seq, Stmt, Store, fresh
+
+
+class OutOfBounds(ValueError):
+    """An access that leaves its buffer, or that cannot be proven to stay inside."""
+
+
+def check_in_bounds(node: PrimFunc | Stmt) -> None:
+    """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside."""
+    body = node.body if isinstance(node, PrimFunc) else node
+    name = f"function `{node.name}`" if isinstance(node, PrimFunc) else "the statement"
+    _statement(body, _Scope(name, Facts({})))
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What holds at one place: as intervals for the fast path, and as a domain for the exact one."""
+
+    place: str
+    facts: Facts
+    dims: tuple[tuple[Var, Expr | int | None], ...] = ()
+    conditions: tuple[Expr, ...] = ()
+
+    def loop(self, var: Var, extent: Expr) -> _Scope:
+        high = self.facts.interval(extent)[1] - 1
+        facts = self.facts.with_bounds({var: (0, high)})
+        if not isinstance(extent, Const):
+            facts = facts.assuming(binary("<", var, extent))
+        return replace(self, facts=facts, dims=(*self.dims, (var, extent)))
+
+    def equal(self, var: Var, value: Expr, limit: tuple[int, int] | None = None) -> _Scope:
+        """A variable that is defined as `value`, known to lie in `limit`."""
+        if var.dtype != dtypes.INDEX and not dtypes.is_int(var.dtype):
+            return self
+        low, high = self.facts.interval(simplifier_for(self.facts).expr(value))
+        if limit is not None:
+            low, high = max(low, limit[0]), min(high, limit[1])
+        dims = (*self.dims, (var, None))
+        conditions = (*self.conditions, binary("==", var, value))
+        return replace(self, facts=self.facts.with_bounds({var: (low, high)}), dims=dims, conditions=conditions)
+
+    def where(self, cond: Expr, truth: bool = True) -> _Scope:
+        cond = cond if truth else negate(cond)
+        if isinstance(cond, Const) and cond.value:
+            return self
+        facts = self.facts.assuming(cond) if dtypes.lanes(cond.dtype) == 1 else self.facts
+        return replace(self, facts=facts, conditions=self.conditions + conjuncts(cond))
+
+
+def _statement(stmt: Stmt, scope: _Scope) -> None:
+    if scope.facts.impossible:
+        return
+    if isinstance(stmt, For):
+        _expression(stmt.extent, scope)
+        _statement(stmt.body, scope.loop(stmt.var, stmt.extent))
+    elif isinstance(stmt, Seq):
+        for item in stmt.stmts:
+            _statement(item, scope)
+    elif isinstance(stmt, If):
+        _expression(stmt.cond, scope)
+        _statement(stmt.then, scope.where(stmt.cond))
+        if stmt.orelse is not None:
+            _statement(stmt.orelse, scope.where(stmt.cond, False))
+    elif isinstance(stmt, Block):
+        _block(stmt, scope)
+    elif isinstance(stmt, Store):
+        _expression(stmt.value, scope)
+        for index in stmt.indices:
+            _expression(index, scope)
+        _access(stmt.buffer, stmt.indices, scope, "writes")
+    elif isinstance(stmt, Let):
+        _expression(stmt.value, scope)
+        _statement(stmt.body, scope.equal(stmt.var, stmt.value))
+    elif isinstance(stmt, (Allocate, Declare)):
+        _statement(stmt.body, scope)
+    elif isinstance(stmt, Evaluate):
+        _expression(stmt.value, scope)
+    elif not isinstance(stmt, Assume):
+        raise TypeError(f"no rule for the statement {type(stmt).__name__}")
+
+
+def _block(block: Block, scope: _Scope) -> None:
+    scope = replace(scope, place=f"block `{block.name}`" if block.name != "root" else scope.place)
+    _expression(block.predicate, scope)
+    scope = scope.where(block.predicate)
+    if scope.facts.impossible:
+        return
+    outer = scope
+    for item in block.iters:
+        _iterator(item, outer)
+        scope = scope.equal(item.var, item.binding, (0, item.extent - 1))
+    if block.init is not None:
+        _statement(block.init, scope)
+    _statement(block.body, scope)
+
+
+def _iterator(item: Iter, scope: _Scope) -> None:
+    """The binding of a block iterator stays inside the iterator's extent."""
+    _expression(item.binding, scope)
+    problem = _problem(item.binding, item.extent, scope)
+    if problem is not None:
+        raise OutOfBounds(
+            f"{scope.place} binds `{item.var.name}` of extent {item.extent} to `{_show(item.binding)}`, "
+            f"which {problem}; restrict it with `T.where`"
+        )
+
+
+def _expression(expr: Expr, scope: _Scope) -> None:
+    """Check the loads in `expr`."""
+    if isinstance(expr, (Var, Const)) or scope.facts.impossible:
+        return
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, a, b = expr.args
+        _expression(cond, scope)
+        _expression(a, scope.where(cond))
+        _expression(b, scope.where(cond, False))
+        return
+    for child in children(expr):
+        if isinstance(child, Expr):
+            _expression(child, scope)
+    if isinstance(expr, Load):
+        _access(expr.buffer, expr.indices, scope, "reads")
+
+
+def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str) -> None:
+    if len(indices) != len(buffer.shape):
+        raise OutOfBounds(
+            f"{scope.place} {verb} `{_access_text(buffer, indices)}` with {len(indices)} indices, "
+            f"but `{buffer.name}` has {len(buffer.shape)} dimensions"
+        )
+    for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+        problem = _problem(index, extent, scope)
+        if problem is not None:
+            shape = ", ".join(map(str, buffer.shape))
+            raise OutOfBounds(
+                f"{scope.place} {verb} `{_access_text(buffer, indices)}` of shape [{shape}]: index "
+                f"`{_show(index)}` of dimension {dim} with extent {extent} {problem}"
+            )
+
+
+def _problem(index: Expr, extent: int, scope: _Scope) -> str | None:
+    """None if ``0 <= index < extent`` is proven, otherwise what goes wrong."""
+    low, high = scope.facts.interval(index)
+    if low < 0 or high >= extent:
+        low, high = scope.facts.interval(simplifier_for(scope.facts).expr(index))
+    if low >= 0 and high < extent:
+        return None
+    return _exact_problem(index, extent, scope)
+
+
+def _exact_problem(index: Expr, extent: int, scope: _Scope) -> str | None:
+    from . import sets
+
+    view = _SetView(scope)
+    value = view.scalar(index)
+    conditions = tuple(view.scalar(c) for c in scope.conditions)
+    domain = sets.Domain((*view.dims, *view.extra), conditions)
+    inside = binary("and", binary("<=", const(0), value), binary("<", value, extent))
+    try:
+        relaxed = domain.relaxed()
+        point = sets.counterexample(relaxed, inside)
+    except sets.NotAffine as err:
+        return f"cannot be proven inside, because {err}; clamp it with `T.min` and `T.max`"
+    except sets.Unknown as err:
+        return f"cannot be proven inside: {err}"
+    if point is None:
+        return None
+    used = variables(value)
+    shown = {v.name: point[v.name] for v in domain.variables if v in used}
+    where = ", ".join(f"{name} = {number}" for name, number in shown.items()) or "every instance"
+    certain = relaxed == domain and all(extent is not None for _, extent in view.extra)
+    return f"is outside at {where}" if certain else f"cannot be proven inside, for example at {where}"
+
+
+class _SetView:
+    """Expressions for exact sets: lanes become a variable, and what is read from memory any value."""
+
+    def __init__(self, scope: _Scope) -> None:
+        self.extra: list[tuple[Var, int | None]] = []
+        self._known = {v for v, _ in scope.dims}
+        self._made: dict[Node, Var] = {}
+        self.dims = tuple((v, self.scalar(e) if isinstance(e, Expr) else e) for v, e in scope.dims)
+
+    def scalar(self, expr: Expr) -> Expr:
+        """`expr` for one lane, over the variables of `dims` and `extra`."""
+        result = self._scalar(expr)
+        assert isinstance(result, Expr)
+        return result
+
+    def _scalar(self, node: Node) -> Node:
+        if isinstance(node, Ramp):
+            lane = self._fresh("lane", const(node.lanes), node.lanes)
+            return binary("+", self.scalar(node.base), binary("*", self.scalar(node.stride), lane))
+        if isinstance(node, Broadcast):
+            return self._scalar(node.value)
+        if isinstance(node, Var):
+            return node if node in self._known else self._fresh(node.name, node, None)
+        if isinstance(node, Load) or (isinstance(node, Call) and node.name != "if_then_else"):
+            return self._fresh("value", node, None) if dtypes.is_int(node.dtype) else node
+        new: Node = rebuild(node, self._scalar)
+        return new
+
+    def _fresh(self, base: str, node: Node, extent: int | None) -> Var:
+        if node not in self._made:
+            taken = {v.name for v in self._known} | {v.name for v in self._made.values()}
+            self._made[node] = Var(fresh(base, taken))
+            self._known.add(self._made[node])
+            self.extra.append((self._made[node], extent))
+        return self._made[node]
+
+
+def _show(expr: Expr) -> str:
+    from ..script.printer import expr_text
+
+    return expr_text(expr)
+
+
+def _access_text(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+    return f"{buffer.name}[{', '.join(_show(i) for i in indices)}]"

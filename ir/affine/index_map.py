@@ -1,0 +1,404 @@
+"""Layouts: maps from logical to physical indices.
+
+An `IndexMap` sends the logical index ``(i, j, ...)`` of a buffer to the physical
+one.  It is written as a lambda, ``lambda i, j: [i // 4, j, i % 4]``, in which
+`AXIS_SEPARATOR` splits the physical dimensions into groups that are flattened
+apart.  A layout must be injective; physical elements without a preimage are padding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from ..arith.simplify import simplify
+from ..expr import FALSE, Binary, Expr, ExprLike, Var, as_expr, binary, const, substitute
+from ..stmt import fresh
+from .digits import Digit, chain, components, digit
+from .index_text import AXIS_SEPARATOR, AxisSeparator, evaluate, parse_lambda
+
+Shape = tuple[int, ...]
+
+
+class IndexMapError(ValueError):
+    """The map cannot serve as a layout of the given shape."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition over physical indices, true on padding."""
+
+    variables: tuple[Var, ...]
+    condition: Expr
+
+    def evaluate(self, point: Sequence[int] | Mapping[str, int]) -> Any:
+        """The truth at a physical index: a bool, or an array of them if the coordinates are arrays."""
+        value = evaluate(self.condition, _environment(self.variables, point))
+        return bool(value) if isinstance(value, bool) or getattr(value, "ndim", 0) == 0 else value
+
+    def at(self, indices: Sequence[ExprLike]) -> Expr:
+        """The condition for these index expressions."""
+        result: Expr = substitute(self.condition, dict(zip(self.variables, map(as_expr, indices), strict=True)))
+        return result
+
+    def __str__(self) -> str:
+        from ..script.printer import expr_text
+
+        return expr_text(self.condition)
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """``variables -> indices``; `axis_separators` are positions in the indices."""
+
+    variables: tuple[Var, ...]
+    indices: tuple[Expr, ...]
+    axis_separators: tuple[int, ...] = ()
+
+    @staticmethod
+    def from_func(fn: Callable[..., Any], ndim: int | None = None) -> IndexMap:
+        """The map that `fn` computes on index variables; `ndim` is needed for ``*indices``."""
+        names = tuple(Var(name) for name in _parameter_names(fn, ndim))
+        keywords = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        plain = names[: len(names) - len(keywords)]
+        result = fn(*plain, **{v.name: v for v in names[len(plain) :]})
+        items = list(result) if isinstance(result, (list, tuple)) else [result]
+        return _from_items(names, items)
+
+    @staticmethod
+    def parse(text: str) -> IndexMap:
+        """The inverse of `text`.  Raises ValueError; nothing is evaluated."""
+        names, items = parse_lambda(text)
+        return _from_items(names, items)
+
+    @staticmethod
+    def make(value: IndexMap | str | Callable[..., Any], ndim: int | None = None) -> IndexMap:
+        """An index map from a map, its text, or a function; with `ndim`, one that takes so many indices."""
+        if isinstance(value, IndexMap):
+            made = value
+        else:
+            made = IndexMap.parse(value) if isinstance(value, str) else IndexMap.from_func(value, ndim)
+        if ndim is not None and made.ndim != ndim:
+            raise IndexMapError(f"`{made.text}` takes {made.ndim} indices, but the buffer has {ndim} dimensions")
+        return made
+
+    @staticmethod
+    def identity(ndim: int) -> IndexMap:
+        names = tuple(Var(f"i{k}") for k in range(ndim))
+        return IndexMap(names, names)
+
+    @property
+    def ndim(self) -> int:
+        """Number of logical dimensions."""
+        return len(self.variables)
+
+    @property
+    def text(self) -> str:
+        """``lambda i, j: [i // 4, j, i % 4]``."""
+        from ..script.printer import expr_text
+
+        items = [expr_text(e) for e in self.indices]
+        for count, position in enumerate(self.axis_separators):
+            items.insert(position + count, repr(AXIS_SEPARATOR))
+        names = ", ".join(v.name for v in self.variables)
+        return f"lambda {names}: [{', '.join(items)}]" if names else f"lambda: [{', '.join(items)}]"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def is_identity(self, ndim: int | None = None) -> bool:
+        """Whether every index stays where it is, without axis separators."""
+        return self.indices == self.variables and not self.axis_separators and ndim in (None, self.ndim)
+
+    def map_indices(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
+        """The physical index expressions of a logical index."""
+        if len(indices) != self.ndim:
+            raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got {len(indices)}")
+        mapping = {v: as_expr(i) for v, i in zip(self.variables, indices, strict=True)}
+        return tuple(substitute(e, mapping) for e in self.indices)
+
+    def map_point(self, point: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+        """The physical index of a logical one; coordinates are integers, or integer arrays that broadcast."""
+        env = _environment(self.variables, point)
+        return tuple(evaluate(e, env) for e in self.indices)
+
+    def map_shape(self, shape: Sequence[int]) -> Shape:
+        """The least extents, counted from 0, that hold the image of a buffer of `shape`."""
+        self._check_shape(shape)
+        return _map_shape(self, tuple(shape))
+
+    def check_injective(self, shape: Sequence[int]) -> None:
+        """Raises `IndexMapError` with two indices of `shape` that have the same image."""
+        self._check_shape(shape)
+        pair = _collision(self, tuple(shape))
+        if pair is not None:
+            a, b = (tuple(point[v.name] for v in self.variables) for point in pair)
+            raise IndexMapError(
+                f"the map `{self.text}` is not injective on shape {_show(shape)}: the indices {_show(a)} and "
+                f"{_show(b)} both map to {_show(self.map_point(a))}"
+            )
+
+    def is_injective(self, shape: Sequence[int]) -> bool:
+        self._check_shape(shape)
+        return _collision(self, tuple(shape)) is None
+
+    def inverse(self, shape: Sequence[int]) -> IndexMap:
+        """The map back from the physical index.  Raises `IndexMapError` if `shape` leaves padding."""
+        physical = self.map_shape(shape)
+        inverse, padding = self.non_surjective_inverse(shape)
+        if padding.condition != FALSE:
+            raise IndexMapError(
+                f"the map `{self.text}` of shape {_show(shape)} leaves padding in {_show(physical)} where `{padding}`; "
+                f"`non_surjective_inverse` gives the map and this predicate"
+            )
+        return inverse
+
+    def non_surjective_inverse(
+        self, shape: Sequence[int], physical_shape: Sequence[int] | None = None
+    ) -> tuple[IndexMap, Predicate]:
+        """The map back, valid on images, and the predicate of the physical indices that are none (padding)."""
+        least = self.map_shape(shape)
+        physical = least if physical_shape is None else tuple(physical_shape)
+        if len(physical) != len(least) or any(p < m for p, m in zip(physical, least, strict=True)):
+            raise IndexMapError(
+                f"the physical shape {_show(physical)} must hold the image of shape {_show(shape)} under "
+                f"`{self.text}`, which needs at least {_show(least)}"
+            )
+        self.check_injective(shape)
+        return _inverse(self, tuple(shape), physical)
+
+    def compose(self, first: IndexMap) -> IndexMap:
+        """``x -> self(first(x))``."""
+        if len(first.indices) != self.ndim:
+            count = len(first.indices)
+            raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but `{first.text}` gives {count}")
+        indices = tuple(simplify(e) for e in self.map_indices(first.indices))
+        return IndexMap(first.variables, indices, self.axis_separators)
+
+    def _check_shape(self, shape: Sequence[int]) -> None:
+        if len(shape) != self.ndim:
+            raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got the shape {_show(shape)}")
+        if any(extent < 1 for extent in shape):
+            raise IndexMapError(f"a shape needs extents of at least 1, but got {_show(shape)}")
+
+
+def _show(values: Sequence[Any]) -> str:
+    return f"[{', '.join(str(v) for v in values)}]"
+
+
+def _environment(names: Sequence[Var], point: Sequence[Any] | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(point, Mapping):
+        return point
+    return {v.name: value for v, value in zip(names, point, strict=True)}
+
+
+def _parameter_names(fn: Callable[..., Any], ndim: int | None) -> list[str]:
+    parameters = list(inspect.signature(fn).parameters.values())
+    fixed = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    if len(fixed) == len(parameters):
+        return [p.name for p in parameters]
+    if ndim is None:
+        raise IndexMapError("a map with `*indices` needs `ndim`, the number of dimensions")
+    names: list[str] = []
+    for p in parameters:
+        count = ndim - len(fixed)
+        names += [f"{p.name}_{k}" for k in range(count)] if p.kind is p.VAR_POSITIONAL else [p.name]
+    return names
+
+
+def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
+    indices: list[Expr] = []
+    separators: list[int] = []
+    for item in items:
+        if isinstance(item, AxisSeparator):
+            separators.append(len(indices))
+        elif isinstance(item, (Expr, int)):
+            indices.append(as_expr(item))
+        else:
+            raise IndexMapError(f"an index map returns index expressions, but got {item!r}")
+    if not indices:
+        raise IndexMapError("an index map needs at least one index")
+    if any(not 0 < s < len(indices) for s in separators) or len(set(separators)) != len(separators):
+        raise IndexMapError("an axis separator stands between two indices, and only once")
+    return IndexMap(names, tuple(indices), tuple(separators))
+
+
+# ------------------------------------------------------------ decisions by component
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Variables and indices that share nothing with the others."""
+
+    names: tuple[Var, ...]
+    shape: Shape
+    indices: tuple[Expr, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def digits(self) -> tuple[Digit, ...] | None:
+        """The indices as digits of the single variable, or None."""
+        if len(self.names) != 1 or not self.indices:
+            return None
+        found = [digit(e) for e in self.indices]
+        return None if None in found else tuple(d for d in found if d is not None)
+
+    def relation(self, names: Sequence[Var] | None = None) -> Any:
+        from . import sets
+
+        domain = sets.Domain(tuple(zip(self.names, self.shape, strict=True)))
+        try:
+            return sets.access_map(domain, self.indices, names)
+        except sets.NotAffine as err:
+            raise IndexMapError(f"an index map uses + - * // % with constants, but {err}") from err
+
+
+def _components(index_map: IndexMap, shape: Shape) -> list[_Component]:
+    result = []
+    for at, positions in components(index_map.variables, index_map.indices):
+        result.append(
+            _Component(
+                tuple(index_map.variables[k] for k in at),
+                tuple(shape[k] for k in at),
+                tuple(index_map.indices[k] for k in positions),
+                tuple(positions),
+            )
+        )
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
+    extents = [0] * len(index_map.indices)
+    for part in _components(index_map, shape):
+        for position, (low, high) in zip(part.positions, _intervals(part), strict=True):
+            if low < 0:
+                raise IndexMapError(
+                    f"the map `{index_map.text}` of shape {_show(shape)} gives the negative index {low} "
+                    f"in dimension {position}; add an offset"
+                )
+            extents[position] = high + 1
+    return tuple(extents)
+
+
+def _intervals(part: _Component) -> list[tuple[int, int]]:
+    """The exact least and largest value of each index."""
+    if part.digits is not None:
+        return [d.interval(part.shape[0]) for d in part.digits]
+    if not part.names:
+        return [(v, v) for v in (evaluate(e, {}) for e in part.indices)]
+    if not part.indices:
+        return []
+    image = part.relation().image()
+    return [(image.minimum(k), image.maximum(k)) for k in range(len(part.indices))]
+
+
+@lru_cache(maxsize=4096)
+def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Two logical points with one image; other variables than those of the culprit are 0."""
+    from . import sets
+
+    for part in _components(index_map, shape):
+        try:
+            pair = _part_collision(part)
+        except sets.Unknown as err:
+            raise IndexMapError(f"cannot decide whether `{index_map.text}` is injective: {err}") from err
+        if pair is not None:
+            rest = {v.name: 0 for v in index_map.variables}
+            return {**rest, **pair[0]}, {**rest, **pair[1]}
+    return None
+
+
+def _part_collision(part: _Component) -> tuple[dict[str, int], dict[str, int]] | None:
+    if prod(part.shape) == 1:
+        return None
+    if not part.indices:
+        name = part.names[0].name
+        return {name: 0}, {name: 1}
+    if part.digits is not None and chain(part.digits, part.shape[0]) is not None:
+        return None
+    result: tuple[dict[str, int], dict[str, int]] | None = part.relation().collision()
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexMap, Predicate]:
+    from . import sets
+
+    names = _physical_names(index_map)
+    values: dict[Var, Expr] = {}
+    padding: Expr = FALSE
+    for part in _components(index_map, shape):
+        own = tuple(names[k] for k in part.positions)
+        room = tuple(physical[k] for k in part.positions)
+        try:
+            values.update(zip(part.names, _part_inverse(part, own), strict=True))
+            for disjunct in _disjuncts(_part_padding(part, own, room)):
+                padding = binary("or", padding, disjunct)
+        except sets.Unknown as err:
+            raise IndexMapError(f"cannot invert `{index_map.text}`: {err}") from err
+    back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
+    return back, Predicate(names, padding)
+
+
+def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
+    if isinstance(cond, Binary) and cond.op == "or":
+        return _disjuncts(cond.a) + _disjuncts(cond.b)
+    return (cond,)
+
+
+def _part_inverse(part: _Component, names: tuple[Var, ...]) -> tuple[Expr, ...]:
+    if not part.indices:
+        return (const(0),)
+    if part.digits is not None:
+        offset = chain(part.digits, part.shape[0])
+        if offset is not None:
+            total: Expr = const(0)
+            for name, d in zip(names, part.digits, strict=True):
+                total = total + name * d.low
+            return (total - offset,)
+    result: tuple[Expr, ...] = part.relation(names).inverse()
+    return result
+
+
+def _part_padding(part: _Component, names: tuple[Var, ...], room: Shape) -> Expr:
+    """The physical indices of this component that are no image; as many are, as it has points."""
+    if prod(part.shape) == prod(room):
+        return FALSE
+    if len(room) == 1 and part.digits is not None and part.digits[0].low == 1 and part.digits[0].high is None:
+        start, stop = part.digits[0].offset, part.digits[0].offset + part.shape[0]
+        below = binary("<", names[0], start) if start > 0 else FALSE
+        above = binary("<=", stop, names[0]) if stop < room[0] else FALSE
+        return binary("or", below, above)
+    from . import sets
+
+    whole = sets.box(names, room)
+    result: Expr = whole.subtract(part.relation(names).image()).condition(whole)
+    return result
+
+
+def _physical_names(index_map: IndexMap) -> tuple[Var, ...]:
+    """Readable, unique names: ``i // 4`` is ``io``, ``i % 4`` is ``ii``."""
+    taken: set[str] = set()
+    names: list[Var] = []
+    for position, index in enumerate(index_map.indices):
+        name = fresh(_physical_name(index, position), taken)
+        taken.add(name)
+        names.append(Var(name))
+    return tuple(names)
+
+
+def _physical_name(index: Expr, position: int) -> str:
+    found = digit(index)
+    if found is None:
+        return f"a{position}"
+    if found.low == 1:
+        return found.var.name if found.high is None else f"{found.var.name}i"
+    return f"{found.var.name}o" if found.high is None else f"{found.var.name}m"
+
+
+__all__ = ["AXIS_SEPARATOR", "IndexMap", "IndexMapError", "Predicate"]

@@ -1,0 +1,1 @@
+"""Integer arithmetic: intervals, linear forms, and the simplifier."""

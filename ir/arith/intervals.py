@@ -1,0 +1,295 @@
+"""What is known about integers at one place of a program, and the intervals that follow.
+
+`Facts` holds an inclusive interval for atoms (variables, quotients, ...) and for
+linear forms of several atoms, as loops and conditions give them.  Intervals are
+Python integers; an atom about which nothing is known has the range of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import gcd
+from typing import Any, ClassVar, cast
+
+from .. import dtypes
+from ..expr import (
+    COMPARISONS,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Not,
+    Ramp,
+    Select,
+    Undef,
+    Var,
+    conjuncts,
+    const,
+)
+from .linear import Linear, add, divide, ordered, shared_form
+
+Interval = tuple[int, int]
+Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
+Form = tuple[tuple[tuple[Expr, int], ...], int, int]
+
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_DERIVED = 64
+_UNBOUNDED = 1 << 4096  # wider than any product of index atoms
+
+
+class Facts:
+    """Intervals of atoms and of linear forms; immutable.
+
+    `impossible` is true when the facts contradict each other, which means that
+    the place is never reached.
+    """
+
+    created: ClassVar[int] = 0
+
+    def __init__(self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False) -> None:
+        self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
+        self.forms = forms
+        self.impossible = (
+            impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
+        )
+        self.simplifier: Any = None
+        Facts.created += 1
+        self._next: dict[Any, Facts] = {}
+        self._deep: dict[Expr, Interval] = {}
+        self._plain: dict[Expr, Interval] = {}
+
+    def interval(self, expr: Expr) -> Interval:
+        """The inclusive interval that holds every value of an integer or bool expression."""
+        return self._interval(expr, True)
+
+    def of_form(self, form: Linear) -> Interval:
+        """The interval of a linear form."""
+        return self._of_form(form, True)
+
+    def _interval(self, expr: Expr, deep: bool) -> Interval:
+        """`deep` also looks at known forms; within such a look it is off, or it would go round in circles."""
+        memo = self._deep if deep else self._plain
+        hit = memo.get(expr)
+        if hit is None:
+            hit = self._compute(expr, deep)
+            memo[expr] = hit
+        return hit
+
+    def _compute(self, expr: Expr, deep: bool) -> Interval:
+        if isinstance(expr, Const):
+            return int(expr.value), int(expr.value)
+        if isinstance(expr, Binary) and expr.op in ("+", "-", "*") and dtypes.element(expr.dtype) == dtypes.INDEX:
+            form = shared_form(expr)
+            if expr not in form[0]:
+                return self._of_form(form, deep)
+        natural = self._atom(expr, deep)
+        known = self.bounds.get(expr)
+        return natural if known is None else _intersect(natural, known)
+
+    def _of_form(self, form: Linear, deep: bool) -> Interval:
+        terms, low = form
+        high = low
+        for atom, k in terms.items():
+            lo, hi = self._interval(atom, deep)
+            if k < 0:
+                lo, hi = hi, lo
+            low += k * lo
+            high += k * hi
+        if deep:
+            for known in self.forms:
+                low, high = _intersect((low, high), self._through(form, known))
+        return low, high
+
+    def _through(self, form: Linear, known: Form) -> Interval:
+        """The interval of `form` as a multiple of a known form plus the rest."""
+        items, lo, hi = known
+        atom, k = items[0]
+        factor = form[0].get(atom, 0)
+        if not factor or factor % k:
+            return -_UNBOUNDED, _UNBOUNDED
+        factor //= k
+        low, high = (factor * lo, factor * hi) if factor > 0 else (factor * hi, factor * lo)
+        rest = self._of_form(add(form, (dict(items), 0), -factor), False)
+        return low + rest[0], high + rest[1]
+
+    def _atom(self, expr: Expr, deep: bool) -> Interval:
+        if isinstance(expr, Binary):
+            return self._binary(expr, deep)
+        if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
+            a, b = (expr.a, expr.b) if isinstance(expr, Select) else expr.args[1:]
+            return _union(self._interval(a, deep), self._interval(b, deep))
+        if isinstance(expr, Ramp):
+            base, stride = self._interval(expr.base, deep), self._interval(expr.stride, deep)
+            ends = [s * (expr.lanes - 1) for s in stride]
+            return base[0] + min(0, *ends), base[1] + max(0, *ends)
+        if isinstance(expr, Broadcast):
+            return self._interval(expr.value, deep)
+        if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
+            inner, own = self._interval(expr.a, deep), _type_range(expr.dtype)
+            return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
+        return _type_range(expr.dtype)
+
+    def _binary(self, expr: Binary, deep: bool) -> Interval:
+        own = _type_range(expr.dtype)
+        if not dtypes.is_int(expr.a.dtype) or own == (0, 1):
+            return own
+        a, b = self._interval(expr.a, deep), self._interval(expr.b, deep)
+        result = _arithmetic(expr.op, a, b)
+        if dtypes.element(expr.dtype) == dtypes.INDEX or (own[0] <= result[0] and result[1] <= own[1]):
+            return result
+        return own
+
+    def with_bounds(self, bounds: Bounds) -> Facts:
+        """The facts with intervals of further variables."""
+        added = cast("Mapping[Expr, Interval]", bounds)
+        return self._derive(
+            tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible)
+        )
+
+    def assuming(self, cond: Expr, truth: bool = True) -> Facts:
+        """The facts where `cond` is known to be true, or false; what is not linear is ignored."""
+        return self._derive((cond, truth), lambda: self._assume_all(conjuncts(cond if truth else negate(cond))))
+
+    def _derive(self, key: Any, make: Callable[[], Facts]) -> Facts:
+        """Facts that were derived before are given again, with all that was computed from them."""
+        known = self._next.get(key)
+        if known is None:
+            if len(self._next) >= _DERIVED:
+                self._next.clear()
+            known = self._next[key] = make()
+        return known
+
+    def _assume_all(self, conds: Sequence[Expr]) -> Facts:
+        changed = self
+        for part in conds:
+            changed = changed._assume(part)
+        return changed
+
+    def _assume(self, cond: Expr) -> Facts:
+        if isinstance(cond, Const):
+            return self if cond.value else Facts(self.bounds, self.forms, True)
+        if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != dtypes.INDEX:
+            return self
+        terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+        if not terms:
+            return self
+        items = ordered(terms, signed=False)
+        factor = gcd(*terms.values()) * (1 if items[0][1] > 0 else -1)
+        form = divide((terms, 0), factor)[0]
+        return self._restrict(form, self._allowed(cond.op, form, factor, -constant))
+
+    def _allowed(self, op: str, form: dict[Expr, int], factor: int, right: int) -> Interval:
+        """The interval of `form` given that ``factor * form  op  right``."""
+        lo, hi = self.of_form((form, 0))
+        if op == "!=":
+            value = right // factor
+            return (lo, hi) if right % factor else (lo + (lo == value), hi - (hi == value))
+        low = right + (op == ">") if op in (">", ">=", "==") else None
+        high = right - (op == "<") if op in ("<", "<=", "==") else None
+        if factor < 0:
+            low, high, factor = _minus(high), _minus(low), -factor
+        lo = lo if low is None else max(lo, -(-low // factor))
+        hi = hi if high is None else min(hi, high // factor)
+        return lo, hi
+
+    def _restrict(self, form: dict[Expr, int], allowed: Interval) -> Facts:
+        """The facts with `form` in the interval, and what follows for each of its atoms."""
+        bounds = dict(self.bounds)
+        if len(form) == 1:
+            bounds[next(iter(form))] = allowed
+            return Facts(bounds, self.forms, self.impossible)
+        items = tuple(ordered(form, signed=False))
+        forms = (*(f for f in self.forms if f[0] != items), (items, *allowed))
+        for atom, k in items:
+            rest = self.of_form(({a: c for a, c in items if a is not atom}, 0))
+            own = self.interval(atom)
+            low, high = allowed[0] - rest[1], allowed[1] - rest[0]
+            if k < 0:
+                low, high = -high, -low
+            new = _intersect(own, (-(-low // abs(k)), high // abs(k)))
+            if new != own:
+                bounds[atom] = new
+        return Facts(bounds, forms, self.impossible)
+
+
+_SHARED_LIMIT = 4096
+_shared: list[Facts] = []
+
+
+def nothing_known() -> Facts:
+    """The facts outside of every loop, shared, so that passes one after another reuse what was derived.
+
+    They are renewed from time to time, which bounds the memory of a long-lived process.
+    """
+    if not _shared or Facts.created > _SHARED_LIMIT:
+        Facts.created = 0
+        _shared[:] = [Facts({})]
+    return _shared[0]
+
+
+def negate(cond: Expr) -> Expr:
+    """``not cond`` with the negation moved inwards; comparisons of floats keep it outside (NaN)."""
+    if isinstance(cond, Const):
+        return const(not cond.value)
+    if isinstance(cond, Not):
+        return cond.a
+    if isinstance(cond, Binary):
+        if cond.op in ("and", "or"):
+            return Binary("or" if cond.op == "and" else "and", negate(cond.a), negate(cond.b))
+        if cond.op in NEGATED and not dtypes.is_float(cond.a.dtype) and not is_undef_atom(cond):
+            return Binary(NEGATED[cond.op], cond.a, cond.b)
+    return Not(cond)
+
+
+def is_undef_atom(expr: Expr) -> bool:
+    """``x == undef``: a statement about contents that nothing may rewrite."""
+    return isinstance(expr, Binary) and (isinstance(expr.a, Undef) or isinstance(expr.b, Undef))
+
+
+def _minus(value: int | None) -> int | None:
+    return None if value is None else -value
+
+
+def _intersect(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _union(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _type_range(dtype: str) -> Interval:
+    """Every value of an integer type; a bool is 0 or 1, a float has no interval."""
+    element = dtypes.element(dtype)
+    if element == "bool":
+        return 0, 1
+    return dtypes.int_range(element) if dtypes.is_int(element) else (-_UNBOUNDED, _UNBOUNDED)
+
+
+def _arithmetic(op: str, a: Interval, b: Interval) -> Interval:
+    """The interval of ``a op b`` over the integers, without wrapping around."""
+    if op == "+":
+        return a[0] + b[0], a[1] + b[1]
+    if op == "-":
+        return a[0] - b[1], a[1] - b[0]
+    if op == "min":
+        return min(a[0], b[0]), min(a[1], b[1])
+    if op == "max":
+        return max(a[0], b[0]), max(a[1], b[1])
+    if op == "*":
+        corners = [x * y for x in a for y in b]
+        return min(corners), max(corners)
+    size = max(abs(a[0]), abs(a[1]))
+    if op == "//":
+        if b[0] <= 0:
+            return -size, size
+        corners = [x // y for x in a for y in b]
+        return min(corners), max(corners)
+    if op == "%" and b[0] > 0:
+        if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
+            return a[0] % b[0], a[1] % b[0]
+        return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
+    divisor = max(abs(b[0]), abs(b[1]))
+    return -divisor, divisor

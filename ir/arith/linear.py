@@ -1,0 +1,117 @@
+"""Linear forms of index expressions: ``i*6 + j - 1`` is ``({i: 6, j: 1}, -1)``.
+
+An atom is whatever is not a sum, a difference or a product with a constant: a
+variable, a quotient, a remainder, a load.  Index arithmetic is exact, it never
+wraps around.  `build` writes a form in one fixed order, so that equal forms
+give equal expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from .. import dtypes
+from ..expr import Binary, Const, Expr, Var, variables
+
+Linear = tuple[dict[Expr, int], int]
+
+
+def linear_form(expr: Expr) -> Linear:
+    """The coefficients by atom and the constant of an integer expression.
+
+    Atoms are taken as they are; an atom whose coefficients cancel is left out.
+    """
+    terms, constant = _linear_form(expr)
+    return dict(terms), constant
+
+
+@lru_cache(maxsize=1 << 15)
+def _linear_form(expr: Expr) -> Linear:
+    """`linear_form` with a dictionary that is shared: callers must not change it."""
+    if isinstance(expr, Const):
+        return {}, int(expr.value)
+    if isinstance(expr, Binary):
+        if expr.op == "+":
+            return add(_linear_form(expr.a), _linear_form(expr.b))
+        if expr.op == "-":
+            return add(_linear_form(expr.a), _linear_form(expr.b), -1)
+        if expr.op == "*":
+            left, right = _linear_form(expr.a), _linear_form(expr.b)
+            if not right[0]:
+                return scale(left, right[1])
+            if not left[0]:
+                return scale(right, left[1])
+    return {expr: 1}, 0
+
+
+@lru_cache(maxsize=1 << 15)
+def variables_of(expr: Expr) -> frozenset[Var]:
+    """Every variable that occurs in an expression, remembered."""
+    return frozenset(variables(expr))
+
+
+def shared_form(expr: Expr) -> Linear:
+    """`linear_form` without the copy; the dictionary must not be changed."""
+    return _linear_form(expr)
+
+
+def add(a: Linear, b: Linear, factor: int = 1) -> Linear:
+    """``a + factor * b``."""
+    if not b[0]:
+        return a[0], a[1] + factor * b[1]
+    terms = dict(a[0])
+    for atom, coefficient in b[0].items():
+        total = terms.get(atom, 0) + factor * coefficient
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return terms, a[1] + factor * b[1]
+
+
+def scale(a: Linear, factor: int) -> Linear:
+    """``factor * a``."""
+    if factor == 1:
+        return a
+    if factor == 0:
+        return {}, 0
+    return {atom: k * factor for atom, k in a[0].items()}, a[1] * factor
+
+
+def divide(a: Linear, factor: int) -> Linear:
+    """``a / factor`` of a form whose coefficients and constant are multiples of it."""
+    return {atom: k // factor for atom, k in a[0].items()}, a[1] // factor
+
+
+@lru_cache(maxsize=1 << 15)
+def _atom_key(atom: Expr) -> tuple[int, str]:
+    """A total order of expressions that is the same in every process."""
+    return (0, atom.name) if isinstance(atom, Var) else (1, repr(atom))
+
+
+def ordered(terms: Mapping[Expr, int], signed: bool = True) -> list[tuple[Expr, int]]:
+    """The terms by size of the coefficient, then by name; positive ones first if `signed`."""
+    if len(terms) < 2:
+        return list(terms.items())
+    return sorted(terms.items(), key=lambda t: (signed and t[1] < 0, -abs(t[1]), _atom_key(t[0])))
+
+
+def build(form: Linear, dtype: str = dtypes.INDEX) -> Expr:
+    """The expression of a linear form: ``({i: 6, j: 1}, -1)`` -> ``i*6 + j - 1``."""
+    terms, constant = form
+    result: Expr | None = None
+    for atom, coefficient in ordered(terms):
+        size = abs(coefficient)
+        term = atom if size == 1 else Binary("*", atom, Const(size, dtype))
+        if result is None:
+            # A leading negative term starts from the constant: 3 - i, or 0 - i.
+            result = term if coefficient > 0 else Binary("-", Const(constant, dtype), term)
+            constant = constant if coefficient > 0 else 0
+        else:
+            result = Binary("+" if coefficient > 0 else "-", result, term)
+    if result is None:
+        return Const(constant, dtype)
+    if constant:
+        return Binary("+" if constant > 0 else "-", result, Const(abs(constant), dtype))
+    return result

@@ -1,0 +1,216 @@
+"""Floor division and modulo of linear forms by positive constants.
+
+Every rule is an identity over all integers; where a side condition says "lies in
+[q*g, q*g + g)", the interval of the facts decides it.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from ..expr import Binary, Const, Expr, as_int
+from .intervals import Facts
+from .linear import Linear, add, build, divide, shared_form
+
+
+class Quotients:
+    """Division rules under fixed `facts`.  Forms that come in are simplified already."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._div: dict[tuple[Expr, int], Linear] = {}
+
+    def div(self, form: Linear, c: int) -> Linear:
+        """``form // c``: ``(c*Q + R) // c = Q + R // c``."""
+        if c == 1:
+            return form
+        whole, rest = _split(form, c)
+        return self.combine(add(whole, self._div_rest(rest, c)))
+
+    def mod(self, form: Linear, c: int) -> Linear:
+        """``form % c``: ``(c*Q + R) % c = R % c``, also through ``k*(x % m)`` when c divides k*m."""
+        if c == 1:
+            return {}, 0
+        rest = _split(form, c)[1]
+        opened = _open_remainders(rest, c)
+        if opened is not None:
+            return self.mod(self.combine(opened), c)
+        return self._mod_rest(rest, c)
+
+    def _div_rest(self, rest: Linear, c: int) -> Linear:
+        lo, hi = self.facts.of_form(rest)
+        if lo // c == hi // c:
+            return {}, lo // c
+        grouped = self._group(rest, c)
+        if grouped is not None:
+            g, inner, _ = grouped
+            return self.div(inner, c // g)
+        return self._div_atom(rest, c)
+
+    def _div_atom(self, rest: Linear, c: int) -> Linear:
+        """``(x//d + k) // c -> (x + k*d) // (c*d)`` and ``(x % m) // c -> x // c % (m//c)``."""
+        atom = _single(rest[0])
+        divisor = _divisor(atom)
+        if isinstance(atom, Binary) and divisor:
+            inner = shared_form(atom.a)
+            if atom.op == "//":
+                return self.div(add(inner, ({}, rest[1] * divisor)), c * divisor)
+            if rest[1] == 0 and divisor % c == 0:
+                return self.mod(self.div(inner, c), divisor // c)
+        return self._atom("//", rest, c)
+
+    def _mod_rest(self, rest: Linear, c: int) -> Linear:
+        lo, hi = self.facts.of_form(rest)
+        if lo // c == hi // c:
+            return add(rest, ({}, lo // c * c), -1)
+        grouped = self._group(rest, c)
+        if grouped is not None:
+            g, inner, left = grouped
+            return self.combine(add(left, self.mod(inner, c // g), g))
+        return self._atom("%", rest, c)
+
+    def _atom(self, op: str, rest: Linear, c: int) -> Linear:
+        """A quotient or remainder that stays; its value if a condition around has fixed it."""
+        atom = Binary(op, build(rest), Const(c))
+        known = self.facts.bounds.get(atom)
+        return ({}, known[0]) if known is not None and known[0] == known[1] else ({atom: 1}, 0)
+
+    def _group(self, rest: Linear, c: int) -> tuple[int, Linear, Linear] | None:
+        """``rest = g*A + S`` with g dividing c and S in [q*g, q*g + g): (g, A + q, S - q*g).
+
+        Then ``rest // c = (A + q) // (c/g)`` and ``rest % c = g*((A + q) % (c/g)) + (S - q*g)``.
+        """
+        terms, constant = rest
+        for g in sorted({gcd(k, c) for k in terms.values()}, reverse=True):
+            if g == 1:
+                return None
+            low = constant % g
+            left = ({a: k for a, k in terms.items() if k % g}, low)
+            lo, hi = self.facts.of_form(left)
+            if lo // g == hi // g:
+                q = lo // g
+                inner = divide(({a: k for a, k in terms.items() if k % g == 0}, constant - low), g)
+                return g, add(inner, ({}, q)), add(left, ({}, q * g), -1)
+        return None
+
+    # Sums of quotients and remainders
+
+    def combine(self, form: Linear) -> Linear:
+        """``m*(y // m) + y % m -> y`` and ``y - m*(y // m) -> y % m``, for every such pair in the sum."""
+        if not any(_divisor(atom) for atom in form[0]):
+            return form
+        while True:
+            new = self._combine_once(form)
+            if new is None:
+                return form
+            form = new
+
+    def _combine_once(self, form: Linear) -> Linear | None:
+        for atom, k in form[0].items():
+            m = _divisor(atom)
+            if not m or not isinstance(atom, Binary):
+                continue
+            new = self._join_remainder(form, atom, k, m) if atom.op == "%" else _join_quotient(form, atom, k, m)
+            if new is not None:
+                return new
+        return None
+
+    def _join_remainder(self, form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
+        inner = shared_form(atom.a)
+        quotient = self._quotient_of(atom.a, m)
+        if quotient[0] and _contains(form[0], quotient[0], k * m):
+            # k*m*q + k*(y % m) = k*y + k*m*(q - y//m), with q equal to y//m up to its constant.
+            without = add(add(form, ({atom: 1}, 0), -k), (quotient[0], quotient[1]), -k * m)
+            return add(without, inner, k)
+        whole = build(quotient)
+        for other, factor in form[0].items():
+            n = _divisor(other)
+            if n and isinstance(other, Binary) and other.op == "%" and factor == k * m and other.a == whole:
+                without = add(add(form, ({atom: 1}, 0), -k), ({other: 1}, 0), -factor)
+                return add(without, self.mod(inner, m * n), k)
+        return None
+
+    def _quotient_of(self, expr: Expr, m: int) -> Linear:
+        hit = self._div.get((expr, m))
+        if hit is None:
+            hit = self.div(shared_form(expr), m)
+            self._div[expr, m] = hit
+        return hit
+
+    # Comparisons
+
+    def reduce_comparison(self, op: str, terms: dict[Expr, int], right: int) -> tuple[dict[Expr, int], int] | bool:
+        """``terms op right`` (op is ``<=``, ``==`` or ``!=``) with the common factor and small terms divided out.
+
+        ``g*A + S <= right`` is ``A <= q`` when ``(right - S) // g = q`` for every value of S.
+        """
+        for g in sorted({abs(k) for k in terms.values()}, reverse=True):
+            if g == 1:
+                break
+            small = {a: k for a, k in terms.items() if k % g}
+            large = {a: k // g for a, k in terms.items() if k % g == 0}
+            lo, hi = self.facts.of_form((small, 0))
+            if op == "<=" and (right - lo) // g == (right - hi) // g:
+                return self.reduce_comparison(op, large, (right - lo) // g)
+            if op != "<=" and not small:
+                return (op == "!=") if right % g else self.reduce_comparison(op, large, right // g)
+        common = gcd(*terms.values())
+        if common > 1:
+            if op != "<=" and right % common:
+                return op == "!="
+            return {a: k // common for a, k in terms.items()}, right // common
+        return terms, right
+
+
+def _split(form: Linear, c: int) -> tuple[Linear, Linear]:
+    """``form = c*Q + R``: coefficients are cut towards zero, the constant downwards."""
+    whole: dict[Expr, int] = {}
+    rest: dict[Expr, int] = {}
+    for atom, k in form[0].items():
+        q = k // c if k >= 0 else -(-k // c)
+        if q:
+            whole[atom] = q
+        if k - q * c:
+            rest[atom] = k - q * c
+    return (whole, form[1] // c), (rest, form[1] % c)
+
+
+def _divisor(atom: Expr | None) -> int:
+    """The constant c > 0 of ``x // c`` or ``x % c``, or 0."""
+    if isinstance(atom, Binary) and atom.op in ("//", "%") and isinstance(atom.b, Const):
+        return max(0, as_int(atom.b))
+    return 0
+
+
+def _single(terms: dict[Expr, int]) -> Expr | None:
+    """The atom of a form that is just one atom."""
+    if len(terms) == 1:
+        atom, k = next(iter(terms.items()))
+        return atom if k == 1 else None
+    return None
+
+
+def _open_remainders(rest: Linear, c: int) -> Linear | None:
+    """``k*(x % m)`` replaced by ``k*x`` where c divides k*m, or None if there is none."""
+    opened = None
+    for atom, k in rest[0].items():
+        m = _divisor(atom)
+        if m and isinstance(atom, Binary) and atom.op == "%" and k * m % c == 0:
+            opened = add(add(opened or rest, ({atom: 1}, 0), -k), shared_form(atom.a), k)
+    return opened
+
+
+def _contains(terms: dict[Expr, int], part: dict[Expr, int], factor: int) -> bool:
+    """Whether every term of ``factor * part`` is there with just that coefficient."""
+    return all(terms.get(atom) == factor * k for atom, k in part.items())
+
+
+def _join_quotient(form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
+    """``b*y - b*m*(y // m) -> b*(y % m)``."""
+    if k % m:
+        return None
+    b, inner = -k // m, shared_form(atom.a)
+    if not _contains(form[0], inner[0], b):
+        return None
+    without = add(add(form, ({atom: 1}, 0), -k), inner, -b)
+    return add(without, ({Binary("%", atom.a, Const(m)): 1}, 0), b)

@@ -1,0 +1,124 @@
+"""Simplification of statements: loops, iterators, bindings and conditions become facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..expr import TRUE, Const, Expr
+from ..node import rebuild
+from ..stmt import Allocate, Assume, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from .intervals import Facts, negate
+from .simplify import Simplifier, simplifier_for
+
+NOTHING = Seq(())
+
+
+def simplify_stmt(stmt: Stmt, facts: Facts) -> Stmt:
+    """`stmt` with every expression simplified under `facts` and what is around it.
+
+    Loops without iterations, conditions that are decided, and what is left
+    without a body go; loops of one iteration stay.
+    """
+    new: Stmt = _SIMPLIFY[type(stmt)](stmt, simplifier_for(facts))
+    return new
+
+
+def is_empty(stmt: Stmt) -> bool:
+    return isinstance(stmt, Seq) and not stmt.stmts
+
+
+def _seq(stmt: Seq, s: Simplifier) -> Stmt:
+    parts = [simplify_stmt(p, s.facts) for p in stmt.stmts]
+    same = len(parts) > 1 and all(a is b for a, b in zip(parts, stmt.stmts, strict=True))
+    return stmt if same else seq([p for p in parts if not is_empty(p)])
+
+
+def _for(stmt: For, s: Simplifier) -> Stmt:
+    extent = s.expr(stmt.extent)
+    high = s.facts.interval(extent)[1]
+    if high <= 0:
+        return NOTHING
+    body = simplify_stmt(stmt.body, s.facts.with_bounds({stmt.var: (0, high - 1)}))
+    if is_empty(body):
+        return NOTHING
+    if extent is stmt.extent and body is stmt.body:
+        return stmt
+    return For(stmt.var, extent, body, stmt.kind, stmt.thread, stmt.annotations)
+
+
+def _if(stmt: If, s: Simplifier) -> Stmt:
+    cond = s.expr(stmt.cond)
+    yes, no = s.facts.assuming(cond), s.facts.assuming(cond, False)
+    if cond == TRUE or no.impossible:
+        return simplify_stmt(stmt.then, s.facts)
+    other = None if stmt.orelse is None else simplify_stmt(stmt.orelse, no)
+    if isinstance(cond, Const) or yes.impossible:
+        return NOTHING if other is None else other
+    then = simplify_stmt(stmt.then, yes)
+    if other is None or is_empty(other):
+        if is_empty(then):
+            return NOTHING
+        return stmt if _same(stmt, cond, then, None) else If(cond, then)
+    if is_empty(then):
+        return If(s.expr(negate(cond)), other)
+    return stmt if _same(stmt, cond, then, other) else If(cond, then, other)
+
+
+def _let(stmt: Let, s: Simplifier) -> Stmt:
+    value = s.expr(stmt.value)
+    facts = s.facts
+    if dtypes.is_int(stmt.var.dtype):
+        facts = facts.with_bounds({stmt.var: facts.interval(value)})
+    body = simplify_stmt(stmt.body, facts)
+    if is_empty(body):
+        return NOTHING
+    return stmt if value is stmt.value and body is stmt.body else Let(stmt.var, value, body)
+
+
+def _block(stmt: Block, s: Simplifier) -> Stmt:
+    predicate = s.expr(stmt.predicate)
+    facts = s.facts.assuming(predicate)
+    if facts.impossible:
+        return NOTHING
+    iters = tuple(rebuild(i, lambda e: simplifier_for(facts).expr(e) if isinstance(e, Expr) else e) for i in stmt.iters)
+    inside = facts.with_bounds({i.var: _iter_interval(facts, i.binding, i.extent) for i in iters})
+    body = simplify_stmt(stmt.body, inside)
+    init = None if stmt.init is None else simplify_stmt(stmt.init, inside)
+    return Block(stmt.name, iters, body, predicate, init, stmt.allocs, stmt.annotations)
+
+
+def _iter_interval(facts: Facts, binding: Expr, extent: int) -> tuple[int, int]:
+    lo, hi = facts.interval(binding)
+    return max(lo, 0), min(hi, extent - 1)
+
+
+def _leaf(stmt: Stmt, s: Simplifier) -> Stmt:
+    new: Stmt = rebuild(stmt, lambda e: s.expr(e) if isinstance(e, Expr) else e)
+    return new
+
+
+def _around(stmt: Allocate | Declare, s: Simplifier) -> Stmt:
+    body = simplify_stmt(stmt.body, s.facts)
+    if is_empty(body):
+        return NOTHING
+    return stmt if body is stmt.body else type(stmt)(stmt.buffer, body)
+
+
+def _same(stmt: If, cond: Expr, then: Stmt, other: Stmt | None) -> bool:
+    """Whether nothing changed, so that what is shared stays shared."""
+    return cond is stmt.cond and then is stmt.then and other is stmt.orelse
+
+
+_SIMPLIFY: dict[type[Stmt], Any] = {
+    Seq: _seq,
+    For: _for,
+    If: _if,
+    Let: _let,
+    Block: _block,
+    Store: _leaf,
+    Evaluate: _leaf,
+    Assume: _leaf,
+    Allocate: _around,
+    Declare: _around,
+}

@@ -1,0 +1,1 @@
+"""The definition of the language: programs run on NumPy, with a state for every element."""

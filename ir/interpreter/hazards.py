@@ -1,0 +1,184 @@
+"""When statements may run one after the other for all lanes at once.
+
+Serial execution goes lane by lane, and in each lane statement by statement;
+vector execution goes statement by statement, and in each over all lanes.  Both
+agree unless some lane p' > p touches, in an earlier statement, an element that
+lane p touches in a later one, and one of the two writes.  Element numbers are
+computed and compared; whatever cannot be computed beforehand counts as a hazard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..expr import Binary, Call, Expr, Load, Var
+from ..node import Node, walk
+from ..stmt import Allocate, Block, Declare, Stmt, Store
+from .memory import InterpreterError
+from .nest import Index, Nest
+
+LARGEST_CHECK = 1 << 22
+
+
+class Hazard(Exception):
+    """The order of lanes may matter."""
+
+
+@lru_cache(maxsize=65536)
+def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the buffers read and written below `node`."""
+    reads = {n.buffer.name for n in walk(node) if isinstance(n, Load)}
+    writes = {n.buffer.name for n in walk(node) if isinstance(n, Store)}
+    return frozenset(reads), frozenset(writes)
+
+
+@lru_cache(maxsize=65536)
+def private(node: Node) -> frozenset[str]:
+    """Names of the buffers that are allocated below `node`."""
+    allocs = {b.name for n in walk(node) if isinstance(n, Block) for b in n.allocs}
+    return frozenset(allocs | {n.buffer.name for n in walk(node) if isinstance(n, Allocate)})
+
+
+@lru_cache(maxsize=65536)
+def update(store: Store) -> tuple[str, Expr] | None:
+    """``(op, v)`` of ``B[i] = B[i] op v`` where `v` does not read B; None for any other store."""
+    value = store.value
+    if isinstance(value, Call) and value.name == "fma":
+        value = Binary("+", Binary("*", *value.args[:2]), value.args[2])
+    if not isinstance(value, Binary) or value.op not in ("+", "*", "min", "max", "-"):
+        return None
+    own = Load(store.buffer, store.indices)
+    sides = [(value.a, value.b)] if value.op == "-" else [(value.a, value.b), (value.b, value.a)]
+    for old, new in sides:
+        if old == own and all(store.buffer.name not in touched(e)[0] for e in (new, *store.indices)):
+            return value.op, new
+    return None
+
+
+@lru_cache(maxsize=65536)
+def own_loads(store: Store) -> tuple[Load, ...]:
+    """The loads of a store's own buffer in its value and indices."""
+    parts = (store.value, *store.indices)
+    return tuple(n for e in parts for n in walk(e) if isinstance(n, Load) and n.buffer.name == store.buffer.name)
+
+
+@lru_cache(maxsize=65536)
+def separate(block: Block) -> bool:
+    """Whether every spatial point has an element of its own, the only one that init and body write."""
+    assert block.init is not None
+    targets = {(s.buffer, s.indices) for part in (block.init, block.body) for s in walk(part) if isinstance(s, Store)}
+    if len(targets) != 1:
+        return False
+    buffer, indices = next(iter(targets))
+    wide = {i.var for i in block.spatial if i.extent > 1}
+    plain = all(isinstance(i, Var) for i in indices) and wide <= set(indices)
+    if not plain or not {i.var for i in block.spatial} >= set(indices):
+        return False
+    if buffer.name in touched(block.init)[0]:
+        return False
+    return all(n.indices == indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == buffer)
+
+
+class Footprint:
+    """The first and last lane that reads or writes each element of one memory."""
+
+    def __init__(self, size: int) -> None:
+        self.first = {flag: np.full(size, np.iinfo(np.int64).max) for flag in (False, True)}
+        self.last = {flag: np.full(size, -1) for flag in (False, True)}
+
+    def add(self, location: Any, lanes: Index, write: bool) -> None:
+        """`lanes` ascend, so that of repeated elements plain assignment keeps the last."""
+        flat, who = spread(location, lanes)
+        np.maximum.at(self.last[write], flat, who)
+        np.minimum.at(self.first[write], flat, who)
+
+    def before(self, later: Footprint) -> bool:
+        """Whether all of this may happen before all of `later`."""
+        pairs = ((True, True), (True, False), (False, True))
+        return not any(bool((self.last[a] > later.first[b]).any()) for a, b in pairs)
+
+    def merge(self, other: Footprint) -> None:
+        for flag in (False, True):
+            np.maximum(self.last[flag], other.last[flag], out=self.last[flag])
+            np.minimum(self.first[flag], other.first[flag], out=self.first[flag])
+
+
+def spread(location: Any, lanes: Index) -> tuple[NDArray[np.int64], Index]:
+    """Elements and lanes as two flat arrays of the same length."""
+    array = np.asarray(location)
+    if array.ndim == 0:
+        return np.full(len(lanes), array), lanes
+    if array.ndim == 1:
+        return array, lanes
+    array = np.broadcast_to(array, (len(lanes), array.shape[1]))
+    return array.reshape(-1), np.repeat(lanes, array.shape[1])
+
+
+Access = tuple[str, Any, Nest, bool]
+Collect = Callable[[Nest, Stmt, frozenset[str]], Iterator[Access]]
+
+
+def independent(
+    nest: Nest,
+    parts: Sequence[tuple[Nest, Stmt]],
+    collect: Collect,
+    sizes: Mapping[str, int],
+    root: Callable[[str], str],
+) -> bool:
+    """Whether each of `parts` may run over all lanes of `nest` before the next one starts.
+
+    `collect` lists the accesses of a statement to the memories in a set, `root` gives
+    the memory of a buffer's name.
+    """
+    shared = _shared([stmt for _, stmt in parts], root)
+    if not shared:
+        return True
+    if any(name not in sizes for name in shared):
+        return False
+    before: dict[str, Footprint] = {}
+    try:
+        for start, stmt in parts:
+            now: dict[str, Footprint] = {}
+            for name, location, at, write in collect(start, stmt, shared):
+                now.setdefault(name, Footprint(sizes[name])).add(location, at.origin(nest), write)
+            for name, print_ in now.items():
+                if name in before and not before[name].before(print_):
+                    return False
+                if name in before:
+                    before[name].merge(print_)
+                else:
+                    before[name] = print_
+    except (Hazard, InterpreterError):
+        return False
+    return True
+
+
+def _shared(stmts: Sequence[Stmt], root: Callable[[str], str]) -> frozenset[str]:
+    """Memories that one statement writes and another touches."""
+    shared: set[str] = set()
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for stmt in stmts:
+        hidden = private(stmt)
+        new_reads, new_writes = ({root(n) for n in names} - hidden for names in touched(stmt))
+        shared |= (writes & (new_reads | new_writes)) | (reads & new_writes)
+        reads |= new_reads
+        writes |= new_writes
+    return frozenset(shared)
+
+
+def root_name(alias: Mapping[str, str], name: str) -> str:
+    """The memory that the buffer `name` is stored in."""
+    while name in alias:
+        name = alias[name]
+    return name
+
+
+def aliases(node: Node) -> dict[str, str]:
+    """For each declared alias, the name whose memory it shares."""
+    return {n.buffer.name: n.buffer.data for n in walk(node) if isinstance(n, Declare)}

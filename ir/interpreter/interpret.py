@@ -1,0 +1,147 @@
+"""The definition of the language: what a program computes, and what it must not do.
+
+The interpreter follows the serial meaning of a program on NumPy arrays, keeps a
+state for every element (`interpreter_memory`), and raises `InterpreterError` on
+
+1. an index outside of its dimension, negative ones included,
+2. reading an element that was never written,
+3. reading or writing padding that holds nothing,
+4. a condition, index, extent or assumption that depends on an undef value,
+5. an assumption that does not hold,
+6. an iterator that leaves its range,
+7. an integer division by zero,
+8. arguments that do not fit the parameters, or overlap where one is written.
+
+Loops of every kind run in order.  A bfloat16 array is passed as the float32
+array of the same values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import dtypes
+from ..expr import Buffer, Var
+from ..stmt import Layout, PrimFunc, written_buffers
+from .hazards import aliases, root_name
+from .memory import (
+    DEFINED,
+    FORBIDDEN,
+    UNDEF,
+    UNINITIALISED,
+    InterpreterError,
+    Memory,
+    numpy_dtype,
+)
+from .nest import Nest, Value, root
+from .run import Machine
+
+__all__ = ["InterpreterError", "interpret"]
+
+
+def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
+    """Run `func` on its parameters, in order; outputs are written in place.
+
+    Arrays have the parameters' physical shapes and dtypes, scalars are numbers.
+    Outputs (parameters that are stored to) hold nothing on entry, and so does every
+    allocation.  With ``strict_state=False``, which suits lowered programs, outputs
+    hold what the caller put there and allocations are undef.  Elements that end undef
+    hold an arbitrary value.
+    """
+    if len(arrays) != len(func.params):
+        raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
+    written = _written(func)
+    memory: dict[str, Memory] = {}
+    nest = root()
+    copies: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for param, given in zip(func.params, arrays, strict=True):
+        if isinstance(param, Var):
+            nest.values[param] = _scalar(param, given)
+            continue
+        array = _checked(param, given, param.name in written)
+        flat = np.ascontiguousarray(array)
+        if param.name in written and not np.shares_memory(flat, array):
+            copies.append((array, flat))
+        empty = strict_state and param.name in written
+        memory[param.name] = Memory(param, flat, UNINITIALISED if empty else DEFINED)
+    _refuse_overlap(func, arrays, written)
+    for layout in func.layouts:
+        _mark_padding(func, layout, memory)
+    with np.errstate(all="ignore"):
+        Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
+    for array, flat in copies:
+        array[...] = flat
+
+
+def _written(func: PrimFunc) -> set[str]:
+    """Names of the memories that are stored to, aliases of them included."""
+    alias = aliases(func.body)
+    names = [buffer.name for buffer in written_buffers(func)]
+    return {root_name(alias, name) for name in names}
+
+
+def _scalar(param: Var, given: Any) -> Value:
+    if np.ndim(given) != 0 or isinstance(given, str):
+        raise InterpreterError(f"`{param.name}` is a scalar of type {param.dtype}, but got {type(given).__name__}")
+    if dtypes.is_int(param.dtype):
+        low, high = dtypes.int_range(param.dtype)
+        if given != int(given) or not low <= int(given) <= high:
+            raise InterpreterError(f"`{param.name}` = {given} does not fit the type {param.dtype}")
+    if param.dtype == dtypes.INDEX:
+        return int(given), None
+    return numpy_dtype(param.dtype).type(given), None
+
+
+def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
+    if not isinstance(given, np.ndarray):
+        raise InterpreterError(f"`{param.name}` must be a NumPy array, but got {type(given).__name__}")
+    width = dtypes.lanes(param.dtype)
+    shape = param.shape if width == 1 else (*param.shape, width)
+    if given.shape != shape:
+        raise InterpreterError(f"`{param.name}` has shape {shape}, but the array has {given.shape}")
+    if given.dtype != numpy_dtype(param.dtype):
+        raise InterpreterError(f"`{param.name}` has dtype {param.dtype}, but the array has {given.dtype}")
+    if written and not given.flags.writeable:
+        raise InterpreterError(f"`{param.name}` is an output, but the array is read-only")
+    return given
+
+
+def _refuse_overlap(func: PrimFunc, arrays: tuple[Any, ...], written: set[str]) -> None:
+    pairs = [(p.name, a) for p, a in zip(func.params, arrays, strict=True) if isinstance(p, Buffer)]
+    for number, (name, array) in enumerate(pairs):
+        for other, second in pairs[number + 1 :]:
+            if (name in written or other in written) and np.may_share_memory(array, second):
+                raise InterpreterError(f"the arrays `{name}` and `{other}` overlap, and one of them is written")
+
+
+def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> None:
+    """Elements of a parameter without a logical one: forbidden, undef, or of the promised value."""
+    if layout.pad_value not in ("", "undef"):
+        return
+    target = memory.get(layout.param)
+    if target is None:
+        raise InterpreterError(f"a layout names `{layout.param}`, which is no buffer parameter of `{func.name}`")
+    padding = np.ones(target.size, np.bool_)
+    padding[_images(func, layout)] = False
+    target.state[padding] = FORBIDDEN if layout.pad_value == "" else UNDEF
+
+
+def _images(func: PrimFunc, layout: Layout) -> NDArray[np.intp]:
+    """The flat physical elements of all logical ones."""
+    from ..affine.index_map import IndexMap
+    from .values import Evaluator
+
+    buffer = next(b for b in func.buffers if b.name == layout.param)
+    axes = [Var(f"i{k}") for k in range(len(layout.logical_shape))]
+    grid = np.indices(layout.logical_shape).reshape(len(axes), -1)
+    nest = Nest(None, None, None, grid.shape[1])
+    nest.values.update({axis: (values, None) for axis, values in zip(axes, grid, strict=True)})
+    evaluate = Evaluator({})
+    images = IndexMap.parse(layout.index_map).map_indices(axes)
+    location: Any = np.zeros(grid.shape[1], np.intp)
+    for image, stride in zip(images, buffer.strides, strict=True):
+        location = location + np.asarray(evaluate(nest, image)[0]) * stride
+    return np.asarray(location, np.intp)

@@ -1,0 +1,296 @@
+"""Expressions over all lanes of a nest.
+
+A value is a pair of data and undef flags (None: nothing is undef).  Data is one
+Python or NumPy number for all lanes, an array (n,), or (n, L) for vectors of L.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Undef, Var
+from ..node import walk
+from ..script.printer import expr_text
+from .memory import (
+    FORBIDDEN,
+    UNDEF,
+    UNINITIALISED,
+    Data,
+    Flags,
+    InterpreterError,
+    Memory,
+    numpy_dtype,
+    poison,
+    round_to,
+)
+from .nest import Nest, Value
+
+_BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+    "min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+_erf = np.frompyfunc(math.erf, 1, 1)
+_MATH: Mapping[str, Callable[..., Any]] = {
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
+    "floor": np.floor, "ceil": np.ceil, "pow": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
+    "fma": lambda a, b, c: a * b + c,
+}  # fmt: skip
+
+
+def join(*flags: Flags) -> Flags:
+    """Undef if any operand is."""
+    result: Flags = None
+    for flag in flags:
+        if flag is not None and flag is not False:
+            result = flag if result is None else np.logical_or(result, flag)
+    return result
+
+
+def any_true(flags: Flags | Data) -> bool:
+    return flags is not None and bool(np.any(flags))
+
+
+@lru_cache(maxsize=65536)
+def _is_vector(indices: tuple[Expr, ...]) -> bool:
+    return any(dtypes.lanes(i.dtype) > 1 for i in indices)
+
+
+@lru_cache(maxsize=65536)
+def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
+    """Whether the values depend on no memory, so that they stay what they are."""
+    return not any(isinstance(node, Load) for e in exprs for node in walk(e))
+
+
+def outside(value: Data, extent: int) -> Any:
+    """Where `value` is not in [0, extent); None if nowhere."""
+    if isinstance(value, np.ndarray):
+        inside = bool(value.min() >= 0) and bool(value.max() < extent)
+    else:
+        inside = 0 <= value < extent
+    return None if inside else np.logical_or(np.less(value, 0), np.greater_equal(value, extent))
+
+
+def shift(nest: Nest, memory: Memory, location: Any) -> Any:
+    """`location` in the copy of the memory that each lane owns."""
+    assert memory.owner is not None
+    start: Any = nest.get(memory.owner)[0]
+    if np.ndim(location) > 1 and np.ndim(start) == 1:
+        start = np.reshape(start, (-1, 1))
+    return location + start * memory.stride
+
+
+class Evaluator:
+    """Evaluates expressions; `memory` maps a buffer's name to its allocation."""
+
+    def __init__(self, memory: dict[str, Memory]) -> None:
+        self.memory = memory
+        self.context = ""
+
+    def __call__(self, nest: Nest, e: Expr) -> Value:
+        value: Value = _METHODS[type(e)](self, nest, e)
+        return value
+
+    def data(self, nest: Nest, e: Expr, what: str) -> Data:
+        """The value of what decides where the program goes; it must not be undef."""
+        data, undef = self(nest, e)
+        if undef is not None and any_true(undef):
+            raise self.error(nest, f"{what} `{expr_text(e)}` depends on an undef value", undef)
+        return data
+
+    def error(self, nest: Nest, message: str, wrong: Flags | Data) -> InterpreterError:
+        """`message` with the first lane where `wrong` is true."""
+        lane = 0
+        if isinstance(wrong, np.ndarray) and wrong.ndim > 0 and len(wrong) == nest.n:
+            lane = int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
+        point = {}
+        for var in nest.variables():
+            if not var.name.isidentifier():
+                continue
+            data = nest.get(var)[0]
+            point[var.name] = data[lane] if isinstance(data, np.ndarray) and len(data) == nest.n else data
+        where = ", ".join(f"{name}={value}" for name, value in point.items())
+        return InterpreterError(f"{self.context}{message}" + (f", at {where}" if where else ""))
+
+    # ------------------------------------------------------------ leaves
+
+    def _var(self, nest: Nest, e: Var) -> Value:
+        try:
+            return nest.get(e)
+        except KeyError:
+            raise InterpreterError(f"{self.context}variable `{e.name}` is not defined") from None
+
+    def _const(self, nest: Nest, e: Const) -> Value:
+        if e.dtype == dtypes.INDEX or e.dtype == "bool":
+            return e.value, None
+        return round_to(e.dtype, numpy_dtype(e.dtype).type(e.value)), None
+
+    def _undef(self, nest: Nest, e: Undef) -> Value:
+        return poison(e.dtype), True
+
+    def _load(self, nest: Nest, e: Load) -> Value:
+        memory, location = self.locate(nest, e.buffer, e.indices, "read")
+        state = memory.state[location]
+        undef: Flags = None
+        if (state.min() if isinstance(state, np.ndarray) else state) <= UNDEF:
+            for bad, word in ((UNINITIALISED, "was never written"), (FORBIDDEN, "is padding that holds nothing")):
+                if np.any(state == bad):
+                    raise self.error(nest, f"`{expr_text(e)}` is read, but {word}", state == bad)
+            undef = state == UNDEF
+        data = memory.data[location]
+        if isinstance(data, np.ndarray) and data.ndim > 1:
+            count = len(location) if isinstance(location, np.ndarray) else 1
+            width = data.size // max(count, 1)
+            if undef is not None:
+                spread = np.repeat(np.reshape(undef, (count, -1)), width // max(1, np.size(undef) // count), axis=1)
+                undef = spread
+            data = data.reshape(count, width)
+        elif dtypes.lanes(e.buffer.dtype) > 1:
+            data = data.reshape(1, -1)
+            undef = None if undef is None else np.full(data.shape, undef)
+        return data, undef
+
+    def locate(self, nest: Nest, buffer: Buffer, indices: tuple[Expr, ...], verb: str) -> tuple[Memory, Any]:
+        """The memory of `buffer` and the flat element of each lane, proven inside it."""
+        memory = self.memory.get(buffer.name)
+        if memory is None:
+            raise InterpreterError(f"{self.context}buffer `{buffer.name}` is not allocated here")
+        if nest.n == 1 or not reads_nothing(indices):
+            return memory, self._locate(nest, memory, buffer, indices, verb)
+        key = (buffer, indices)
+        location = nest.located.get(key)
+        if location is None:
+            location = nest.located[key] = self._locate(nest, memory, buffer, indices, verb)
+        return memory, location
+
+    def _locate(self, nest: Nest, memory: Memory, buffer: Buffer, indices: tuple[Expr, ...], verb: str) -> Any:
+        if len(indices) != len(buffer.shape):
+            raise InterpreterError(f"{self.context}`{buffer.name}` has {len(buffer.shape)} dimensions, "
+                                   f"but {len(indices)} indices are given")  # fmt: skip
+        location: Any = 0
+        vector = _is_vector(indices)
+        for axis, (index, extent, stride) in enumerate(zip(indices, buffer.shape, buffer.strides, strict=True)):
+            value = self.data(nest, index, "the index")
+            if vector and np.ndim(value) == 1:
+                value = np.reshape(value, (-1, 1))
+            wrong = outside(value, extent)
+            if wrong is not None:
+                text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
+                first = np.ravel(value)[np.argmax(np.ravel(wrong))]
+                raise self.error(nest, f"`{text}` {verb}s index {first} of dimension {axis}, "
+                                 f"which has extent {extent}", wrong)  # fmt: skip
+            location = location + value * stride if stride != 1 else location + value
+        return location if memory.owner is None else shift(nest, memory, location)
+
+    # ------------------------------------------------------------ operations
+
+    def _binary(self, nest: Nest, e: Binary) -> Value:
+        (a, ua), (b, ub) = self(nest, e.a), self(nest, e.b)
+        undef = join(ua, ub) if ua is not None or ub is not None else None
+        function = _BINARY.get(e.op)
+        if function is not None:
+            return round_to(e.dtype, function(a, b)), undef
+        if dtypes.is_float(e.a.dtype):
+            divide = {"/": np.divide, "//": np.floor_divide, "%": np.mod}[e.op]
+            return round_to(e.dtype, divide(a, b)), undef
+        if e.op == "/":
+            raise InterpreterError(f"{self.context}`{expr_text(e)}` divides integers; use `//`")
+        zero = np.equal(b, 0)
+        if any_true(zero):
+            raise self.error(nest, f"`{expr_text(e)}` divides by zero", zero)
+        return (a // b if e.op == "//" else a % b), undef
+
+    def _not(self, nest: Nest, e: Not) -> Value:
+        data, undef = self(nest, e.a)
+        return np.logical_not(data), undef
+
+    def _select(self, nest: Nest, e: Select) -> Value:
+        cond = self.data(nest, e.cond, "the condition")
+        (a, ua), (b, ub) = self(nest, e.a), self(nest, e.b)
+        if not isinstance(cond, np.ndarray):
+            return (a, ua) if cond else (b, ub)
+        if cond.ndim == 1 and dtypes.lanes(e.dtype) > 1:
+            cond = cond.reshape(-1, 1)
+        undef = None if ua is None and ub is None else np.where(cond, ua or False, ub or False)
+        return np.where(cond, a, b), undef
+
+    def _cast(self, nest: Nest, e: Cast) -> Value:
+        data, undef = self(nest, e.a)
+        if e.dtype == dtypes.INDEX and not isinstance(data, np.ndarray):
+            return int(np.asarray(data).astype(np.int64)), undef
+        return round_to(e.dtype, np.asarray(data).astype(numpy_dtype(e.dtype))[()]), undef
+
+    def _ramp(self, nest: Nest, e: Ramp) -> Value:
+        (base, ua), (stride, ub) = self(nest, e.base), self(nest, e.stride)
+        data = np.reshape(base, (-1, 1)) + np.reshape(stride, (-1, 1)) * np.arange(e.lanes)
+        return data.astype(numpy_dtype(e.dtype)), _widen(join(ua, ub), e.lanes)
+
+    def _broadcast(self, nest: Nest, e: Broadcast) -> Value:
+        data, undef = self(nest, e.value)
+        return np.repeat(np.reshape(data, (-1, 1)), e.lanes, axis=1), _widen(undef, e.lanes)
+
+    def _call(self, nest: Nest, e: Call) -> Value:
+        if e.name == "if_then_else":
+            return self._conditional(nest, e.args, e.dtype)
+        function = _MATH.get(e.name)
+        if function is None:
+            raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
+        values = [self(nest, a) for a in e.args]
+        result = np.asarray(function(*(v[0] for v in values))).astype(numpy_dtype(e.dtype), copy=False)[()]
+        return round_to(e.dtype, result), join(*(v[1] for v in values))
+
+    def _conditional(self, nest: Nest, args: Sequence[Expr], dtype: str) -> Value:
+        """Each side is evaluated only in the lanes that choose it."""
+        cond = self.data(nest, args[0], "the condition")
+        if not isinstance(cond, np.ndarray):
+            return self(nest, args[1] if cond else args[2])
+        cond = cond.reshape(-1)
+        if len(cond) != nest.n or cond.all() or not cond.any():
+            return self(nest, args[1] if cond.all() else args[2])
+        width = dtypes.lanes(dtype)
+        shape: tuple[int, ...] = (nest.n, width) if width > 1 else (nest.n,)
+        data = np.empty(shape, numpy_dtype(dtype))
+        undef = np.zeros(shape, np.bool_)
+        tainted = False
+        for rows, side in ((np.flatnonzero(cond), args[1]), (np.flatnonzero(~cond), args[2])):
+            data[rows], flags = self(nest.pick(rows), side)
+            if flags is not None:
+                undef[rows] = flags
+                tainted = True
+        return data, undef if tainted else None
+
+    # ------------------------------------------------------------ assumptions
+
+    def assumed(self, nest: Nest, e: Expr) -> Data:
+        """Whether an assumption holds: ``and`` and ``or`` are lazy, and ``x == undef`` says nothing about memory."""
+        if isinstance(e, Binary) and e.op in ("and", "or"):
+            first = np.broadcast_to(self.assumed(nest, e.a), nest.n).copy()
+            rows = np.flatnonzero(first if e.op == "and" else ~first)
+            if len(rows):
+                first[rows] = self.assumed(nest.pick(rows), e.b)
+            return first
+        if isinstance(e, Not):
+            return np.logical_not(self.assumed(nest, e.a))
+        if isinstance(e, Binary) and e.op == "==" and any(isinstance(x, Undef) for x in (e.a, e.b)):
+            return True
+        return self.data(nest, e, "the assumption")
+
+
+def _widen(undef: Flags, lanes: int) -> Flags:
+    return undef if undef is None or isinstance(undef, bool) else np.repeat(np.reshape(undef, (-1, 1)), lanes, axis=1)
+
+
+_METHODS: Mapping[type[Expr], Callable[..., Value]] = {
+    Var: Evaluator._var, Const: Evaluator._const, Undef: Evaluator._undef, Load: Evaluator._load,
+    Binary: Evaluator._binary, Not: Evaluator._not, Select: Evaluator._select, Cast: Evaluator._cast,
+    Ramp: Evaluator._ramp, Broadcast: Evaluator._broadcast, Call: Evaluator._call,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Passes from program to program that need no target."""

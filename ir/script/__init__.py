@@ -1,0 +1,1 @@
+"""TVMScript text: printing, parsing, and the namespace T."""

@@ -1,0 +1,124 @@
+"""What every part of the parser shares: positions in the text, names in scope."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..expr import Buffer, Expr
+from ..stmt import fresh
+
+NAMESPACES = frozenset({"T", "tir", "tirx", "I", "ir", "ss", "stridesmith", "tvm", "script"})
+
+
+class ScriptError(ValueError):
+    """Text that is not a program.  `line` and `column` count from 1; `source` is that line."""
+
+    def __init__(self, message: str, line: int, column: int, source: str) -> None:
+        self.message, self.line, self.column, self.source = message, line, column, source
+        text = source.lstrip()
+        caret = " " * max(0, column - 1 - (len(source) - len(text))) + "^"
+        super().__init__(f"line {line}, column {column}: {message}\n    {text}\n    {caret}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.line, self.column, self.source)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text that is parsed, and where it stands in its file."""
+
+    lines: Sequence[str]
+    first_line: int = 1
+    indent: int = 0
+
+    def error(self, where: ast.AST, message: str) -> ScriptError:
+        row, column = getattr(where, "lineno", 1), getattr(where, "col_offset", 0)
+        text = self.lines[row - 1] if row <= len(self.lines) else ""
+        characters = len(text.encode()[:column].decode(errors="ignore"))
+        line = " " * self.indent + text
+        return ScriptError(message, row + self.first_line - 1, characters + self.indent + 1, line)
+
+
+@dataclass
+class Scope:
+    """Names of one function: what each means here, and which are used up.
+
+    A name that is bound again after its scope ended is renamed (``i``, ``i_1``),
+    because a name stands for one thing in the whole function.
+    """
+
+    source: Source
+    captured: Mapping[str, Any] = field(default_factory=dict)
+    frames: list[dict[str, Expr | Buffer]] = field(default_factory=lambda: [{}])
+    taken: set[str] = field(default_factory=set)
+    ended: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Names bound inside end with the ``with`` statement."""
+        self.frames.append({})
+        yield
+        for name in self.frames.pop():
+            self.ended[name] = self.lines[name]
+
+    def unique(self, name: str, where: ast.AST) -> str:
+        """The name that the program will use for a new binding of `name`, which must not be visible here."""
+        if self.find(name) is not None:
+            message = f"`{name}` is already defined, in line {self.lines[name]}; choose another name"
+            raise self.source.error(where, f"{message}, or store to an element of a buffer")
+        if name in NAMESPACES:
+            raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
+        result = fresh(name, self.taken)
+        self.taken.add(result)
+        return result
+
+    def bind(self, name: str, value: Expr | Buffer, where: ast.AST) -> None:
+        self.frames[-1][name] = value
+        self.lines[name] = getattr(where, "lineno", 1) + self.source.first_line - 1
+
+    def find(self, name: str) -> Expr | Buffer | None:
+        for frame in reversed(self.frames):
+            if name in frame:
+                return frame[name]
+        return None
+
+    def undefined(self, where: ast.AST, name: str) -> ScriptError:
+        """The error for a name without meaning, with the ended scope or the nearest name."""
+        message = f"`{name}` is not defined"
+        if name in self.ended:
+            message = f"`{name}` is out of scope here; it was defined in line {self.ended[name]}, in a suite that ended"
+        else:
+            known = [n for frame in self.frames for n in frame]
+            near = difflib.get_close_matches(name, known, 1)
+            message += f"; did you mean `{near[0]}`?" if near else ""
+        return self.source.error(where, message)
+
+
+def dotted(node: ast.AST) -> str:
+    """``T.axis.remap`` -> ``"axis.remap"``, ``prim_func`` -> itself; empty for what is no such name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    parts.reverse()
+    while len(parts) > 1 and parts[0] in NAMESPACES:
+        parts.pop(0)
+    return ".".join(parts)
+
+
+def is_namespaced(node: ast.AST) -> bool:
+    """Whether `node` is an attribute chain from ``T`` or one of its aliases."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+        if isinstance(node, ast.Name):
+            return node.id in NAMESPACES
+    return False

@@ -1,0 +1,208 @@
+"""What ``T.name(...)`` builds: one table for the parser and for the `T` namespace.
+
+Operands are expressions or Python numbers.  A number takes the type of the
+expressions beside it (int64, float32 or bool when there is none); expressions
+of different types are promoted as TVM does: integers to floats, fewer bits to
+more, a scalar to a vector of the other's lanes.  Nothing is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Union
+
+from .. import dtypes
+from ..expr import MATH_CALLS, Binary, Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, Undef, const
+
+Operand = Union[Expr, int, float, bool]
+
+ALIASES: Mapping[str, str] = {
+    "power": "pow", "fabs": "abs",
+    "And": "and", "Or": "or", "Add": "+", "Sub": "-", "Mul": "*", "Div": "/",
+    "FloorDiv": "//", "FloorMod": "%", "floordiv": "//", "floormod": "%",
+    "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
+    "Min": "min", "Max": "max",
+}  # fmt: skip
+
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
+            "float64": 1.7976931348623157e308}  # fmt: skip
+
+
+def finish(value: Operand, dtype: str | None = None) -> Expr:
+    """`value` as an expression; numbers and ``T.undef()`` become `dtype` or their default type."""
+    if isinstance(value, Undef) and not value.dtype:
+        return Undef(dtype or "float32")
+    if isinstance(value, Expr):
+        return value
+    if dtype is None or dtypes.lanes(dtype) == 1:
+        return const(value, dtype)
+    return Broadcast(const(value, dtypes.element(dtype)), dtypes.lanes(dtype))
+
+
+def convert(value: Operand, dtype: str) -> Expr:
+    """`value` in type `dtype`, with a cast or a broadcast where it has another."""
+    result = finish(value, dtype)
+    if dtypes.element(result.dtype) != dtypes.element(dtype):
+        result = Cast(dtypes.with_lanes(dtypes.element(dtype), dtypes.lanes(result.dtype)), result)
+    lanes = dtypes.lanes(dtype)
+    if dtypes.lanes(result.dtype) == 1 and lanes > 1:
+        result = Broadcast(result, lanes)
+    if dtypes.lanes(result.dtype) != lanes:
+        raise ValueError(f"{dtypes.lanes(result.dtype)} lanes do not fit the type {dtype}")
+    return result
+
+
+def match(*values: Operand) -> tuple[Expr, ...]:
+    """The operands in their common type."""
+    known = [v.dtype for v in values if isinstance(v, Expr) and v.dtype]
+    if not known:
+        dtype = "float32" if any(isinstance(v, (float, Undef)) for v in values) else None
+        return tuple(finish(v, dtype) for v in values)
+    common = known[0]
+    for dtype in known[1:]:
+        common = promote(common, dtype)
+    if any(isinstance(v, float) for v in values) and not dtypes.is_float(common):
+        common = dtypes.with_lanes("float32", dtypes.lanes(common))
+    return tuple(convert(v, common) for v in values)
+
+
+def promote(a: str, b: str) -> str:
+    """The common type: floats before integers before bool, then the wider; lanes of the vector."""
+
+    def rank(dtype: str) -> tuple[int, int, bool]:
+        kind = 2 if dtypes.is_float(dtype) else 1 if dtypes.is_int(dtype) else 0
+        return kind, dtypes.bits(dtype), dtype.startswith(("bfloat", "u"))
+
+    lanes = {dtypes.lanes(a), dtypes.lanes(b)} - {1}
+    if len(lanes) > 1:
+        raise ValueError(f"vectors of {dtypes.lanes(a)} and {dtypes.lanes(b)} lanes do not go together")
+    winner = a if rank(a) >= rank(b) else b
+    return dtypes.with_lanes(dtypes.element(winner), lanes.pop() if lanes else 1)
+
+
+def operate(op: str, a: Operand, b: Operand) -> Expr:
+    """``a op b``."""
+    if op in ("and", "or"):
+        return Binary(op, finish(a, "bool"), finish(b, "bool"))
+    left, right = match(a, b)
+    return Binary(op, left, right)
+
+
+def negate(a: Expr) -> Expr:
+    """``-a``, as ``0 - a``."""
+    return operate("-", 0, a)
+
+
+def _conditional(cond: Operand, a: Operand, b: Operand) -> Expr:
+    left, right = match(a, b)
+    return Call("if_then_else", (finish(cond, "bool"), left, right), left.dtype)
+
+
+def _select(cond: Operand, a: Operand, b: Operand) -> Expr:
+    left, right = match(a, b)
+    return Select(finish(cond, "bool"), left, right)
+
+
+def _math(name: str, *args: Operand) -> Expr:
+    wanted = {"fma": 3, "pow": 2}.get(name, 1)
+    if len(args) != wanted:
+        raise TypeError(f"takes {wanted} argument{'s' * (wanted > 1)}, but got {len(args)}")
+    operands = match(*args)
+    if not dtypes.is_float(operands[0].dtype) and all(not isinstance(a, Expr) for a in args):
+        operands = tuple(finish(a, "float32") for a in args)
+    return Call(name, operands, operands[0].dtype)
+
+
+def _extern(dtype: str, name: str, *args: Operand) -> Expr:
+    return Call(name, tuple(finish(a) for a in args), dtype)
+
+
+def _chain(op: str, *args: Operand) -> Expr:
+    if not args:
+        raise TypeError("takes at least one argument")
+    result = finish(args[0], "bool")
+    for arg in args[1:]:
+        result = operate(op, result, arg)
+    return result
+
+
+def _cast(dtype: str, value: Operand) -> Expr:
+    dtypes.split_dtype(dtype)
+    return Cast(dtype, finish(value))
+
+
+def typed(dtype: str, value: Operand | str) -> Expr:
+    """``T.float32(0.5)``: a constant of a number or of ``"inf"``, ``"nan"``; a cast of an expression."""
+    if isinstance(value, str):
+        return const(float(value), dtype)
+    if not isinstance(value, Expr):
+        return Const(float(value), dtype) if dtypes.is_float(dtype) else const(value, dtype)
+    return Cast(dtype, value)
+
+
+def _ramp(base: Operand, stride: Operand, lanes: int) -> Expr:
+    first, step = match(base, stride)
+    return Ramp(first, step, int(lanes))
+
+
+def _broadcast(value: Operand, lanes: int) -> Expr:
+    return Broadcast(finish(value), int(lanes))
+
+
+def _undef(dtype: str = "") -> Expr:
+    if dtype:
+        dtypes.split_dtype(dtype)
+    return Undef(dtype)
+
+
+def _limit(sign: int, dtype: str) -> Expr:
+    if dtypes.is_float(dtype):
+        return const(sign * _LARGEST[dtype], dtype)
+    return const(dtypes.int_range(dtype)[sign > 0], dtype)
+
+
+def _infinity(dtype: str = "float32") -> Expr:
+    return const(float("inf"), dtype)
+
+
+def _ceildiv(a: Operand, b: Operand) -> Expr:
+    return operate("//", operate("-", operate("+", a, b), 1), b)
+
+
+TABLE: dict[str, Callable[..., Expr]] = {
+    "if_then_else": _conditional,
+    "Select": _select,
+    "Not": lambda a: Not(finish(a, "bool")),
+    "min": partial(operate, "min"),
+    "max": partial(operate, "max"),
+    "all": partial(_chain, "and"),
+    "any": partial(_chain, "or"),
+    "Cast": _cast,
+    "cast": lambda value, dtype: _cast(dtype, value),
+    "Ramp": _ramp,
+    "Broadcast": _broadcast,
+    "undef": _undef,
+    "call_extern": _extern,
+    "min_value": partial(_limit, -1),
+    "max_value": partial(_limit, 1),
+    "infinity": _infinity,
+    "likely": lambda cond: finish(cond, "bool"),
+    "ceildiv": _ceildiv,
+    **{name: partial(_math, name) for name in MATH_CALLS},
+}
+TABLE.update({alias: TABLE[name] if name in TABLE else partial(operate, name) for alias, name in ALIASES.items()})
+
+
+def is_dtype(name: str) -> bool:
+    """Whether `name` is an element type or a vector of one."""
+    try:
+        dtypes.split_dtype(name)
+    except ValueError:
+        return False
+    return True
+
+
+def lookup(name: str) -> Callable[..., Any] | None:
+    """The builder of ``T.<name>``, or None.  A dtype's name builds constants and casts of it."""
+    return TABLE.get(name) or (partial(typed, name) if is_dtype(name) else None)

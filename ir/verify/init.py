@@ -1,0 +1,122 @@
+"""Rule 8 of `verify`: a block's init comes before everything that it initialises.
+
+Lowering runs the init where all reduce iterators are 0.  This is right if, for
+every spatial point that has an executed instance, the instance with all reduce
+iterators 0 is executed, and is the first in program order.
+
+Proof: let R be the loops that no spatial binding uses.  For an executed
+instance p let q be p with all loops of R at 0.  Then q has the same spatial point
+and is not later than p; it remains that q is executed and has reduce iterators
+0.  Where this argument does not apply, the instances are counted out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arith.linear import linear_form
+from ..arith.simplify import simplify
+from ..expr import Binary, Const, Expr, Load, Var, conjuncts, const, substitute, variables
+from ..interpreter.memory import InterpreterError
+from ..interpreter.nest import Bind, Guard, Loop, root
+from ..interpreter.values import Evaluator
+from ..node import walk
+from ..stmt import Block, Iter
+
+LARGEST_COUNT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What stands between a block and the block around it.
+
+    `outer` are the iterators of the block around, `steps` the loops (variable and
+    extent) and conditions in order.
+    """
+
+    outer: tuple[Iter, ...]
+    steps: tuple[tuple[Var, Expr] | Expr, ...]
+
+    @property
+    def loops(self) -> tuple[tuple[Var, Expr], ...]:
+        return tuple(s for s in self.steps if isinstance(s, tuple))
+
+    def conditions(self, block: Block) -> tuple[Expr, ...]:
+        found = [c for s in self.steps if not isinstance(s, tuple) for c in conjuncts(s)]
+        return (*found, *conjuncts(block.predicate))
+
+
+def init_fault(block: Block, around: Surroundings) -> str:
+    """Why the init of `block` may come too late; empty if it does not."""
+    conditions = around.conditions(block)
+    exprs = (*conditions, *(i.binding for i in block.iters), *(e for _, e in around.loops))
+    if any(isinstance(n, Load) for e in exprs for n in walk(e)):
+        return "whether its all-zero reduce instance runs depends on memory"
+    if _by_zeroing(block, around, conditions):
+        return ""
+    return _by_counting(block, around)
+
+
+def _by_zeroing(block: Block, around: Surroundings, conditions: Sequence[Expr]) -> bool:
+    used = {v for i in block.spatial for v in variables(i.binding)}
+    free: dict[Var, Expr] = {var: const(0, var.dtype) for var, _ in around.loops if var not in used}
+    for var, extent in around.loops:
+        if var in free and not (isinstance(extent, Const) and extent.value >= 1):
+            return False
+        if variables(extent) & free.keys():
+            return False
+    if any(simplify(substitute(i.binding, free)) != const(0, i.var.dtype) for i in block.reduce):
+        return False
+    return all(_holds_at_zero(c, free) for c in conditions)
+
+
+def _holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
+    """Whether `cond` implies itself with the variables `free` at 0."""
+    if not variables(cond) & free.keys():
+        return True
+    if simplify(substitute(cond, free)) == const(True):
+        return True
+    if not isinstance(cond, Binary) or cond.op not in ("<", "<=", ">", ">="):
+        return False
+    small, large = (cond.a, cond.b) if cond.op in ("<", "<=") else (cond.b, cond.a)
+    coefficients, _ = linear_form(small - large)
+    return all(
+        coefficient >= 0 if isinstance(atom, Var) else not variables(atom) & free.keys()
+        for atom, coefficient in coefficients.items()
+        if variables(atom) & free.keys()
+    )
+
+
+def _by_counting(block: Block, around: Surroundings) -> str:
+    """Go through all instances, if they are few."""
+    evaluate = Evaluator({})
+    nest = root()
+    try:
+        for one in around.outer:
+            nest = Loop(one.var, lambda parent, n=one.extent: n)(nest)  # type: ignore[misc]
+        for step in (*around.steps, block.predicate):
+            if isinstance(step, tuple):
+                nest = Loop(step[0], lambda parent, e=step[1]: evaluate.data(parent, e, ""))(nest)  # type: ignore[misc]
+            else:
+                nest = Guard(lambda parent, e=step: evaluate.data(parent, e, ""))(nest)  # type: ignore[misc]
+            if nest.n > LARGEST_COUNT:
+                return "it is not provable that its all-zero reduce instance is the first of every spatial point"
+        for one in block.iters:
+            nest = Bind(one.var, one.binding, evaluate)(nest)
+        point = np.zeros(nest.n, np.int64)
+        for one in (*around.outer, *block.spatial):
+            point = point * one.extent + nest.get(one.var)[0]
+        zero = np.ones(nest.n, np.bool_)
+        for one in block.reduce:
+            zero &= np.equal(nest.get(one.var)[0], 0)
+    except InterpreterError as error:
+        return f"the order of its instances is unknown: {error}"
+    first = np.unique(point, return_index=True)[1]
+    bad = first[~zero[first]]
+    if not len(bad):
+        return ""
+    values = {i.var.name: np.broadcast_to(nest.get(i.var)[0], nest.n)[bad[0]] for i in block.iters}
+    return f"the first instance of a spatial point is {', '.join(f'{k}={v}' for k, v in values.items())}"

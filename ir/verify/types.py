@@ -1,0 +1,153 @@
+"""Rule 5 of `verify`: types of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from .. import dtypes
+from ..expr import (
+    COMPARISONS,
+    LOGIC,
+    MATH_CALLS,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Undef,
+    Var,
+)
+from ..node import children
+from ..script.printer import expr_text
+
+_ARGUMENTS = {"pow": 2, "fma": 3}
+
+
+class TypeFault(ValueError):
+    """Operands whose types do not go together."""
+
+
+@lru_cache(maxsize=65536)
+def check_types(e: Expr) -> None:
+    """Raise TypeFault unless every operation below `e` has operands of the types it takes."""
+    for child in children(e):
+        if isinstance(child, Expr):
+            check_types(child)
+    check = _CHECKS.get(type(e))
+    if check is not None:
+        check(e)
+
+
+def same(e: Expr, what: str, *parts: Expr) -> None:
+    kinds = {p.dtype for p in parts}
+    if len(kinds) > 1:
+        raise TypeFault(f"{what} of `{expr_text(e)}` have the types {' and '.join(sorted(kinds))}; cast one of them")
+
+
+def _var(e: Var) -> None:
+    dtypes.split_dtype(e.dtype)
+
+
+def _const(e: Const) -> None:
+    kind = float if dtypes.is_float(e.dtype) else bool if dtypes.is_bool(e.dtype) else int
+    if type(e.value) is not kind or dtypes.lanes(e.dtype) != 1:
+        raise TypeFault(f"the constant {e.value!r} is no value of type {e.dtype}")
+    if kind is int and not dtypes.int_range(e.dtype)[0] <= e.value <= dtypes.int_range(e.dtype)[1]:
+        raise TypeFault(f"the constant {e.value!r} does not fit the type {e.dtype}")
+
+
+def _binary(e: Binary) -> None:
+    same(e, "the operands", e.a, e.b)
+    kind = e.a.dtype
+    if e.op in LOGIC:
+        allowed = dtypes.is_bool(kind)
+    elif e.op in COMPARISONS:
+        allowed = True
+    elif e.op == "/":
+        allowed = dtypes.is_float(kind)
+    elif e.op in ("//", "%"):
+        allowed = dtypes.is_int(kind)
+    else:
+        allowed = not dtypes.is_bool(kind)
+    if not allowed:
+        raise TypeFault(f"`{e.op}` in `{expr_text(e)}` does not take operands of type {kind}")
+
+
+def _not(e: Not) -> None:
+    if not dtypes.is_bool(e.a.dtype):
+        raise TypeFault(f"`{expr_text(e)}` negates a value of type {e.a.dtype}, not a condition")
+
+
+def _select(e: Select) -> None:
+    _choice(e, e.cond, e.a, e.b)
+
+
+def _choice(e: Expr, cond: Expr, a: Expr, b: Expr) -> None:
+    same(e, "the two sides", a, b)
+    if not dtypes.is_bool(cond.dtype) or dtypes.lanes(cond.dtype) not in (1, dtypes.lanes(a.dtype)):
+        raise TypeFault(f"the condition of `{expr_text(e)}` has type {cond.dtype}")
+
+
+def _call(e: Call) -> None:
+    if e.name == "if_then_else":
+        if len(e.args) != 3 or e.dtype != e.args[1].dtype:
+            raise TypeFault(f"`{expr_text(e)}` must be a condition and two values of its own type")
+        _choice(e, *e.args)
+        return
+    if e.name not in MATH_CALLS:
+        raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(MATH_CALLS)}")
+    if len(e.args) != _ARGUMENTS.get(e.name, 1):
+        raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
+    same(e, "the arguments and the result", e, *e.args)
+    if not (dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))):
+        raise TypeFault(f"`{expr_text(e)}` is not defined for the type {e.dtype}")
+
+
+def _cast(e: Cast) -> None:
+    if dtypes.lanes(e.dtype) != dtypes.lanes(e.a.dtype):
+        raise TypeFault(f"`{expr_text(e)}` changes the number of lanes")
+
+
+def _load(e: Load) -> None:
+    check_indices(e.buffer.name, e.indices, len(e.buffer.shape))
+
+
+def check_indices(name: str, indices: tuple[Expr, ...], rank: int) -> None:
+    """As many integer indices as dimensions, free of undef, vectors only of one length."""
+    text = f"{name}[{', '.join(map(expr_text, indices))}]"
+    if len(indices) != rank:
+        raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {rank} dimensions")
+    for index in indices:
+        if not dtypes.is_int(index.dtype):
+            raise TypeFault(f"the index `{expr_text(index)}` of `{text}` has type {index.dtype}")
+        if _has_undef(index):
+            raise TypeFault(f"the index `{expr_text(index)}` of `{text}` is undef")
+    if len({dtypes.lanes(i.dtype) for i in indices} - {1}) > 1:
+        raise TypeFault(f"the indices of `{text}` are vectors of different lengths")
+
+
+def _has_undef(e: Expr) -> bool:
+    return isinstance(e, Undef) or any(_has_undef(c) for c in children(e) if isinstance(c, Expr))
+
+
+def _ramp(e: Ramp) -> None:
+    same(e, "base and stride", e.base, e.stride)
+    if not dtypes.is_int(e.base.dtype) or dtypes.lanes(e.base.dtype) != 1 or e.lanes < 2:
+        raise TypeFault(f"`{expr_text(e)}` needs a scalar integer base and at least 2 lanes")
+
+
+def _broadcast(e: Broadcast) -> None:
+    if dtypes.lanes(e.value.dtype) != 1 or e.lanes < 2:
+        raise TypeFault(f"`{expr_text(e)}` needs a scalar and at least 2 lanes")
+
+
+_CHECKS: Mapping[type[Expr], Callable[..., None]] = {
+    Var: _var, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
+    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast,
+}  # fmt: skip

@@ -1,0 +1,77 @@
+"""OpenCL devices are found by number or name, never by asking, and missing ones are said so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from opencl_programs import device, needs_device
+
+from stridesmith.errors import DeviceMissing
+
+pytestmark = needs_device
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+
+
+def test_facts_of_a_device() -> None:
+    """A target says what rules and code generators ask: sizes are positive, the key names the hardware."""
+    target = device()
+    assert target is not None and target.kind == "opencl"
+    assert target.name and target.platform and target.versions
+    assert target.units >= 1 and target.max_work_group >= 1 and target.local_bytes > 0
+    assert target.vector_lanes("float32") >= 1 and target.registers >= 16
+    assert target.name in target.key and target.versions not in target.key
+
+
+def test_by_number_and_by_part_of_the_name() -> None:
+    """Platform and device are found by number, or by part of their name in any case."""
+    from stridesmith.backends.opencl.devices import device_of, list_opencl, match_opencl
+
+    first = list_opencl()[0]
+    assert match_opencl("0", "0") == first
+    assert match_opencl(first.platform[:6].upper(), first.name[1:].lower()) == first
+    assert match_opencl("", first.name).name == first.name
+    assert device_of(first).name.split() == first.name.split()
+
+
+@pytest.mark.parametrize(
+    ("platform", "name"), [("no such platform", ""), ("0", "no such device"), ("77", ""), ("0", "77")]
+)
+def test_missing_devices_are_listed(platform: str, name: str) -> None:
+    """The refusal shows what was asked and what there is."""
+    from stridesmith.backends.opencl.devices import match_opencl
+
+    with pytest.raises(DeviceMissing, match=f"`{name or platform}`; there are 0: `"):
+        match_opencl(platform, name)
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PYOPENCL_CTX` decides when nothing else is said, and a wrong one is an error, not a prompt."""
+    from stridesmith.backends.opencl.devices import match_opencl
+
+    monkeypatch.setenv("PYOPENCL_CTX", "0:0")
+    assert match_opencl() == match_opencl("0", "0")
+    monkeypatch.setenv("PYOPENCL_CTX", "99")
+    with pytest.raises(DeviceMissing, match="PYOPENCL_CTX is `99`"):
+        match_opencl()
+    assert match_opencl("0").kind == "opencl"
+
+
+def test_without_a_driver_the_error_says_what_to_install() -> None:
+    """A machine without any platform gets one clear sentence."""
+    code = (
+        "import pyopencl as cl\n"
+        "cl.get_platforms = lambda: []\n"
+        "from stridesmith.backends.devices import discover\n"
+        "from stridesmith.errors import DeviceMissing\n"
+        "try:\n    discover('opencl')\n"
+        "except DeviceMissing as error:\n    print('missing:', error)\n"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert result.stdout.startswith("missing: no OpenCL platform") and "install" in result.stdout

@@ -1,0 +1,232 @@
+"""The OpenCL source: what it says, and what it refuses; no device is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
+
+from stridesmith.backends.llvm.types import CodegenError
+from stridesmith.backends.opencl.source import MAX_WRITTEN_OUT, Launch, generate
+from stridesmith.backends.opencl.types import Names, bare, literal, pieces
+from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
+
+I, J, T = Var("i"), Var("j"), Var("t")  # noqa: E741
+A, OUT = Buffer("A", (64,)), Buffer("out", (64,))
+COPY = Store(OUT, (I,), A[I])
+
+
+def text(body: Stmt, *params: Buffer, target=GENERIC) -> str:
+    return generate(lowered(body, *(params or (A, OUT))), target).text
+
+
+def refusal(body: Stmt, *params: Buffer, target=GENERIC) -> str:
+    with pytest.raises(CodegenError) as error:
+        text(body, *params, target=target)
+    return str(error.value)
+
+
+def test_launches_give_sizes_and_arguments() -> None:
+    """Global size is groups times items, and each kernel takes only the buffers that it uses."""
+    mid = Buffer("mid", (64,))
+    first = bound(J, 8, "blockIdx.y", bound(T, 4, "threadIdx.x", Store(mid, (J * 4 + T,), A[J * 4 + T])))
+    second = loops([(I, 64)], Store(OUT, (I,), mid[I]))
+    source = generate(lowered(Seq((first, second)), A, OUT, workspaces=(mid,)), GENERIC)
+    names = [launch.kernel for launch in source.launches]
+    assert source.launches == (
+        Launch(names[0], (4, 8, 1), (4, 1, 1), (0, 2)),
+        Launch(names[1], (1, 1, 1), (1, 1, 1), (1, 2)),
+    )
+    assert all(f"void {name}(" in source.text for name in names) and len(set(names)) == 2
+    assert "reqd_work_group_size(4, 1, 1)" in source.text
+    assert "__global const float* restrict A, __global float* restrict mid" in source.text
+
+
+def test_unrolled_loops_are_written_out() -> None:
+    """A register tile is indexed by constants only, so that it can live in registers."""
+    body, params = matmul_tile(6, 16, 480, 8, (8, 4))
+    lines = text(body, *params).splitlines()
+    tile = [line for line in lines if "tile" in line and "STORE8" in line and "define" not in line]
+    assert len(tile) == 6 * 2 * 3
+    assert sum("for (" in line for line in lines) == 1
+    assert any("tile + 88" in line for line in tile)
+
+
+def test_too_much_unrolling_stays_a_loop() -> None:
+    """Beyond the budget of statements the compiler unrolls, and the source stays small."""
+    body = For(I, const(64), loops([(J, MAX_WRITTEN_OUT)], COPY), "unrolled")
+    assert "#pragma unroll" not in text(body)
+    body = For(I, const(64), For(J, const(MAX_WRITTEN_OUT), COPY, "unrolled"), "unrolled")
+    source = text(body)
+    assert "#pragma unroll" in source and len(source.splitlines()) < MAX_WRITTEN_OUT * 2
+
+
+def test_vectors_load_through_element_aligned_types() -> None:
+    """vload and vstore, which PoCL calls as functions, are only the fallback."""
+    at = (Ramp(I * 8, const(1), 8),)
+    source = text(loops([(I, 8)], Store(OUT, at, Load(A, at))))
+    code = source[source.index("__kernel") :]
+    assert "LOAD8_global_float(A + t)" in code and "vload" not in code
+    assert "typedef float8 float8_u __attribute__((aligned(4)));" in source
+
+
+def test_indices_are_32_bit_on_a_gpu_when_all_fit() -> None:
+    """A GPU gets int, a kernel with an index that may not fit gets long, a CPU always long."""
+    assert "for (int i" in text(loops([(I, 64)], COPY), target=GPU)
+    assert "for (long i" in text(loops([(I, 64)], COPY), target=GENERIC)
+    wide = Buffer("wide", (64,), "int64")
+    assert "for (long i" in text(loops([(I, 64)], Store(wide, (I,), I * 2**40)), wide, target=GPU)
+    assert "for (int i" in text(loops([(I, 64)], Store(wide, (I,), I * 2**20)), wide, target=GPU)
+    assert "for (long i" in text(loops([(I, 64)], Store(wide, (I,), wide[I] + 1)), wide, target=GPU)
+
+
+def test_divisions_are_corrected_only_where_needed() -> None:
+    """A dividend that cannot be negative uses C's division."""
+    plain = text(loops([(I, 64)], Store(OUT, (I,), A[I // 4])))
+    assert "floor_div" not in plain and "= i / 4L;" in plain
+    wide = Buffer("wide", (64,), "int64")
+    assert "floor_div_long((i - 70L), 4L)" in text(loops([(I, 64)], Store(wide, (I,), (I - 70) // 4)), wide)
+
+
+def test_extrema_with_a_constant_are_one_comparison() -> None:
+    """With a constant first, a NaN fails the comparison and is the result; two variables need a test of their own."""
+    relu = text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], const(0.0)))))
+    assert "const float t = A[i];" in relu and "= (0.0f > t) ? 0.0f : t;" in relu and "nan_max" not in relu
+    assert "nan_max_float(t, " in text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], A[const(63) - I]))))
+
+
+def test_contraction_is_on() -> None:
+    """Products and sums may become one instruction; nothing else about floats is relaxed."""
+    assert text(loops([(I, 64)], COPY)).startswith("#pragma OPENCL FP_CONTRACT ON\n")
+
+
+def test_the_same_program_gives_the_same_source() -> None:
+    """Generation is deterministic."""
+    body, params = matmul_tile(6, 16, 480, 8, (8, 4))
+    assert text(body, *params) == text(body, *params)
+
+
+SHARED = Buffer("tile", (8,), scope="shared")
+
+
+def test_barriers_stand_where_items_meet() -> None:
+    """One between writer and reader, one at the end of a loop around both, none without shared memory."""
+    fill, use = Store(SHARED, (T,), A[J * 8 + T]), Store(OUT, (J * 8 + T,), SHARED[const(7) - T])
+    once = Allocate(SHARED, bound(J, 8, "blockIdx.x", bound(T, 8, "threadIdx.x", seq([fill, use]))))
+    assert text(once).count("barrier(") == 1
+    again = Allocate(SHARED, bound(T, 8, "threadIdx.x", loops([(J, 8)], seq([fill, use]))))
+    assert text(again).count("barrier(") == 2
+    stores = seq([Store(OUT, (J * 8 + T,), A[J]), Store(OUT, (J * 8 + T,), A[T])])
+    assert "barrier(" not in text(bound(T, 8, "threadIdx.x", loops([(J, 8)], stores)))
+
+
+def test_a_barrier_that_not_all_items_reach_is_refused() -> None:
+    """Inside of a condition on the item, items would wait for ever."""
+    both = seq([Store(SHARED, (T,), A[T]), Store(OUT, (T,), SHARED[const(7) - T])])
+    body = Allocate(SHARED, bound(T, 8, "threadIdx.x", If(T < 4, both)))
+    assert "barrier" in refusal(body)
+    body = Allocate(SHARED, bound(T, 8, "threadIdx.x", If(A[T] > 0.0, both)))
+    assert "barrier" in refusal(body)
+
+
+def test_refusals() -> None:
+    """Each refusal names the loop or buffer and the rule."""
+    assert "bind it" in refusal(loops([(I, 64)], COPY, "parallel"))
+    assert "inside of a loop" in refusal(loops([(J, 2)], bound(I, 64, "blockIdx.x", COPY)))
+    assert "do not wait for each other" in refusal(loops([(J, 1)], seq([bound(I, 64, "blockIdx.x", COPY), COPY])))
+    assert "every work-item would repeat it" in refusal(
+        loops([(J, 1)], seq([bound(I, 64, "threadIdx.x", COPY), Store(OUT, (const(0),), const(1.0))]))
+    )
+    assert "must be constant" in refusal(loops([(J, 4)], For(I, J + 1, COPY, "thread_binding", "threadIdx.x")))
+    assert "unknown axis" in refusal(bound(I, 64, "vthread", COPY))
+    assert "allows 64" in refusal(bound(I, 64, "threadIdx.x", bound(J, 2, "threadIdx.y", COPY)))
+    assert "inside of another loop bound to it" in refusal(bound(I, 8, "threadIdx.x", bound(J, 8, "threadIdx.x", COPY)))
+    large = Buffer("large", (1 << 20,), scope="local")
+    assert "private memory" in refusal(Allocate(large, loops([(I, 64)], Store(large, (I,), A[I]))))
+    wide = Buffer("wide", (1 << 14,), scope="shared")
+    assert "local memory" in refusal(Allocate(wide, bound(I, 64, "threadIdx.x", Store(wide, (I,), A[I]))))
+    assert "cl_khr_fp64" in refusal(
+        loops([(I, 64)], Store(Buffer("d", (64,), "float64"), (I,), const(0.0, "float64"))),
+        Buffer("d", (64,), "float64"),
+        target=replace(GENERIC, features=""),
+    )
+    image = Buffer("image", (8, 8), scope="global.texture")
+    assert "images are not supported" in refusal(loops([(I, 8)], Store(OUT, (I,), image[I, I])), image, OUT)
+    assert "no function `sinh`" in refusal(loops([(I, 64)], Store(OUT, (I,), Call("sinh", (A[I],), "float32"))))
+    assert "used outside" in refusal(Store(OUT, (I,), const(0.0)))
+    assert "neither a parameter" in refusal(Store(Buffer("other", (4,)), (const(0),), const(0.0)))
+    brain = Buffer("b", (4,), "bfloat16")
+    assert "bfloat16" in refusal(Store(brain, (const(0),), const(0.0)), brain)
+
+
+def test_names_are_unique_and_legal() -> None:
+    """Reserved words and odd characters are renamed, and no two names are one identifier."""
+    names = Names()
+    given = [names.fresh(n) for n in ("a", "a", "float4", "a.b", "a_b", "kernel", "3d", "get_id", "LOAD8_x", "_x")]
+    assert len(set(given)) == len(given)
+    assert given[0] == "a" and all(n.isidentifier() and n[0].isalpha() for n in given)
+    assert not {"float4", "kernel", "get_id", "LOAD8_x"} & set(given)
+
+
+@pytest.mark.parametrize("lanes", range(1, 70))
+def test_pieces_cover_every_lane_once(lanes: int) -> None:
+    """Native vectors and single lanes partition any length."""
+    parts = pieces(lanes)
+    assert [start for start, _ in parts] == [sum(c for _, c in parts[:k]) for k in range(len(parts))]
+    assert sum(count for _, count in parts) == lanes and {c for _, c in parts} <= {16, 8, 4, 2, 1}
+
+
+def test_float_literals_are_exact() -> None:
+    """The text of a float32 literal rounds back to the same float32."""
+    assert literal(0.1, "float32", "long") == "0.100000001f"
+    assert literal(1.0, "float32", "long") == "1.0f" and literal(-1e30, "float32", "long") == "(-1.00000002e+30f)"
+
+
+@pytest.mark.parametrize(
+    ("text_", "stripped"), [("((a + b))", "a + b"), ("(a) + (b)", "(a) + (b)"), ("(int)(a)", "(int)(a)"), ("a", "a")]
+)
+def test_outer_parentheses_go(text_: str, stripped: str) -> None:
+    """Only a pair that encloses the whole expression is needless."""
+    assert bare(text_) == stripped
+
+
+def test_effects_without_value() -> None:
+    """An evaluated expression is a statement."""
+    assert "(void)exp(t);" in text(loops([(I, 64)], seq([Evaluate(Call("exp", (A[I],), "float32")), COPY])))
+
+
+def test_values_are_written_once_in_a_block() -> None:
+    """What a tile loads again and again is one constant; what the kernel writes is read each time."""
+    body, params = matmul_tile(6, 16, 480, 8, (8, 4))
+    source = text(body, *params)
+    inner = source[source.index("for (long k") :].split("}")[0]
+    assert inner.count("= A[") == 6 and inner.count("LOAD8_global_float(B") == 2
+    assert inner.count("LOAD8_private_float(tile") == 12
+    changed = text(loops([(I, 64)], seq([Store(OUT, (I,), OUT[I] + 1.0), Store(OUT, (I,), OUT[I] * 2.0)])))
+    assert changed.count("= out[i]") == 2
+
+
+def test_what_a_condition_protects_stays_behind_it() -> None:
+    """A load inside of a lazy conditional is not evaluated ahead of it."""
+    cond = Binary("<", I, const(32))
+    inner = Call("if_then_else", (cond, A[I * 2], const(0.0)), "float32")
+    source = text(loops([(I, 64)], seq([Store(OUT, (I,), inner), Store(OUT, (I,), inner + 1.0)])))
+    assert source.count("? A[") == 1 and "= A[" not in source
+
+
+def test_a_condition_is_written_without_assuming_itself() -> None:
+    """The test of a branch keeps the correction of a division that only the branch itself makes needless."""
+    wide = Buffer("wide", (64,), "int64")
+    cond = Binary(">=", (I * I - I * 7) // 4 * J, const(9))
+    source = text(loops([(J, 3), (I, 64)], If(cond, Store(wide, (I,), I))), wide)
+    assert "floor_div_long(" in source[source.index("if (") :]
+
+
+def test_a_broadcast_condition_is_one_condition() -> None:
+    """A vector conditional whose condition is the same in every lane tests it once."""
+    at = (Ramp(I * 8, const(1), 8),)
+    cond = Broadcast(Binary("<", I, const(4)), 8)
+    value = Call("if_then_else", (cond, Load(A, at), Broadcast(const(0.0), 8)), "float32x8")
+    assert text(loops([(I, 8)], Store(OUT, at, value))).count("i < 4L") == 1

@@ -1,0 +1,173 @@
+"""The in-bounds proof agrees with running every instance."""
+
+import itertools
+import random
+
+import pytest
+
+from stridesmith.ir.affine import sets
+from stridesmith.ir.affine.bounds import OutOfBounds, check_in_bounds
+from stridesmith.ir.affine.index_text import evaluate
+from stridesmith.ir.expr import (
+    Broadcast,
+    Buffer,
+    Expr,
+    Not,
+    Ramp,
+    Select,
+    Var,
+    as_expr,
+    binary,
+    const,
+    if_then_else,
+    maximum,
+    minimum,
+)
+from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, Stmt, Store, loops, seq
+
+A = Buffer("A", (14,))
+B = Buffer("B", (4, 4))
+X = Buffer("X", (4,), "int64")
+I, IO, II, F = Var("i"), Var("io"), Var("ii"), Var("f")  # noqa: E741
+ZERO = const(0.0)
+POINT = IO * 4 + II
+
+
+def nest(body: Stmt) -> Stmt:
+    return loops([(IO, 4), (II, 4)], body)
+
+
+def accepted(stmt: Stmt) -> bool:
+    try:
+        check_in_bounds(stmt)
+    except OutOfBounds:
+        return False
+    return True
+
+
+def random_index(rng: random.Random) -> Expr:
+    a = IO * rng.randint(-1, 4) + II * rng.randint(-1, 3) + rng.randint(-2, 4)
+    pick = rng.randrange(5)
+    if pick == 1:
+        return a // rng.randint(1, 4)
+    if pick == 2:
+        return a % rng.randint(2, 20)
+    if pick == 3:
+        return minimum(a, rng.randint(3, 16))
+    if pick == 4:
+        return maximum(a, rng.randint(-1, 3))
+    return a
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_agrees_with_enumeration(seed: int) -> None:
+    """A store under a random condition is accepted if and only if every executed instance is inside."""
+    rng = random.Random(seed)
+    index = random_index(rng)
+    cond = binary(rng.choice(["<", ">=", "!="]), random_index(rng), rng.randint(0, 14))
+    if rng.random() < 0.3:
+        cond = binary(rng.choice(["and", "or"]), cond, binary("<", IO, rng.randint(1, 4)))
+    points = [{"io": a, "ii": b} for a, b in itertools.product(range(4), repeat=2)]
+    then_inside = all(0 <= evaluate(index, p) < 14 for p in points if evaluate(cond, p))
+    else_inside = all(0 <= evaluate(index, p) < 14 for p in points if not evaluate(cond, p))
+    store = Store(A, (index,), ZERO)
+    assert accepted(nest(If(cond, store))) == then_inside
+    assert accepted(nest(If(cond, Store(A, (const(0),), ZERO), store))) == else_inside
+
+
+def test_the_message_holds_access_point_and_shape() -> None:
+    """A refusal names block, access, shape and an instance."""
+    block = Block("fill", (), Store(A, (POINT,), ZERO))
+    text = (
+        r"block `fill` writes `A\[io \* 4 \+ ii\]` of shape \[14\].*dimension 0 with extent 14 "
+        r"is outside at io = 3, ii = 2"
+    )
+    with pytest.raises(OutOfBounds, match=text):
+        check_in_bounds(nest(block))
+
+
+def test_overcompute_of_the_rfc_is_refused_with_a_point() -> None:
+    """The halo read A[io + (ii + f) // 4, (ii + f) % 4] leaves a (4, 4) buffer, and fits (5, 4)."""
+    indices = (IO + (II + F) // 4, (II + F) % 4)
+    with pytest.raises(OutOfBounds, match="io = 3, ii = 2, f = 2"):
+        check_in_bounds(nest(loops([(F, 3)], Store(B, (IO, II), B[indices]))))
+    larger = Buffer("C", (5, 4))
+    check_in_bounds(nest(loops([(F, 3)], Store(B, (IO, II), larger[indices]))))
+
+
+def test_only_if_then_else_protects() -> None:
+    """The lazy conditional guards its sides, the select does not."""
+    cond = binary("and", POINT >= 1, POINT < 15)
+    check_in_bounds(nest(Store(B, (IO, II), if_then_else(cond, A[POINT - 1], 0.0))))
+    with pytest.raises(OutOfBounds, match="io = 0, ii = 0"):
+        check_in_bounds(nest(Store(B, (IO, II), Select(cond, A[POINT - 1], ZERO))))
+
+
+def test_assumptions_are_ignored() -> None:
+    """A false promise makes nothing true."""
+    body = seq([Assume(POINT < 14), Store(A, (POINT,), ZERO)])
+    assert not accepted(nest(body))
+
+
+def test_data_dependent_indices_need_a_clamp() -> None:
+    """An index read from memory is refused, and accepted between min and max."""
+    with pytest.raises(OutOfBounds, match="cannot be proven"):
+        check_in_bounds(loops([(I, 4)], Store(A, (X[I],), ZERO)))
+    check_in_bounds(loops([(I, 4)], Store(A, (minimum(maximum(X[I], 0), 13),), ZERO)))
+    assert not accepted(loops([(I, 4)], Store(A, (minimum(X[I], 13),), ZERO)))
+
+
+def test_loads_inside_indices_conditions_and_extents_are_checked() -> None:
+    """Every load counts, wherever it stands."""
+    inside, outside = X[I], X[I + 1]
+    for load, good in ((inside, True), (outside, False)):
+        assert accepted(loops([(I, 4)], If(load < 3, Store(A, (I,), ZERO)))) == good
+        assert accepted(loops([(I, 4)], Store(A, (minimum(maximum(load, 0), 5),), ZERO))) == good
+        assert accepted(loops([(I, 4)], For(F, minimum(load, 5), Store(A, (F,), ZERO)))) == good
+
+
+def test_block_iterators() -> None:
+    """Iterators follow their bindings; a binding that leaves the iterator's extent is refused."""
+    block = Block("b", (Iter(F, 14, "spatial", POINT),), Store(A, (F,), ZERO), predicate=POINT < 14)
+    check_in_bounds(nest(block))
+    with pytest.raises(OutOfBounds, match=r"binds `f` of extent 14 .* io = 3, ii = 2"):
+        check_in_bounds(nest(Block("b", block.iters, block.body)))
+
+
+def test_the_iterator_relation_is_used() -> None:
+    """Two iterators bound to related loops stay related: the reversed triangle is inside."""
+    j = Var("j")
+    iters = (Iter(F, 4, "spatial", IO), Iter(j, 4, "spatial", II))
+    block = Block("b", iters, Store(B, (const(0), F + j), ZERO), predicate=binary("<", IO + II, 4))
+    check_in_bounds(nest(block))
+
+
+def test_vectors_let_and_extents() -> None:
+    """Every lane is checked, let bindings carry their value, and extents may depend on loops."""
+    vector = Store(A, (Ramp(I * 8, const(1), 8),), Broadcast(ZERO, 8))
+    assert accepted(loops([(I, 1)], vector)) and not accepted(loops([(I, 2)], vector))
+    assert accepted(nest(Let(F, minimum(POINT, 13), Store(A, (F,), ZERO))))
+    assert not accepted(nest(Let(F, POINT, Store(A, (F,), ZERO))))
+    tail = For(II, minimum(4, as_expr(14) - IO * 4), Store(A, (POINT,), ZERO))
+    assert accepted(For(IO, const(4), tail)) and not accepted(For(IO, const(5), If(IO > 3, Store(A, (POINT,), ZERO))))
+
+
+def test_disjunctions_need_the_exact_proof() -> None:
+    """`not (io == 3) or ii < 2` is what intervals cannot see."""
+    cond = binary("or", Not(IO.equal(3)), II < 2)
+    check_in_bounds(nest(If(cond, Store(A, (POINT,), ZERO))))
+
+
+def test_scalar_arguments_are_any_number() -> None:
+    """A variable that nothing bounds may take every value."""
+    n = Var("n")
+    assert not accepted(Store(A, (n,), ZERO))
+    assert accepted(If(binary("and", n >= 0, n < 14), Store(A, (n,), ZERO)))
+
+
+def test_a_proof_that_is_too_hard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond isl's budget the access counts as unproven."""
+    monkeypatch.setattr(sets, "MAX_OPERATIONS", 5)
+    cond = binary("or", Not(IO.equal(3)), binary("<", II * 3, 5))
+    with pytest.raises(OutOfBounds, match="cannot be proven"):
+        check_in_bounds(nest(If(cond, Store(A, (POINT,), ZERO))))

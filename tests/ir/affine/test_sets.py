@@ -1,0 +1,220 @@
+"""Sets agree with enumeration, budgets hold, and answers come with points."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from stridesmith.ir.affine import sets
+from stridesmith.ir.affine.index_text import evaluate
+from stridesmith.ir.expr import (
+    FALSE,
+    TRUE,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    binary,
+    const,
+    if_then_else,
+)
+
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
+EXTENTS = ((I, 7), (J, 5), (K, 3))
+
+
+def random_sum(rng: random.Random) -> Expr:
+    total: Expr = const(rng.randint(-4, 4))
+    for var in rng.sample([I, J, K], rng.randint(1, 3)):
+        total = total + var * rng.choice([-2, -1, 1, 1, 2, 3])
+    return total
+
+
+def random_index(rng: random.Random) -> Expr:
+    """A random quasi-affine expression over i, j, k, of the kinds that layouts and schedules produce."""
+    a = random_sum(rng)
+    pick = rng.randrange(7)
+    if pick == 1:
+        return a // rng.randint(1, 5)
+    if pick == 2:
+        return a % rng.randint(1, 5) + random_sum(rng)
+    if pick == 3:
+        return binary(rng.choice(["min", "max"]), a, random_sum(rng)) // rng.randint(1, 3)
+    if pick == 4:
+        return (a // rng.randint(1, 4)) % rng.randint(2, 4)
+    if pick == 5:
+        return Select(binary("<", I, rng.randint(0, 6)), a, random_sum(rng))
+    if pick == 6:
+        return if_then_else(binary(">=", J + K, rng.randint(0, 6)), a, const(rng.randint(-3, 3)))
+    return a
+
+
+def random_condition(rng: random.Random, depth: int = 1) -> Expr:
+    if depth == 0 or rng.random() < 0.4:
+        index = random_index(rng)
+        other = random_sum(rng) if rng.random() < 0.3 else const(rng.randint(-3, 5))
+        return binary(rng.choice(["<", "<=", ">", ">=", "==", "!="]), index, other)
+    if rng.random() < 0.25:
+        return Not(random_condition(rng, depth - 1))
+    return binary(rng.choice(["and", "or"]), random_condition(rng, depth - 1), random_condition(rng, depth - 1))
+
+
+def enumerate_points() -> list[dict[str, int]]:
+    return [dict(zip("ijk", p, strict=True)) for p in itertools.product(range(7), range(5), range(3))]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_conditions_agree_with_enumeration(seed: int) -> None:
+    """The set of a domain holds exactly the points at which all conditions evaluate to true."""
+    rng = random.Random(seed)
+    conditions = tuple(random_condition(rng) for _ in range(2))
+    inside = [p for p in enumerate_points() if all(evaluate(c, p) for c in conditions)]
+    found = sets.points(sets.Domain(EXTENTS, conditions))
+    assert found.is_empty() == (not inside)
+    assert found.first() == (inside[0] if inside else None)
+    for p in enumerate_points():
+        at = tuple(v.equal(p[v.name]) for v, _ in EXTENTS)
+        assert sets.points(sets.Domain(EXTENTS, (*conditions, *at))).is_empty() == (p not in inside)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_images_agree_with_enumeration(seed: int) -> None:
+    """Image, bounding values, injectivity and collisions are those of the enumerated map."""
+    rng = random.Random(1000 + seed)
+    indices = tuple(random_index(rng) for _ in range(2))
+    values: dict[tuple[int, ...], list[dict[str, int]]] = {}
+    for p in enumerate_points():
+        values.setdefault(tuple(int(evaluate(e, p)) for e in indices), []).append(p)
+    relation = sets.access_map(sets.Domain(EXTENTS), indices)
+    image = relation.image()
+    for dim in range(2):
+        assert (image.minimum(dim), image.maximum(dim)) == (min(v[dim] for v in values), max(v[dim] for v in values))
+    for value in itertools.product(range(-3, 6), repeat=2):
+        box = sets.points(sets.Domain(((O0, None), (O1, None)), (O0.equal(value[0]), O1.equal(value[1]))))
+        assert box.is_subset(image) == (value in values)
+    pair = relation.collision()
+    assert relation.is_injective() == (pair is None) == all(len(v) == 1 for v in values.values())
+    if pair is not None:
+        a, b = (tuple(int(evaluate(e, p)) for e in indices) for p in pair)
+        assert a == b and pair[0] != pair[1]
+
+
+O0, O1 = Var("o0"), Var("o1")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_implication_agrees_with_enumeration(seed: int) -> None:
+    """`implies` is exact on affine conditions, and the counterexample is a point of the domain that violates."""
+    rng = random.Random(2000 + seed)
+    given, cond = random_condition(rng), random_condition(rng)
+    domain = sets.Domain(EXTENTS, (given,))
+    failing = [p for p in enumerate_points() if evaluate(given, p) and not evaluate(cond, p)]
+    assert sets.implies(domain, cond) is (not failing)
+    assert sets.counterexample(domain, cond) == (failing[0] if failing else None)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_set_read_back_as_a_condition_is_the_same_set(seed: int) -> None:
+    """`condition` inside a context gives an expression that is true on exactly the set's points."""
+    rng = random.Random(3000 + seed)
+    whole = sets.points(sets.Domain(EXTENTS))
+    cond = whole.where(random_condition(rng)).condition(whole)
+    rng = random.Random(3000 + seed)
+    original = random_condition(rng)
+    for p in enumerate_points():
+        assert bool(evaluate(cond, p)) == bool(evaluate(original, p))
+
+
+def test_inverse_of_a_fused_axis() -> None:
+    """The inverse of i * 5 + j is division and remainder."""
+    relation = sets.access_map(sets.Domain(((I, 7), (J, 5))), (I * 5 + J,), (Var("f"),))
+    i, j = relation.inverse()
+    for f in range(35):
+        assert (evaluate(i, {"f": f}), evaluate(j, {"f": f})) == divmod(f, 5)
+
+
+def test_extents_may_use_outer_variables() -> None:
+    """A triangular domain has n (n + 1) / 2 points."""
+    domain = sets.points(sets.Domain(((I, 6), (J, I + 1))))
+    inside = [(i, j) for i in range(6) for j in range(6) if j <= i]
+    for i, j in itertools.product(range(6), repeat=2):
+        point = sets.points(sets.Domain(((I, 6), (J, 6)), (I.equal(i), J.equal(j))))
+        assert point.is_subset(domain) == ((i, j) in inside)
+
+
+def test_projection_union_and_difference() -> None:
+    """Set algebra on boxes gives the expected sets."""
+    square = sets.box((I, J), (4, 4))
+    left, right = square.where(I < 2), square.where(I >= 1)
+    assert left.union(right).is_equal(square)
+    assert left.intersect(right).is_equal(square.where(I.equal(1)))
+    assert square.subtract(left).is_equal(square.where(I >= 2))
+    assert left.project_out([J]).is_equal(sets.box((I,), (2,)))
+
+
+def test_names_that_isl_would_not_take() -> None:
+    """Variable names are free: keywords, dots and unicode are only labels."""
+    odd = Var("mod"), Var("floor"), Var("ω.1"), Var("exists")
+    point = sets.find_point(sets.Domain(tuple((v, 3) for v in odd), (odd[2].equal(2),)))
+    assert point is not None and point["ω.1"] == 2 and set(point) == {"mod", "floor", "ω.1", "exists"}
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        I * J,
+        I // J,
+        Binary("//", I, const(-2)),
+        Load(Buffer("A", (4,), "int64"), (I,)),
+        Cast("int8", I),
+        Var("unknown"),
+    ],
+)
+def test_what_is_not_affine_is_said_so(expr: Expr) -> None:
+    """An expression without an exact set raises NotAffine, and `implies` answers None."""
+    domain = sets.Domain(EXTENTS)
+    with pytest.raises(sets.NotAffine):
+        sets.counterexample(domain, expr < 100)
+    assert sets.implies(domain, expr < 100) is None
+    assert not sets.is_affine(expr, frozenset(domain.variables))
+
+
+def test_unknown_conditions_only_weaken_the_answer() -> None:
+    """A condition that is not affine may be ignored for a yes, never for a no."""
+    domain = sets.Domain(EXTENTS, (I * J < 3,))
+    assert sets.implies(domain, I < 7) is True
+    assert sets.implies(domain, I < 6) is None
+
+
+def test_too_hard_is_unknown_and_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the budget the answer is `Unknown`; the next question is answered as usual."""
+    rng = random.Random(5)
+    conditions = tuple(random_condition(rng, 2) for _ in range(3))
+    domain = sets.Domain((*EXTENTS, (Var("z"), 9)), conditions)
+    monkeypatch.setattr(sets, "MAX_OPERATIONS", 100)
+    with pytest.raises(sets.Unknown):
+        sets.points(domain)
+    monkeypatch.undo()
+    assert sets.points(sets.Domain(EXTENTS, (I < 1,))).first() == {"i": 0, "j": 0, "k": 0}
+
+
+def test_constants_as_conditions() -> None:
+    """True keeps everything, false nothing; a set of no dimensions has one point."""
+    assert sets.points(sets.Domain(EXTENTS, (FALSE,))).is_empty()
+    assert sets.points(sets.Domain(EXTENTS, (TRUE,))).is_equal(sets.points(sets.Domain(EXTENTS)))
+    assert sets.find_point(sets.Domain(())) == {}
+
+
+def test_evaluate_takes_arrays() -> None:
+    """`evaluate` on arrays equals `evaluate` on each element."""
+    rng = random.Random(9)
+    grid = np.array(list(itertools.product(range(7), range(5), range(3))))
+    for _ in range(50):
+        expr = random_index(rng)
+        whole = np.broadcast_to(evaluate(expr, dict(zip("ijk", grid.T, strict=True))), len(grid))
+        assert whole.tolist() == [evaluate(expr, p) for p in enumerate_points()]

@@ -1,0 +1,174 @@
+import random
+
+import pytest
+
+from stridesmith.ir.arith.linear import build, linear_form
+from stridesmith.ir.arith.simplify import bound, prove, simplify
+from stridesmith.ir.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Not,
+    Select,
+    Undef,
+    Var,
+    all_of,
+    binary,
+    const,
+    if_then_else,
+    maximum,
+    minimum,
+)
+from stridesmith.ir.stmt import If, Seq, Store, loops
+
+i, j, k, x = Var("i"), Var("j"), Var("k"), Var("x")
+B = {i: (0, 20), j: (0, 5), k: (0, 7)}
+
+
+def ev(e, env):
+    if isinstance(e, Const):
+        return e.value
+    if isinstance(e, Var):
+        return env[e]
+    if isinstance(e, Not):
+        return not ev(e.a, env)
+    if isinstance(e, Binary):
+        a, b = ev(e.a, env), ev(e.b, env)
+        return {
+            "+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "//": lambda: a // b, "%": lambda: a % b,
+            "min": lambda: min(a, b), "max": lambda: max(a, b), "==": lambda: a == b, "!=": lambda: a != b,
+            "<": lambda: a < b, "<=": lambda: a <= b, ">": lambda: a > b, ">=": lambda: a >= b,
+            "and": lambda: a and b, "or": lambda: a or b,
+        }[e.op]()  # fmt: skip
+    assert e.name == "if_then_else"
+    return ev(e.args[1], env) if ev(e.args[0], env) else ev(e.args[2], env)
+
+
+CASES = [
+    ((i * 6 + j) // 6, i),
+    ((i * 6 + j) % 6, j),
+    ((i * 48 + j * 8 + k) // 48, i),
+    ((i * 48 + j * 8 + k) // 8, i * 6 + j),
+    ((i * 48 + j * 8 + k) % 48 // 8, j),
+    ((i * 8 + k) // 16, i // 2),
+    (x // 4 // 8, x // 32),
+    (x % 32 // 8, x // 8 % 4),
+    (x % 32 % 8, x % 8),
+    (x // 4 * 4 + x % 4, x),
+    (x - x // 4 * 4, x % 4),
+    (x // 32 * 32 + x // 8 % 4 * 8 + x % 8, x),
+    (x // 7 * 28 + x % 7 * 4, x * 4),
+    ((x + 4) // 4, Binary("+", x // 4, const(1))),
+    (i * 6 + j < 126, const(True)),
+    (i * 6 + j < 120, i < 20),
+    (i * 6 + j < 121, i * 6 + j < 121),
+    ((i * 6).equal(3), const(False)),
+    (Binary("and", i < 5, i < 8), i < 5),
+    (all_of([i >= 1, i < 1]), const(False)),
+    (Binary("or", i < 5, i >= 5), const(True)),
+    (minimum(i, 21), i),
+    (maximum(i, -1), i),
+    (if_then_else(i < 4, i // 4, 7), if_then_else(i < 4, const(0), const(7))),
+    (Not(i < 4), Binary("<=", const(4), i)),
+    (x * 2 + x * 3 - x * 5, const(0)),
+    ((x * 2) // 4, x // 2),
+    ((x * 4 + 2) % 8, x % 2 * 4 + 2),
+    (-x // -4, x // 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before, after", CASES, ids=lambda e: None)
+def test_known_forms(before, after):
+    """What schedules produce simplifies to the form that a person would write."""
+    assert simplify(before, B) == after
+
+
+def random_int(rng: random.Random, depth: int, names) -> Expr:
+    if depth == 0 or rng.random() < 0.15:
+        return rng.choice(names) if rng.random() < 0.7 else const(rng.randint(-9, 40))
+    op = rng.choice(["+", "+", "-", "*", "//", "//", "%", "%", "min", "max", "if", "mul"])
+    a = random_int(rng, depth - 1, names)
+    if op in ("//", "%"):
+        return Binary(op, a, const(rng.choice([1, 2, 3, 4, 6, 8, 12, 16, 32, -3])))
+    if op in ("*",):
+        return Binary("*", a, const(rng.choice([-4, -1, 2, 3, 4, 6, 8, 16])))
+    b = random_int(rng, depth - 1, names)
+    if op == "if":
+        return if_then_else(random_bool(rng, depth - 1, names), a, b)
+    return Binary("*" if op == "mul" else op, a, b)
+
+
+def random_bool(rng: random.Random, depth: int, names) -> Expr:
+    pick = rng.random()
+    if depth <= 0 or pick < 0.6:
+        op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+        return Binary(op, random_int(rng, max(depth - 1, 0), names), random_int(rng, max(depth - 1, 0), names))
+    if pick < 0.7:
+        return Not(random_bool(rng, depth - 1, names))
+    return Binary(rng.choice(["and", "or"]), random_bool(rng, depth - 1, names), random_bool(rng, depth - 1, names))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rules_hold_for_all_integers(seed):
+    """A simplified expression has the value of the original, its bound holds, and a second run changes nothing."""
+    rng = random.Random(seed)
+    for _ in range(200):
+        bounded = {v: (lo := rng.randint(-10, 10), lo + rng.choice([0, 1, 3, 5, 7, 15, 40])) for v in (i, j, k)}
+        make = random_int if rng.random() < 0.6 else random_bool
+        e = make(rng, rng.randint(1, 4), (i, j, k, x))
+        s = simplify(e, bounded)
+        assert simplify(s, bounded) == s
+        lo, hi = bound(e, bounded)
+        for _ in range(20):
+            env = {v: rng.randint(*r) for v, r in bounded.items()} | {x: rng.randint(-100, 100)}
+            try:
+                value = ev(e, env)
+            except ZeroDivisionError:
+                continue
+            assert ev(s, env) == value, (e, s, env)
+            assert lo <= value <= hi
+
+
+def test_linear_form_round_trip():
+    """Writing a linear form and reading it again gives the same coefficients."""
+    rng = random.Random(5)
+    for _ in range(200):
+        e = random_int(rng, 4, (i, j, k, x))
+        form = linear_form(e)
+        assert linear_form(build(form)) == form
+
+
+def test_statement_uses_loops_and_conditions():
+    """Loop extents and enclosing conditions decide inner conditions, and an empty body takes its loop along."""
+    a = Buffer("A", (128,))
+    store = Store(a, ((i * 6 + j) // 6,), const(1.0))
+    inner = If(i * 6 + j < 127, If(Binary("<", i, const(22)), store, store))
+    s = simplify(loops([(i, 22), (j, 6)], inner))
+    assert s == loops([(i, 22), (j, 6)], If(i * 6 + j < 127, Store(a, (i,), const(1.0))))
+    assert simplify(loops([(i, 22), (j, 6)], If(i >= 22, store))) == Seq(())
+
+
+def test_floats_and_undef_are_left_alone():
+    """Only exact identities touch floats, and `buf[i] == undef` is one atom."""
+    a = Buffer("A", (8,))
+    load = a[i * 2 - i]
+    assert simplify(binary("+", load, const(0.0)), B) == binary("+", a[i], const(0.0))
+    assert simplify(binary("*", load, const(1.0)), B) == a[i]
+    assert simplify(Binary("*", const(0.0), Undef()), B) == const(0.0)
+    atom = Binary("==", load, Undef())
+    assert simplify(atom, B) is atom
+    assert simplify(Not(Not(Not(atom))), B) == Not(atom)
+
+
+def test_select_sides_keep_their_guards():
+    """Both sides of a select are evaluated, so a clamp inside one stays."""
+    a = Buffer("A", (4,))
+    e = Select(i < 4, a[minimum(i, 3)], const(0.0))
+    assert simplify(e, B) == e
+
+
+def test_prove():
+    """A condition is proven under bounds, or reported as unknown."""
+    assert prove(i * 6 + j < 126, B)
+    assert not prove(i * 6 + j < 125, B)
