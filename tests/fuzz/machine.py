@@ -1,0 +1,350 @@
+"""Programs run one statement at a time, with poison: the judge of rewrites.
+
+A program becomes Python code that checks every access and follows the language
+to the letter, independently of `ir.interpreter`:
+
+- an access outside of its buffer, a read of what was never written, and any access
+  of padding that holds nothing is `Misuse`; so is an assumption that is false;
+- undef reads as the poison of the run (NaN, or a large number);
+- iterations of concurrent loops run in a random order, and two of them that meet in
+  an element, one writing, are `Misuse`.  An allocation that every iteration fills for
+  itself is allowed, since lowering gives each its own; what it holds is lost afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from stridesmith.ir.affine.index_map import IndexMap
+from stridesmith.ir.dtypes import is_float, is_int
+from stridesmith.ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Undef,
+    Var,
+)
+from stridesmith.ir.node import walk
+from stridesmith.ir.stmt import (
+    Allocate,
+    Assume,
+    Block,
+    Evaluate,
+    For,
+    If,
+    Layout,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    written_buffers,
+)
+
+Point = tuple[int, ...]
+Values = dict[Point, Any]
+CONCURRENT = ("parallel", "vectorized", "thread_binding")
+EMPTY, FORBIDDEN, HELD = range(3)
+
+
+class Misuse(Exception):
+    """The program does what the language does not allow."""
+
+
+class Cells:
+    """The elements of one buffer, and who touched them in the concurrent loops around."""
+
+    def __init__(self, buffer: Buffer, machine: Machine, own: bool) -> None:
+        self.name, self.shape, self.machine, self.own = buffer.name, buffer.shape, machine, own
+        self.value: dict[Point, Any] = {}
+        self.forbidden: frozenset[Point] = frozenset()
+        self.born = len(machine.turns)
+
+    def check(self, point: Point, verb: str) -> None:
+        if not all(0 <= p < e for p, e in zip(point, self.shape, strict=True)):
+            raise Misuse(f"{verb} {self.name}{list(point)} of shape {list(self.shape)}")
+        if point in self.forbidden:
+            raise Misuse(f"{verb} padding {self.name}{list(point)}, which holds nothing")
+
+    def load(self, *point: int) -> Any:
+        self.check(point, "reads")
+        if point not in self.value:
+            raise Misuse(f"reads {self.name}{list(point)}, which nothing has written")
+        for turn in self.machine.turns[self.born :]:
+            turn.read(self, point)
+        return self.value[point]
+
+    def store(self, *point: int, value: Any) -> None:
+        self.check(point, "writes")
+        for turn in self.machine.turns[self.born :]:
+            turn.write(self, point)
+        self.value[point] = value
+
+
+class Turn:
+    """One concurrent loop at work: which iteration last wrote and who read each element."""
+
+    def __init__(self) -> None:
+        self.now = -1
+        self.writers: dict[tuple[Cells, Point], set[int]] = {}
+        self.readers: dict[tuple[Cells, Point], set[int]] = {}
+
+    def read(self, cells: Cells, point: Point) -> None:
+        writers = self.writers.get((cells, point), set())
+        if writers - {self.now} and not (cells.own and self.now in writers):
+            raise Misuse(f"iterations {sorted(writers)[0]} and {self.now} of a concurrent loop meet in {cells.name}{point}")
+        if self.now not in writers:  # what an iteration wrote itself is its own
+            self.readers.setdefault((cells, point), set()).add(self.now)
+
+    def write(self, cells: Cells, point: Point) -> None:
+        others = self.readers.get((cells, point), set()) - {self.now}
+        writers = self.writers.setdefault((cells, point), set())
+        if others or (not cells.own and writers - {self.now}):
+            raise Misuse(f"iterations of a concurrent loop meet in {cells.name}{point}")
+        writers.add(self.now)
+
+    def finish(self) -> None:
+        for (cells, point), writers in self.writers.items():
+            if len(writers) > 1:
+                cells.value.pop(point, None)
+
+
+class Machine:
+    """One run of one program."""
+
+    def __init__(self, poison: float, seed: int) -> None:
+        self.poison, self.random = poison, random.Random(seed)
+        self.turns: list[Turn] = []
+
+    def iterations(self, extent: int) -> Iterator[int]:
+        """The iterations of a concurrent loop in a random order."""
+        order = list(range(extent))
+        self.random.shuffle(order)
+        self.turns.append(Turn())
+        for value in order:
+            self.turns[-1].now = value
+            yield value
+        self.turns.pop().finish()
+
+    def assume(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise Misuse(f"the assumption `{text}` does not hold")
+
+    def undef(self, dtype: str) -> Any:
+        if is_float(dtype):
+            return self.poison
+        return 77 if math.isnan(self.poison) else -55
+
+    def bind(self, value: int, extent: int, name: str) -> int:
+        if not 0 <= value < extent:
+            raise Misuse(f"iterator {name} of extent {extent} is {value}")
+        return value
+
+
+def lowest(a: Any, b: Any) -> Any:
+    return math.nan if a != a or b != b else min(a, b)
+
+
+def highest(a: Any, b: Any) -> Any:
+    return math.nan if a != a or b != b else max(a, b)
+
+
+def raw(cells: Cells, *point: int) -> Any:
+    cells.check(point, "assumes about")
+    return cells.value.get(point)
+
+
+class Writer:
+    """Statements as Python text."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.buffers: dict[str, Buffer] = {}
+        self.raw = False
+
+    def expr(self, e: Expr) -> str:
+        match e:
+            case Var():
+                return f"v_{e.name}"
+            case Const():
+                return f"float('{e.value}')" if is_float(e.dtype) else repr(e.value)
+            case Undef():
+                return f"machine.undef('{e.dtype}')"
+            case Not():
+                return f"(not {self.expr(e.a)})"
+            case Binary(op=op):
+                a, b = self.expr(e.a), self.expr(e.b)
+                if op in ("min", "max"):
+                    return f"{'lowest' if op == 'min' else 'highest'}({a}, {b})"
+                if self.raw and op == "==" and any(isinstance(n, Undef) for n in walk(e)):
+                    return "True"
+                return f"({a} {op} {b})"
+            case Select():
+                return f"pick({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
+            case Call(name="if_then_else"):
+                cond, a, b = map(self.expr, e.args)
+                return f"({a} if {cond} else {b})"
+            case Cast():
+                kind = "float" if is_float(e.dtype) else "int" if is_int(e.dtype) else "bool"
+                return f"{kind}({self.expr(e.a)})"
+            case Load():
+                name = "raw(b_{0}, {1})" if self.raw else "b_{0}.load({1})"
+                self.buffers[e.buffer.name] = e.buffer
+                return name.format(e.buffer.name, ", ".join(map(self.expr, e.indices)))
+        raise NotImplementedError(type(e).__name__)
+
+    def emit(self, depth: int, line: str) -> None:
+        self.lines.append(" " * depth + line)
+
+    def stmt(self, s: Stmt, depth: int) -> None:
+        match s:
+            case Seq():
+                for item in s.stmts:
+                    self.stmt(item, depth)
+            case For():
+                extent = self.expr(s.extent)
+                how = f"machine.iterations({extent})" if s.kind in CONCURRENT else f"range({extent})"
+                self.emit(depth, f"for v_{s.var.name} in {how}:")
+                self.emit(depth + 1, "pass")
+                self.stmt(s.body, depth + 1)
+            case If():
+                self.emit(depth, f"if {self.expr(s.cond)}:")
+                self.emit(depth + 1, "pass")
+                self.stmt(s.then, depth + 1)
+                if s.orelse is not None:
+                    self.emit(depth, "else:")
+                    self.emit(depth + 1, "pass")
+                    self.stmt(s.orelse, depth + 1)
+            case Store():
+                self.buffers[s.buffer.name] = s.buffer
+                indices = ", ".join(map(self.expr, s.indices))
+                self.emit(depth, f"b_{s.buffer.name}.store({indices}, value={self.expr(s.value)})")
+            case Let():
+                self.emit(depth, f"v_{s.var.name} = {self.expr(s.value)}")
+                self.stmt(s.body, depth)
+            case Assume():
+                self.raw = True
+                self.emit(depth, f"machine.assume({self.expr(s.cond)}, {repr(s.cond)!r})")
+                self.raw = False
+            case Evaluate():
+                self.emit(depth, self.expr(s.value))
+            case Allocate():
+                self.allocate(s.buffer, depth)
+                self.stmt(s.body, depth)
+            case Block():
+                self.block(s, depth)
+            case _:
+                raise NotImplementedError(type(s).__name__)
+
+    def allocate(self, buffer: Buffer, depth: int) -> None:
+        self.buffers[buffer.name] = buffer
+        self.emit(depth, f"b_{buffer.name} = Cells(buffers['{buffer.name}'], machine, True)")
+
+    def block(self, block: Block, depth: int) -> None:
+        self.emit(depth, f"if {self.expr(block.predicate)}:")
+        depth += 1
+        self.emit(depth, "pass")
+        for item in block.iters:
+            self.emit(depth, f"v_{item.var.name} = machine.bind({self.expr(item.binding)}, {item.extent}, '{item.var.name}')")
+        for buffer in block.allocs:
+            self.allocate(buffer, depth)
+        if block.init is not None:
+            first = " and ".join(f"v_{i.var.name} == 0" for i in block.reduce) or "True"
+            self.emit(depth, f"if {first}:")
+            self.stmt(block.init, depth + 1)
+        self.stmt(block.body, depth)
+
+
+def run(func: PrimFunc, inputs: Mapping[str, Values], poison: float, seed: int = 0) -> dict[str, Values]:
+    """The logical elements of the outputs of `func`, whose logical inputs are `inputs`.
+
+    Raises Misuse where the language does not allow what happens.
+    """
+    machine = Machine(poison, seed)
+    outputs = {b.name for b in written_buffers(func)}
+    layouts = {layout.param: layout for layout in func.layouts}
+    memory: dict[str, Cells] = {}
+    places: dict[str, dict[Point, Point]] = {}
+    for buffer in func.buffers:
+        cells = memory[buffer.name] = Cells(buffer, machine, False)
+        layout = layouts.get(buffer.name)
+        shape = buffer.shape if layout is None else layout.logical_shape
+        places[buffer.name] = _places(shape, None if layout is None else layout.index_map)
+        if buffer.name not in outputs:
+            cells.value = {place: inputs[buffer.name][point] for point, place in places[buffer.name].items()}
+        if layout is not None:
+            _pad(cells, set(places[buffer.name].values()), layout.pad_value, buffer, buffer.name in outputs)
+    _execute(func, machine, memory)
+    return {
+        b.name: _logical(b, memory[b.name], places[b.name], layouts.get(b.name))
+        for b in func.buffers
+        if b.name in outputs
+    }
+
+
+def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells]) -> None:
+    writer = Writer()
+    writer.stmt(func.body, 1)
+    names = {"machine": machine, "buffers": writer.buffers, "Cells": Cells, "raw": raw, "lowest": lowest,
+             "highest": highest, "pick": lambda c, a, b: a if c else b}  # fmt: skip
+    names |= {f"b_{name}": cells for name, cells in memory.items()}
+    exec(compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec"), names)
+    names["program"]()
+
+
+def _places(shape: tuple[int, ...], text: str | None) -> dict[Point, Point]:
+    """Where each logical element lies."""
+    points = list(product(*map(range, shape)))
+    if text is None:
+        return {p: p for p in points}
+    index_map = IndexMap.parse(text)
+    place = eval("lambda " + ", ".join(f"v_{v.name}" for v in index_map.variables) + ": ("
+                 + ", ".join(Writer().expr(e) for e in index_map.map_indices(list(index_map.variables))) + ",)")  # fmt: skip
+    return {p: place(*p) for p in points}
+
+
+def _pad(cells: Cells, used: set[Point], text: str, buffer: Buffer, written: bool) -> None:
+    """Give the padding of a parameter what its layout says."""
+    padding = [p for p in product(*map(range, buffer.shape)) if p not in used]
+    if text == "":
+        cells.forbidden = frozenset(padding)
+    elif not written:
+        for point in padding:
+            cells.value[point] = promised(text, buffer, cells, point)
+
+
+def promised(text: str, buffer: Buffer, cells: Cells, point: Point) -> Any:
+    """The pad value that the text of a layout gives the element `point`."""
+    if text == "undef":
+        return cells.machine.undef(buffer.dtype)
+    if not text.startswith("lambda"):
+        return float(text) if is_float(buffer.dtype) else int(float(text))
+    from stridesmith.ir.affine.pad_value import PadValue
+
+    value = PadValue.parse(text).at([Const(p) for p in point], buffer)
+    writer = Writer()
+    code = writer.expr(value)
+    return eval(code, {f"b_{buffer.name}": cells, "machine": cells.machine, "lowest": lowest, "highest": highest,
+                       "pick": lambda c, a, b: a if c else b})  # fmt: skip
+
+
+def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: Layout | None) -> Values:
+    """The logical elements of an output, whose padding must hold what its layout promises."""
+    missing = next((point for point, place in places.items() if place not in cells.value), None)
+    if missing is not None:
+        raise Misuse(f"output {buffer.name}{list(missing)} is not written")
+    if layout is not None and layout.pad_value not in ("", "undef"):
+        for place in set(product(*map(range, buffer.shape))) - set(places.values()):
+            if cells.value.get(place) != promised(layout.pad_value, buffer, cells, place):
+                raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
+    return {point: cells.value[place] for point, place in places.items()}

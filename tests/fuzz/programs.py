@@ -1,0 +1,176 @@
+"""Small random programs worth scheduling, as script text: blocks and bare loops, producers and consumers."""
+
+from __future__ import annotations
+
+import random
+
+HEAD = "@T.prim_func\ndef main({params}):\n"
+
+
+class Text:
+    """Lines of a function being written."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.count = rng, 0
+        self.lines: list[str] = []
+        self.params: list[str] = []
+        self.bare = rng.random() < 0.4
+
+    def fresh(self, base: str) -> str:
+        self.count += 1
+        return f"{base}{self.count}"
+
+    def param(self, name: str, shape: tuple[int, ...]) -> str:
+        self.params.append(f'{name}: T.Buffer({shape!r}, "float32")')
+        return name
+
+    def alloc(self, name: str, shape: tuple[int, ...]) -> str:
+        self.lines.append(f'    {name} = T.alloc_buffer({shape!r}, "float32")')
+        return name
+
+    def script(self) -> str:
+        return HEAD.format(params=", ".join(self.params)) + "\n".join(self.lines) + "\n"
+
+    def nest(self, extents: list[int], body: list[str], reduce: int = 0, init: str = "", where: str = "") -> None:
+        """Loops with one statement: a block with iterators (the last `reduce` of them reductions), or bare.
+
+        `body`, `init` and `where` name the axes ``{0}``, ``{1}``, ...
+        """
+        loops = [self.fresh("i") for _ in extents]
+        pad = "    "
+        if self.bare:
+            self._bare(loops, extents, body, reduce, init, where)
+            return
+        self.lines.append(f"{pad}for {', '.join(loops)} in T.grid({', '.join(map(str, extents))}):")
+        self.lines.append(f"{pad * 2}with T.block({self.fresh('b')!r}):")
+        axes = [f"v{loop}" for loop in loops]
+        kinds = "S" * (len(extents) - reduce) + "R" * reduce
+        for axis, loop, extent, kind in zip(axes, loops, extents, kinds, strict=True):
+            self.lines.append(f"{pad * 3}{axis} = T.axis.{'spatial' if kind == 'S' else 'reduce'}({extent}, {loop})")
+        if where:
+            self.lines.append(f"{pad * 3}T.where({where.format(*loops)})")
+        if init:
+            self.lines += [f"{pad * 3}with T.init():", f"{pad * 4}{init.format(*axes)}"]
+        self.lines += [f"{pad * 3}{line.format(*axes)}" for line in body]
+
+    def _bare(self, loops: list[str], extents: list[int], body: list[str], reduce: int, init: str, where: str) -> None:
+        depth = 1
+        if self.rng.random() < 0.5:
+            self.lines.append("    " * depth + f"with T.block({self.fresh('b')!r}):")
+            depth += 1
+        for number, (loop, extent) in enumerate(zip(loops, extents, strict=True)):
+            if init and number == len(extents) - reduce:
+                self.lines.append("    " * depth + init.format(*loops))
+            self.lines.append("    " * depth + f"for {loop} in range({extent}):")
+            depth += 1
+        if where:
+            self.lines.append("    " * depth + f"if {where.format(*loops)}:")
+            depth += 1
+        self.lines += ["    " * depth + line.format(*loops) for line in body]
+
+
+def elementwise(t: Text) -> None:
+    """Two or three stages, each a function of the one before at shifted or permuted indices."""
+    rank = t.rng.choice([1, 1, 2])
+    shape = tuple(t.rng.randint(3, 9) for _ in range(rank))
+    source = t.param("A", shape)
+    target = t.param("C", shape)
+    stages = t.rng.randint(1, 3)
+    names = [t.alloc(f"T{k}", shape) for k in range(stages - 1)] + [target]
+    for name in names:
+        axes = ", ".join(f"{{{d}}}" for d in range(rank))
+        value = t.rng.choice([
+            f"{source}[{axes}] * T.float32(2)", f"{source}[{axes}] + T.float32(1)", f"T.max({source}[{axes}], T.float32(0))",
+            f"T.if_then_else({{0}} < {shape[0] - 1}, {source}[{axes}], T.float32(3))",
+            f"{source}[{', '.join([f'({{0}} + 1) % {shape[0]}', *(f'{{{d}}}' for d in range(1, rank))])}] + T.float32(1)",
+        ])  # fmt: skip
+        t.nest(list(shape), [f"{name}[{axes}] = {value}"])
+        source = name
+
+
+def convolution(t: Text) -> None:
+    """A 1-d convolution, or a pooling, perhaps of a padded copy."""
+    n, k, stride = t.rng.randint(3, 9), t.rng.randint(1, 3), t.rng.choice([1, 1, 2])
+    size = stride * (n - 1) + k
+    source = t.param("A", (size,))
+    weights = t.param("W", (k,)) if t.rng.random() < 0.7 else ""
+    target = t.param("C", (n,))
+    if t.rng.random() < 0.4:
+        padded = t.alloc("P", (size + 2,))
+        t.nest([size + 2], [
+            f"{padded}[{{0}}] = T.if_then_else({{0}} >= 1 and {{0}} < {size + 1}, {source}[{{0}} - 1], T.float32(0))"
+        ])  # fmt: skip
+        source = padded
+    index = f"{{0}} * {stride} + {{1}}" if stride > 1 else "{0} + {1}"
+    if weights:
+        body, start = f"{target}[{{0}}] = {target}[{{0}}] + {source}[{index}] * {weights}[{{1}}]", "T.float32(0)"
+    else:
+        body = f"{target}[{{0}}] = T.max({target}[{{0}}], {source}[{index}])"
+        start = 'T.float32("-inf")'
+    t.nest([n, k], [body], reduce=1, init=f"{target}[{{0}}] = {start}")
+
+
+def product(t: Text) -> None:
+    """A small matrix product, perhaps with something done to its result."""
+    m, n, k = (t.rng.randint(2, 6) for _ in range(3))
+    t.param("A", (m, k)), t.param("W", (k, n)), t.param("C", (m, n))
+    follow = t.rng.random() < 0.4
+    result = t.alloc("D", (m, n)) if follow else "C"
+    t.nest([m, n, k], [f"{result}[{{0}}, {{1}}] = {result}[{{0}}, {{1}}] + A[{{0}}, {{2}}] * W[{{2}}, {{1}}]"],
+           reduce=1, init=f"{result}[{{0}}, {{1}}] = T.float32(0)")  # fmt: skip
+    if follow:
+        t.nest([m, n], ["C[{0}, {1}] = T.max(D[{0}, {1}], T.float32(0))"])
+
+
+def rows(t: Text) -> None:
+    """A reduction over rows: sum, product, or minimum."""
+    m, n = t.rng.randint(2, 7), t.rng.randint(2, 7)
+    t.param("A", (m, n)), t.param("C", (m,))
+    form, start = t.rng.choice([
+        ("C[{0}] + A[{0}, {1}]", "T.float32(0)"), ("C[{0}] * A[{0}, {1}]", "T.float32(1)"),
+        ("T.min(C[{0}], A[{0}, {1}])", 'T.float32("inf")'),
+    ])  # fmt: skip
+    t.nest([m, n], [f"C[{{0}}] = {form}"], reduce=1, init=f"C[{{0}}] = {start}")
+
+
+def scan(t: Text) -> None:
+    """Each element from the one before: iterations that depend on each other."""
+    n, step = t.rng.randint(4, 9), t.rng.randint(1, 2)
+    t.param("A", (n,)), t.param("C", (n,))
+    t.bare = True
+    t.nest([step], ["C[{0}] = A[{0}]"])
+    t.nest([n - step], [f"C[{{0}} + {step}] = C[{{0}}] + A[{{0}} + {step}]"])
+
+
+def pieces(t: Text) -> None:
+    """A buffer written in parts, in order or overlapping, then read."""
+    n = t.rng.randint(4, 9)
+    t.param("A", (n,)), t.param("C", (n,))
+    t.alloc("S", (n,))
+    cut = t.rng.randint(1, n - 1)
+    t.nest([n], ["S[{0}] = T.float32(0)"])
+    t.nest([n], ["S[{0}] = A[{0}] + T.float32(1)"], where=f"{{0}} < {cut}")
+    if t.rng.random() < 0.5:
+        t.nest([n], ["S[{0}] = A[{0}]"], where=f"{{0}} >= {cut - t.rng.randint(0, 1)}")
+    t.nest([n], [t.rng.choice(["C[{0}] = S[{0}]", f"C[{{0}}] = S[{n - 1} - {{0}}]", "C[{0}] = S[{0}] * A[{0}]"])])
+
+
+def adjacent(t: Text) -> None:
+    """Two loops over the same range, with or without a dependence that a merge would break."""
+    n, shift = t.rng.randint(3, 8), t.rng.choice([-1, 0, 0, 1])
+    t.bare = True
+    t.param("A", (n + 2,)), t.param("C", (n,))
+    t.alloc("S", (n + 2,))
+    t.nest([n + 2], ["S[{0}] = A[{0}]"])
+    t.nest([n], ["S[{0} + 1] = A[{0} + 1] + T.float32(1)"])
+    t.nest([n], [f"C[{{0}}] = S[{{0}} + {1 + shift}]"])
+
+
+FAMILIES = (elementwise, convolution, product, rows, scan, pieces, adjacent)
+
+
+def program(rng: random.Random) -> str:
+    """The script text of a random program called ``main``."""
+    text = Text(rng)
+    rng.choice(FAMILIES)(text)
+    return text.script()

@@ -1,0 +1,92 @@
+"""Every rewrite that a primitive accepts leaves the results of random programs as they are."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+from fuzz.machine import Misuse, Values, run
+from fuzz.moves import move
+from fuzz.programs import program
+from scale import scaled
+
+from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc, written_buffers
+from stridesmith.ir.verify.rules import verify
+from stridesmith.space.errors import ScheduleError
+from stridesmith.space.schedule import Schedule
+
+POISONS = (math.nan, 1e30)
+BATCHES = 10
+
+
+class Trial:
+    """One random program under a random sequence of primitives."""
+
+    def __init__(self, seed: int, tally: Counter[tuple[str, bool]]) -> None:
+        self.rng = random.Random(seed)
+        self.seed, self.tally = seed, tally
+        self.text = program(self.rng)
+        self.sch = Schedule(parse(self.text))
+        func = self.sch.func
+        outputs = {b.name for b in written_buffers(func)}
+        self.inputs: dict[str, Values] = {
+            b.name: {p: float(self.rng.randint(1, 4)) for p in product(*map(range, b.shape))}
+            for b in func.buffers
+            if b.name not in outputs
+        }
+        self.expected = self.results(func)[0]
+        self.steps: list[str] = []
+
+    def results(self, func: PrimFunc) -> list[dict[str, Values]]:
+        return [run(func, self.inputs, poison, self.seed) for poison in POISONS]
+
+    def step(self) -> None:
+        name, args, options = move(self.sch, self.rng)
+        call = f"sch.{name}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in options.items())])})"
+        try:
+            getattr(self.sch, name)(*args, **options)
+        except ScheduleError as error:
+            assert str(error).strip() and "{" not in str(error), f"{call}: {error}"
+            self.tally[name, False] += 1
+            return
+        except Exception as error:
+            raise AssertionError(self.story(call, f"{type(error).__name__}: {error}")) from error
+        self.tally[name, True] += 1
+        self.steps.append(call)
+        self.judge()
+
+    def judge(self) -> None:
+        func = self.sch.func
+        try:
+            verify(func)
+            check_in_bounds(func)
+            for result in self.results(func):
+                assert result == self.expected, "results differ"
+        except (Misuse, ValueError, AssertionError) as error:
+            raise AssertionError(self.story("", f"{type(error).__name__}: {error}")) from error
+
+    def story(self, call: str, problem: str) -> str:
+        steps = "\n".join(self.steps + ([call] if call else []))
+        return f"{problem}\nseed {self.seed}\n{self.text}\n{steps}\n\nthe program then:\n{self.sch.func.script()}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_accepted_rewrites_keep_the_results(batch: int, record_property: pytest.RecordProperty) -> None:
+    """Under NaN and under large poison, in any order of concurrent iterations, and with promises about padding kept."""
+    tally: Counter[tuple[str, bool]] = Counter()
+    count = scaled(15)
+    for number in range(count):
+        trial = Trial(batch * 1_000_000 + number, tally)
+        for _ in range(10):
+            trial.step()
+        replayed = trial.sch.trace.replay(parse(trial.text))
+        assert replayed.func == trial.sch.func, trial.story("", "the trace gives another program")
+    names = sorted({name for name, _ in tally})
+    for name in names:
+        print(f"{name:40} {tally[name, True]:6} accepted of {tally[name, True] + tally[name, False]:6}")
+    assert sum(tally[name, True] for name in names) >= count
