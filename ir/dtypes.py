@@ -10,18 +10,25 @@ SCALAR_TYPES = (
     "float16", "bfloat16", "float32", "float64",
 )  # fmt: skip
 INDEX = "int64"
+MAX_LANES = 65535
 
-_PATTERN = re.compile(r"(bool|b?float\d+|u?int\d+)(?:x(\d+))?")
+_PATTERN = re.compile(r"(bool|b?float\d+|u?int\d+)(?:x([1-9]\d{0,5}))?")
 
 
 @lru_cache(maxsize=1024)
 def split_dtype(dtype: str) -> tuple[str, int]:
-    """``float32x8`` -> ``("float32", 8)``.  Raises ValueError for an unknown type."""
+    """``float32x8`` -> ``("float32", 8)``.  Raises ValueError for an unknown type.
+
+    A type has one spelling: a vector has 2 to `MAX_LANES` lanes.
+    """
     match = _PATTERN.fullmatch(dtype)
     if match is None or match[1] not in SCALAR_TYPES:
         known = ", ".join(SCALAR_TYPES)
         raise ValueError(f"unknown dtype `{dtype}`; known are {known}, each also as vector, e.g. `float32x8`")
-    return match[1], int(match[2] or 1)
+    count = 1 if match[2] is None else int(match[2])
+    if match[2] is not None and not 2 <= count <= MAX_LANES:
+        raise ValueError(f"the vector type `{dtype}` has {count} lanes; 2 to {MAX_LANES} are possible")
+    return match[1], count
 
 
 def element(dtype: str) -> str:

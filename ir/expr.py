@@ -13,7 +13,19 @@
            | Load(buffer, indices)             T.Buffer read
            | Ramp(base, stride, lanes)         base, base + stride, ...
            | Broadcast(value, lanes)
+           | LetExpr(var, value, body)         body with var = value, evaluated once
     buffer ::= Buffer(name, shape, dtype, scope, axis_separators, data)
+
+Types are those of `dtypes`: scalars, and vectors by lanes.  Element `i` of a
+buffer stands ``i * nbytes(dtype)`` bytes after its start, and an access gives
+``lanes(index) * lanes(dtype)`` lanes (RFC 0039, convention option 1): with
+``A: float32[64]`` and ``V: float32x4[16]``::
+
+    A[i]                float32         A[Ramp(i, 1, 4)]    float32x4
+    V[i]                float32x4       V[Ramp(i, 1, 2)]    float32x8
+
+A buffer with `data` is another view of memory that is already defined: `data` is the
+name of the buffer that owns it, never of another view (RFC 0070).
 
 ``//`` and ``%`` are floor division and modulo.  ``min`` and ``max`` propagate NaN.
 A variable or buffer is a handle: its name is unique within a function, so equal
@@ -96,7 +108,7 @@ class Expr(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Buffer(Node):
-    """Memory with a shape.  `data` names the allocation that an alias shares, or is empty."""
+    """Memory with a shape.  `data` names the owner of the memory that an alias views, or is empty."""
 
     name: str
     shape: tuple[int, ...]
@@ -116,6 +128,11 @@ class Buffer(Node):
     @property
     def nbytes(self) -> int:
         return self.size * dtypes.nbytes(self.dtype)
+
+    @property
+    def memory(self) -> str:
+        """The name of the buffer that owns the memory; buffers of one `memory` overlap, others never do."""
+        return self.data or self.name
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -240,6 +257,22 @@ class Broadcast(Expr):
     @property
     def dtype(self) -> str:  # type: ignore[override]
         return dtypes.with_lanes(self.value.dtype, self.lanes)
+
+
+@dataclass(frozen=True, eq=False)
+class LetExpr(Expr):
+    """`body` with `var` standing for `value`, which is evaluated once, before the body.
+
+    The same variable may be bound again elsewhere in the function only to an equal value.
+    """
+
+    var: Var
+    value: Expr
+    body: Expr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.body.dtype
 
 
 def const(value: int | float | bool, dtype: str | None = None) -> Const:
@@ -371,8 +404,10 @@ def refold(node: Any) -> Any:
 
 
 def variables(node: Node) -> set[Var]:
-    """Every variable that occurs in `node`."""
-    return {n for n in walk(node) if isinstance(n, Var)}
+    """Every variable that occurs in `node`, without those that let expressions inside bind."""
+    nodes = list(walk(node))
+    found = {n for n in nodes if isinstance(n, Var)}
+    return found - {n.var for n in nodes if isinstance(n, LetExpr)}
 
 
 def as_int(expr: ExprLike) -> int:

@@ -10,8 +10,9 @@
              | Block(name, iters, body, predicate, init, allocs, annotations)
              | Evaluate(expr)
              | Assume(cond)                                           knowledge about contents, no effect
+             | Attr(key, value, body)                                 a note on body, without effect
              | Allocate(buffer, body)                                 lowered: memory alive in body
-             | Declare(buffer, body)                                  lowered: an alias of defined data
+             | Declare(buffer, body)                                  lowered: another view of defined memory
     iter   ::= Iter(var, extent, kind, binding)                       kind: spatial | reduce | opaque
     kind   ::= serial | parallel | vectorized | unrolled | thread_binding
     func   ::= PrimFunc(name, params, body, layouts, attrs)           body is a Block, the root
@@ -93,13 +94,26 @@ class Assume(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Attr(Stmt):
+    """A note for whoever reads `body`; leaving it out changes no result."""
+
+    key: str
+    value: Expr | str
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
 class Allocate(Stmt):
+    """Memory that is alive in `body`, accessed through `buffer` or through views that are declared over it."""
+
     buffer: Buffer
     body: Stmt
 
 
 @dataclass(frozen=True, eq=False)
 class Declare(Stmt):
+    """A view: `buffer` is the memory of ``buffer.data`` by another shape or element type (RFC 0070)."""
+
     buffer: Buffer
     body: Stmt
 

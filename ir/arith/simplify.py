@@ -29,6 +29,7 @@ from ..expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Not,
     Select,
     Undef,
@@ -129,6 +130,8 @@ class Simplifier:
             return self._conditional(expr)
         if isinstance(expr, Select):
             return self._select(expr)
+        if isinstance(expr, LetExpr):
+            return LetExpr(expr.var, self.expr(expr.value), self.expr(expr.body))
         new: Expr = rebuild(expr, self._child)
         if isinstance(new, Cast):
             return _cast(new)

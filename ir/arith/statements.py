@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes
 from ..expr import TRUE, Const, Expr
 from ..node import rebuild
-from ..stmt import Allocate, Assume, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .intervals import Facts, negate
 from .simplify import Simplifier, simplifier_for
 
@@ -105,6 +105,14 @@ def _around(stmt: Allocate | Declare, s: Simplifier) -> Stmt:
     return stmt if body is stmt.body else type(stmt)(stmt.buffer, body)
 
 
+def _attr(stmt: Attr, s: Simplifier) -> Stmt:
+    value = s.expr(stmt.value) if isinstance(stmt.value, Expr) else stmt.value
+    body = simplify_stmt(stmt.body, s.facts)
+    if is_empty(body):
+        return NOTHING
+    return stmt if value is stmt.value and body is stmt.body else Attr(stmt.key, value, body)
+
+
 def _same(stmt: If, cond: Expr, then: Stmt, other: Stmt | None) -> bool:
     """Whether nothing changed, so that what is shared stays shared."""
     return cond is stmt.cond and then is stmt.then and other is stmt.orelse
@@ -115,6 +123,7 @@ _SIMPLIFY: dict[type[Stmt], Any] = {
     For: _for,
     If: _if,
     Let: _let,
+    Attr: _attr,
     Block: _block,
     Store: _leaf,
     Evaluate: _leaf,

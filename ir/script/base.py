@@ -58,6 +58,7 @@ class Scope:
     taken: set[str] = field(default_factory=set)
     ended: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    lets: dict[str, Expr] = field(default_factory=dict)
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -76,6 +77,18 @@ class Scope:
             raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
         result = fresh(name, self.taken)
         self.taken.add(result)
+        return result
+
+    def shared(self, name: str, value: Expr, where: ast.AST) -> str:
+        """The name for a let expression's variable: one that is bound to an equal value may stand again."""
+        if self.find(name) is not None or name in NAMESPACES:
+            return self.unique(name, where)
+        result, number = name, 0
+        while result in self.taken and self.lets.get(result) != value:
+            number += 1
+            result = f"{name}_{number}"
+        self.taken.add(result)
+        self.lets[result] = value
         return result
 
     def bind(self, name: str, value: Expr | Buffer, where: ast.AST) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from ..arith.linear import linear_form
-from ..expr import Binary, Buffer, Call, Cast, Expr, Load, Not, Ramp, const
+from ..expr import Binary, Buffer, Call, Cast, Expr, LetExpr, Load, Not, Ramp, Var, const
 from .base import Scope, ScriptError, dotted, is_namespaced
 from .intrinsics import finish, is_dtype, lookup, match, negate, operate
 
@@ -172,11 +172,32 @@ class ExprParser:
         name = dotted(node.func)
         if name == "meta_var" and len(node.args) == 1:
             return self.value(node.args[0])
+        if name in ("Let", "let") and any(k.arg == "where" for k in node.keywords):
+            return self._let(node)
         if is_dtype(name):
             return self._typed(node, name)
         return self._apply(
             node, name, [self._argument(a) for a in node.args], {k.arg: self._argument(k.value) for k in node.keywords}
         )
+
+    def _let(self, node: ast.Call) -> Expr:
+        """``T.Let(body, where={x: value, ...})``: each value may use the variables before it."""
+        where = next(k.value for k in node.keywords if k.arg == "where")
+        if len(node.args) != 1 or len(node.keywords) != 1 or not isinstance(where, ast.Dict) or not where.keys:
+            raise self.error(node, "expected `T.Let(body, where={x: value})`")
+        bound: list[tuple[Var, Expr]] = []
+        with self.scope.nested():
+            for key, item in zip(where.keys, where.values, strict=True):
+                if not isinstance(key, ast.Name):
+                    raise self.error(key or node, "the keys of `where=` are names")
+                value = self.expr(item)
+                var = Var(self.scope.shared(key.id, value, key), value.dtype)
+                self.scope.bind(key.id, var, key)
+                bound.append((var, value))
+            body = self.expr(node.args[0])
+        for var, value in reversed(bound):
+            body = LetExpr(var, value, body)
+        return body
 
     def _method(self, node: ast.Call, func: ast.Attribute) -> Value:
         if func.attr == "astype" and len(node.args) == 1:

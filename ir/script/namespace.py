@@ -24,7 +24,7 @@ _STATEMENTS = frozenset({
     "grid", "serial", "parallel", "vectorized", "unroll", "thread_binding",
     "block", "sblock", "init", "where", "reads", "writes", "block_attr", "sblock_attr", "axis",
     "alloc_buffer", "sblock_alloc_buffer", "match_buffer", "allocate", "decl_buffer",
-    "assume", "evaluate", "func_attr", "LetStmt", "meta_var",
+    "assume", "evaluate", "func_attr", "LetStmt", "Let", "attr", "meta_var",
 })  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from ..expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Ramp,
@@ -36,6 +37,7 @@ from ..node import Node
 from ..stmt import (
     Allocate,
     Assume,
+    Attr,
     Block,
     Declare,
     Evaluate,
@@ -146,6 +148,8 @@ def _atom(e: Expr) -> str:
             return f"T.Ramp({_args((e.base, e.stride))}, {e.lanes})"
         case Broadcast():
             return f"T.Broadcast({_text(e.value)[0]}, {e.lanes})"
+        case LetExpr():
+            return f"T.Let({_text(e.body)[0]}, where={{{e.var.name}: {_text(e.value)[0]}}})"
         case Call():
             return _call(e)
     raise TypeError(f"no script form for the expression `{type(e).__name__}`")
@@ -316,6 +320,10 @@ class _Printer:
                 self.line(f"T.evaluate({_text(stmt.value)[0]})")
             case Assume():
                 self.line(f"T.assume({_text(stmt.cond)[0]})")
+            case Attr():
+                value = _quoted(stmt.value) if isinstance(stmt.value, str) else _text(stmt.value)[0]
+                with self.indented(f"with T.attr(0, {_quoted(stmt.key)}, {value}):"):
+                    self.suite(stmt.body)
             case Let() | Allocate() | Declare():
                 self.scoped(stmt, last)
             case Seq():

@@ -13,6 +13,7 @@ from ..stmt import (
     THREAD_AXES,
     Allocate,
     Assume,
+    Attr,
     Block,
     Declare,
     Evaluate,
@@ -174,6 +175,8 @@ class StmtParser:
 
     def _scoped(self, node: ast.stmt, following: Sequence[ast.stmt]) -> Stmt | None:
         """``x: T.int64 = value``, ``B = T.allocate(...)``: the body is the rest of the suite."""
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _called(node.value) == "attr":
+            return self._attr(node.value, following)
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             return self._let(node, node.target, node.value, dotted(node.annotation), following)
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -185,6 +188,18 @@ class StmtParser:
         if name in ("allocate", "decl_buffer"):
             return self._memory(name, target, node.value, following)
         return self._let(node, target, node.value, "", following)
+
+    def _attr(self, call: ast.Call, body: Sequence[ast.stmt]) -> Stmt:
+        """``T.attr(node, key, value)``; the node must be 0 or a text, since nothing is kept of it."""
+        key = getattr(call.args[1], "value", None) if len(call.args) == 3 else None
+        if not isinstance(key, str) or call.keywords:
+            raise self.error(call, 'expected `T.attr(0, "key", value)`')
+        about, _, note = call.args
+        if not isinstance(about, ast.Constant):
+            raise self.error(about, 'only attributes of no node are part of the script: `T.attr(0, "key", value)`')
+        text = note.value if isinstance(note, ast.Constant) else None
+        value = text if isinstance(text, str) else self.exprs.expr(note)
+        return Attr(str(key), value, self.rest(body, None))
 
     def _let(self, node: ast.AST, target: ast.AST, value: ast.AST, dtype: str, body: Sequence[ast.stmt]) -> Stmt:
         if not isinstance(target, ast.Name):
@@ -257,7 +272,7 @@ class StmtParser:
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return ""
         owner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
-        return self.exprs.buffer(owner).name
+        return self.exprs.buffer(owner).memory
 
     # ------------------------------------------------------------ loops
 
@@ -332,6 +347,9 @@ class StmtParser:
         name = _called(item.context_expr)
         if name in BLOCK:
             return self.block(node)
+        if name == "attr" and item.optional_vars is None and isinstance(item.context_expr, ast.Call):
+            with self.scope.nested():
+                return self._attr(item.context_expr, node.body)
         if item.optional_vars is None or name not in ("LetStmt", "let", "Let", "allocate", "decl_buffer"):
             raise self.error(node, "`with` opens `T.block(...)`, or `T.init()` at the top of a block's own suite")
         assert isinstance(item.context_expr, ast.Call)

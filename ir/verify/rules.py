@@ -27,8 +27,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from .. import dtypes
-from ..expr import Binary, Buffer, Expr, Load, Not, Undef, Var
-from ..node import walk
+from ..expr import Binary, Buffer, Expr, LetExpr, Load, Not, Undef, Var
+from ..node import children, walk
 from ..script.base import NAMESPACES
 from ..script.printer import expr_text
 from ..stmt import (
@@ -37,6 +37,7 @@ from ..stmt import (
     THREAD_AXES,
     Allocate,
     Assume,
+    Attr,
     Block,
     Declare,
     Evaluate,
@@ -86,12 +87,23 @@ def verify(program: PrimFunc | Module) -> None:
         _verified(func)
 
 
+def _escaping(e: Expr) -> set[Var]:
+    """Variables that are used in `e` and not bound around that use."""
+    if isinstance(e, Var):
+        return {e}
+    if isinstance(e, LetExpr):
+        return _escaping(e.value) | (_escaping(e.body) - {e.var})
+    return {v for child in children(e) if isinstance(child, Expr) for v in _escaping(child)}
+
+
 @lru_cache(maxsize=65536)
-def _used(e: Expr) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
-    """Variables and buffers that occur in `e`."""
+def _used(e: Expr) -> tuple[tuple[Var, ...], tuple[Buffer, ...], tuple[LetExpr, ...]]:
+    """Free variables, buffers and let expressions in `e`, in order."""
     nodes = list(walk(e))
-    variables = dict.fromkeys(n for n in nodes if isinstance(n, Var))
-    return tuple(variables), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load)))
+    lets = tuple(n for n in nodes if isinstance(n, LetExpr))
+    bound = {n.var for n in lets}
+    free = dict.fromkeys(n for n in nodes if isinstance(n, Var) and n not in bound)
+    return tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets
 
 
 class _Verifier:
@@ -102,6 +114,7 @@ class _Verifier:
         self.bound: set[str] = set()
         self.blocks: list[str] = []
         self.block_names: set[str] = set()
+        self.lets: dict[str, Expr] = {}
         self.variables: set[Var] = set()
         self.loops: set[Var] = set()
         self.buffers: dict[str, Buffer] = {}
@@ -155,11 +168,23 @@ class _Verifier:
         if buffer.axis_separators and any(a >= b for a, b in pairwise(cuts)):
             raise self.fail(9, f"the axis separators {buffer.axis_separators} of `{buffer.name}` must ascend "
                             f"strictly between 0 and {len(buffer.shape)}")  # fmt: skip
-        if alias and buffer.data not in self.buffers:
+        owner = self.buffers.get(buffer.data)
+        if alias and owner is None:
             raise self.fail(9, f"buffer `{buffer.name}` shares memory of `{buffer.data}`, which is not defined here")
+        if owner is not None:
+            self._view(buffer, owner)
         if buffer.data and not alias:
             raise self.fail(9, f"buffer `{buffer.name}` owns its memory and cannot name `{buffer.data}`")
         self.buffers[buffer.name] = buffer
+
+    def _view(self, buffer: Buffer, owner: Buffer) -> None:
+        name = buffer.name
+        if owner.data:
+            raise self.fail(9, f"buffer `{name}` names the view `{owner.name}`; its memory is `{owner.data}`")
+        if buffer.nbytes > owner.nbytes:
+            raise self.fail(9, f"buffer `{name}` of {buffer.nbytes} bytes views the {owner.nbytes} of `{owner.name}`")
+        if buffer.scope != owner.scope:
+            raise self.fail(9, f"buffer `{name}` in {buffer.scope} views `{owner.name}`, which is in {owner.scope}")
 
     @contextmanager
     def _memory(self, buffers: Sequence[Buffer], alias: bool = False) -> Iterator[None]:
@@ -180,16 +205,31 @@ class _Verifier:
     # ------------------------------------------------------------ expressions
 
     def expr(self, e: Expr, rule: int = 2) -> None:
-        variables, buffers = _used(e)
-        for var in variables:
+        free, buffers, lets = _used(e)
+        for var in free:
             if var not in self.variables:
                 raise self._invisible(var, e, rule)
         for buffer in buffers:
             self.access(buffer)
+        if lets:
+            self._lets(e, lets)
         try:
             check_types(e)
         except (TypeFault, ValueError) as error:
             raise self.fail(5, str(error)) from None
+
+    def _lets(self, e: Expr, lets: Sequence[LetExpr]) -> None:
+        """A let expression's variable is used in its body alone, and always means the same value."""
+        for let in lets:
+            if let.var.name not in self.lets:
+                self._bind(let.var.name)
+                self.lets[let.var.name] = let.value
+            if self.lets[let.var.name] != let.value:
+                raise self.fail(1, f"the name `{let.var.name}` is bound twice, to `{expr_text(let.value)}` "
+                                f"and to `{expr_text(self.lets[let.var.name])}`")  # fmt: skip
+        escaped = {v for v in _escaping(e) if v.name in self.lets}
+        if escaped:
+            raise self.fail(2, f"`{expr_text(e)}` uses `{min(v.name for v in escaped)}` outside of its let expression")
 
     def _invisible(self, var: Var, e: Expr, rule: int) -> VerifyError:
         if var in self.loops:
@@ -232,6 +272,10 @@ class _Verifier:
                     raise self.fail(5, f"`{stmt.var.name}` has type {stmt.var.dtype}, its value {stmt.value.dtype}")
                 with self._variable(stmt.var):
                     self.stmt(stmt.body)
+            case Attr():
+                if isinstance(stmt.value, Expr):
+                    self.expr(stmt.value)
+                self.stmt(stmt.body)
             case Evaluate():
                 self.expr(stmt.value)
             case Assume():

@@ -16,6 +16,7 @@ from ..expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Ramp,
@@ -147,7 +148,12 @@ def _broadcast(e: Broadcast) -> None:
         raise TypeFault(f"`{expr_text(e)}` needs a scalar and at least 2 lanes")
 
 
+def _let(e: LetExpr) -> None:
+    if e.var.dtype != e.value.dtype:
+        raise TypeFault(f"`{e.var.name}` in `{expr_text(e)}` has type {e.var.dtype}, its value {e.value.dtype}")
+
+
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
     Var: _var, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
-    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast,
+    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
 }  # fmt: skip
