@@ -1,0 +1,479 @@
+"""Every statement of a function with the instances that run, the order that they run in, and what they touch.
+
+Blocks, opaque blocks and bare loops come out alike: a `Statement` has a domain over
+its loops, with iterators, let bindings and predicates substituted, and a schedule in
+the usual 2d+1 form::
+
+    for i:            S0: schedule (0, i, 0)         a block's init runs at the first point of its
+        S0            S1: schedule (0, i, 1, j, 0)   reduction, just before the body, and is a
+        for j: S1                                    statement of its own
+
+The statement that runs is a store, an evaluation or an assumption.  Where a condition,
+an extent, a binding or a let value loads from memory, the node that holds it is a
+statement too, one that only reads.  Within one instance all loads come before the store.
+
+Integer scalar parameters are the outermost dimensions.  A vector access gives its
+statement one more dimension, the lane, which the schedule leaves out: lanes run at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import count
+from typing import Any
+
+from .. import dtypes
+from ..arith.intervals import negate
+from ..arith.simplify import simplify
+from ..expr import (
+    TRUE,
+    Broadcast,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Ramp,
+    Select,
+    Var,
+    binary,
+    conjuncts,
+    const,
+)
+from ..node import children, rebuild, walk
+from ..stmt import (
+    Allocate,
+    Assume,
+    Attr,
+    Block,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    fresh,
+    stores,
+)
+from .sets import Domain
+
+Schedule = tuple[int | Var, ...]
+Env = Mapping[Var, Expr]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store: ``buffer[indices]``, over the loops of its statement.
+
+    `buffer` is the memory itself; of an alias (`node.buffer`) with elements of the same
+    size the indices are computed, of another one `whole` says that any element may be
+    meant.  `guards` are the lazy conditions under which a load is evaluated.  A load
+    that decides an index or a condition is a `control`.  `owners` are the loops around the
+    allocation: every iteration of them has memory of its own.
+    """
+
+    node: Load | Store
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_write: bool
+    guards: tuple[Expr, ...] = ()
+    is_control: bool = False
+    whole: bool = False
+    owners: tuple[Var, ...] = ()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement, numbered in program order.
+
+    `dims` and `conditions` describe its instances as they are written; `domain` is the
+    affine part, a superset unless `exact`.  `path` leads from the root block down to
+    `stmt`, both included.  `loops` are the loops around, the outermost first.
+    """
+
+    number: int
+    stmt: Stmt
+    path: tuple[Stmt, ...]
+    loops: tuple[For, ...]
+    dims: tuple[tuple[Var, Expr | int | None], ...]
+    conditions: tuple[Expr, ...]
+    schedule: Schedule
+    block: Block | None
+    is_init: bool
+    env: tuple[tuple[Var, Expr], ...]
+    lane: Var | None
+    owners: tuple[tuple[str, tuple[Var, ...]], ...]
+    aliases: tuple[tuple[str, Buffer], ...]
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The instances as a set over `variables`; conditions that are not affine are left out."""
+        return _relaxed(Domain(self.dims, self.conditions))
+
+    @property
+    def exact(self) -> bool:
+        """Whether all of `domain` runs."""
+        return self.domain.dims == self.dims and self.domain.conditions == self.conditions
+
+    @property
+    def variables(self) -> tuple[Var, ...]:
+        return tuple(v for v, _ in self.dims)
+
+    @cached_property
+    def bounds(self) -> dict[Var, tuple[int, int]]:
+        """Inclusive bounds of the variables with constant extents."""
+        return {v: (0, n - 1) for v, n in ((v, _constant(e)) for v, e in self.dims) if n is not None}
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """Loads in evaluation order, then the store; assumptions touch nothing."""
+        return _accesses(self.stmt, self.env, self.dims, self.lane, self.owners, self.aliases)
+
+    @property
+    def write(self) -> Access | None:
+        """The store, if the statement is one."""
+        return self.accesses[-1] if self.accesses and self.accesses[-1].is_write else None
+
+    @property
+    def reads(self) -> tuple[Access, ...]:
+        return tuple(a for a in self.accesses if not a.is_write)
+
+    def resolve(self, expr: Expr) -> Expr:
+        """An expression of the statement in terms of its variables: for one lane, simplified."""
+        return _resolve(expr, self.env, self.dims, self.lane)
+
+    def below(self, node: Stmt) -> bool:
+        """Whether the statement is `node` or stands below it; nodes are compared by identity."""
+        return any(p is node for p in self.path)
+
+    @property
+    def label(self) -> str:
+        """The block's name, or the statement's kind."""
+        name = self.block.name if self.block is not None and self.block.name != "root" else type(self.stmt).__name__
+        return f"the init of `{name}`" if self.is_init else f"`{name}`"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The statements of a function, in program order."""
+
+    func: PrimFunc
+    statements: tuple[Statement, ...]
+    parameters: tuple[Var, ...]
+
+    def below(self, node: Stmt) -> tuple[Statement, ...]:
+        """The statements at or below `node`, which is compared by identity."""
+        return tuple(s for s in self.statements if s.below(node))
+
+    @cached_property
+    def written(self) -> frozenset[Buffer]:
+        """The memories that some statement stores to."""
+        return frozenset(a.buffer for s in self.statements for a in s.accesses if a.is_write)
+
+    @cached_property
+    def by_buffer(self) -> Mapping[Buffer, tuple[Statement, ...]]:
+        """The statements that touch a memory."""
+        found: dict[Buffer, dict[int, Statement]] = {}
+        for statement in self.statements:
+            for access in statement.accesses:
+                found.setdefault(access.buffer, {})[statement.number] = statement
+        return {buffer: tuple(by.values()) for buffer, by in found.items()}
+
+    def touching(self, buffer: Buffer) -> tuple[Statement, ...]:
+        return self.by_buffer.get(buffer, ())
+
+
+_KEPT = 64
+_programs: OrderedDict[int, Program] = OrderedDict()
+
+
+def instances(func: PrimFunc) -> Program:
+    """The statements of `func`.  Paths hold the very nodes of this function object."""
+    known = _programs.get(id(func))
+    if known is not None and known.func is func:
+        _programs.move_to_end(id(func))
+        return known
+    program = _build(func)
+    _programs[id(func)] = program
+    if len(_programs) > _KEPT:
+        _programs.popitem(last=False)
+    return program
+
+
+def _build(func: PrimFunc) -> Program:
+    scalars = tuple(p for p in func.params if isinstance(p, Var) and dtypes.is_int(p.dtype))
+    used = {n for n in walk(func.body) if isinstance(n, Var)} if scalars else set()
+    parameters = tuple(p for p in scalars if p in used)
+    start = _Place(dims=tuple((p, None) for p in parameters), loop_vars=parameters)
+    owners = tuple((b.name, parameters) for b in func.buffers) if parameters else ()
+    builder = _Builder({b.name: b for b in func.buffers})
+    builder.visit(func.body, replace(start, owners=owners))
+    return Program(func, tuple(builder.found), parameters)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What surrounds a statement."""
+
+    path: tuple[Stmt, ...] = ()
+    loops: tuple[For, ...] = ()
+    loop_vars: tuple[Var, ...] = ()
+    dims: tuple[tuple[Var, Expr | int | None], ...] = ()
+    conditions: tuple[Expr, ...] = ()
+    prefix: Schedule = ()
+    block: Block | None = None
+    is_init: bool = False
+    env: tuple[tuple[Var, Expr], ...] = ()
+    owners: tuple[tuple[str, tuple[Var, ...]], ...] = ()
+    aliases: tuple[tuple[str, Buffer], ...] = ()
+
+    def where(self, cond: Expr) -> _Place:
+        parts = tuple(c for c in conjuncts(_resolve(cond, self.env, self.dims, None)) if c != TRUE)
+        return replace(self, conditions=self.conditions + parts) if parts else self
+
+
+class _Builder:
+    """Walks a function in program order."""
+
+    def __init__(self, memories: dict[str, Buffer]) -> None:
+        self.memories = memories
+        self.found: list[Statement] = []
+        self.counter = count()
+
+    def visit(self, stmt: Stmt, place: _Place) -> None:
+        if isinstance(stmt, Seq):
+            for item in stmt.stmts:
+                self.visit(item, replace(place, path=(*place.path, stmt)))
+            return
+        inner = replace(place, path=(*place.path, stmt))
+        if isinstance(stmt, For):
+            self._loop(stmt, inner)
+        elif isinstance(stmt, Block):
+            self._block(stmt, inner)
+        elif isinstance(stmt, If):
+            self._reader(inner, stmt.cond)
+            self.visit(stmt.then, inner.where(stmt.cond))
+            if stmt.orelse is not None:
+                self.visit(stmt.orelse, inner.where(negate(stmt.cond)))
+        elif isinstance(stmt, Let):
+            self._reader(inner, stmt.value)
+            self.visit(stmt.body, inner if _is_stale(stmt) else _bound(inner, ((stmt.var, stmt.value),)))
+        elif isinstance(stmt, Allocate):
+            self.memories[stmt.buffer.name] = stmt.buffer
+            owners = (*inner.owners, (stmt.buffer.name, inner.loop_vars)) if inner.loop_vars else inner.owners
+            self.visit(stmt.body, replace(inner, owners=owners))
+        elif isinstance(stmt, Declare):
+            memory = self.memories.get(stmt.buffer.data)
+            if memory is not None:
+                self.memories[stmt.buffer.name] = memory
+                inner = replace(inner, aliases=(*inner.aliases, (stmt.buffer.name, memory)))
+            self.visit(stmt.body, inner)
+        elif isinstance(stmt, Attr):
+            self.visit(stmt.body, inner)
+        elif isinstance(stmt, (Store, Evaluate, Assume)):
+            self._emit(inner)
+        else:
+            raise TypeError(f"no rule for the statement {type(stmt).__name__}")
+
+    def _loop(self, stmt: For, place: _Place) -> None:
+        self._reader(place, stmt.extent)
+        extent = _resolve(stmt.extent, place.env, place.dims, None)
+        size = int(extent.value) if isinstance(extent, Const) else extent
+        outer, position = self.counter, next(self.counter)
+        self.counter = count()
+        self.visit(
+            stmt.body,
+            replace(
+                place,
+                loops=(*place.loops, stmt),
+                loop_vars=(*place.loop_vars, stmt.var),
+                dims=(*place.dims, (stmt.var, size)),
+                prefix=(*place.prefix, position, stmt.var),
+            ),
+        )
+        self.counter = outer
+
+    def _block(self, stmt: Block, place: _Place) -> None:
+        self._reader(place, stmt.predicate, *(i.binding for i in stmt.iters))
+        place = replace(_bound(place.where(stmt.predicate), [(i.var, i.binding) for i in stmt.iters]), block=stmt)
+        self.memories.update({b.name: b for b in stmt.allocs})
+        if stmt.allocs and place.loop_vars:
+            own = tuple((b.name, place.loop_vars) for b in stmt.allocs)
+            place = replace(place, owners=place.owners + own)
+        if stmt.init is not None:
+            first = place
+            for item in stmt.reduce:
+                first = first.where(binary("==", item.binding, const(0, item.binding.dtype)))
+            self.visit(stmt.init, replace(first, is_init=True))
+        self.visit(stmt.body, place)
+
+    def _reader(self, place: _Place, *exprs: Expr) -> None:
+        """A statement for a node whose own expressions load from memory."""
+        if any(isinstance(n, Load) for e in exprs for n in walk(e)):
+            self._emit(place)
+
+    def _emit(self, place: _Place) -> None:
+        stmt = place.path[-1]
+        lane, dims = None, place.dims
+        width = _lanes(stmt)
+        if width > 1:
+            lane = Var(fresh("lane", {v.name for v, _ in dims}))
+            dims = (*dims, (lane, width))
+        schedule = (*place.prefix, next(self.counter))
+        self.found.append(
+            Statement(
+                len(self.found), stmt, place.path, place.loops, dims, place.conditions, schedule, place.block,
+                place.is_init, place.env, lane, place.owners, place.aliases,
+            )
+        )
+
+
+def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
+    env = dict(place.env)
+    env.update({var: _inlined(value, dict(place.env)) for var, value in pairs})
+    return replace(place, env=tuple(env.items()))
+
+
+def _is_stale(stmt: Let) -> bool:
+    """Whether the memory that the value was computed from may change while the variable lives."""
+    read = {n.buffer.data or n.buffer.name for n in walk(stmt.value) if isinstance(n, Load)}
+    return any((s.buffer.data or s.buffer.name) in read for s in stores(stmt.body))
+
+
+@lru_cache(maxsize=1 << 12)
+def _lanes(stmt: Stmt) -> int:
+    """The lanes of a statement's vector accesses; 1 for a scalar statement."""
+    if not isinstance(stmt, (Store, Evaluate)):
+        return 1
+    return max((n.lanes for n in walk(stmt) if isinstance(n, (Ramp, Broadcast))), default=1)
+
+
+def _own(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
+    """The expressions that a statement evaluates itself, and whether they decide indices or control."""
+    if isinstance(stmt, Store):
+        for index in stmt.indices:
+            yield index, True
+        yield stmt.value, False
+    elif isinstance(stmt, Evaluate):
+        yield stmt.value, False
+    elif isinstance(stmt, Let):
+        yield stmt.value, dtypes.is_int(stmt.var.dtype) or dtypes.is_bool(stmt.var.dtype)
+    elif isinstance(stmt, For):
+        yield stmt.extent, True
+    elif isinstance(stmt, If):
+        yield stmt.cond, True
+    elif isinstance(stmt, Block):
+        yield stmt.predicate, True
+        for item in stmt.iters:
+            yield item.binding, True
+
+
+@lru_cache(maxsize=1 << 13)
+def _accesses(
+    stmt: Stmt,
+    env: tuple[tuple[Var, Expr], ...],
+    dims: tuple[tuple[Var, Expr | int | None], ...],
+    lane: Var | None,
+    owners: tuple[tuple[str, tuple[Var, ...]], ...],
+    aliases: tuple[tuple[str, Buffer], ...],
+) -> tuple[Access, ...]:
+    memories, places = dict(aliases), dict(owners)
+    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+    found: dict[Access, None] = {}
+
+    def note(node: Load | Store, is_write: bool, guards: tuple[Expr, ...], is_control: bool) -> None:
+        indices = tuple(_resolve(i, env, dims, lane) for i in node.indices)
+        conditions = tuple(_resolve(g, env, dims, lane) for g in guards)
+        buffer = memories.get(node.buffer.name, node.buffer)
+        whole = buffer.dtype != node.buffer.dtype
+        if buffer.shape != node.buffer.shape and not whole:
+            indices = _reshaped(node.buffer, buffer, indices, bounds)
+        own = places.get(buffer.name, ())
+        found[Access(node, buffer, indices, is_write, conditions, is_control, whole, own)] = None
+
+    for expr, is_control in _own(stmt):
+        for load, guards, control in loads_of(_inlined(expr, {})):
+            note(load, False, guards, control or is_control)
+    if isinstance(stmt, Store):
+        note(stmt, True, (), False)
+    return tuple(found)
+
+
+def loads_of(
+    expr: Expr, guards: tuple[Expr, ...] = (), control: bool = False
+) -> Iterator[tuple[Load, tuple[Expr, ...], bool]]:
+    """The loads of an expression, each with its lazy conditions and whether it decides an index or a condition."""
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, a, b = expr.args
+        yield from loads_of(cond, guards, True)
+        yield from loads_of(a, (*guards, cond), control)
+        yield from loads_of(b, (*guards, negate(cond)), control)
+        return
+    for child in children(expr):
+        if isinstance(child, Expr):
+            decides = isinstance(expr, Load) or (isinstance(expr, Select) and child is expr.cond)
+            yield from loads_of(child, guards, control or decides)
+    if isinstance(expr, Load):
+        yield expr, guards, control
+
+
+def _reshaped(
+    alias: Buffer, memory: Buffer, indices: tuple[Expr, ...], bounds: dict[Var, tuple[int, int]]
+) -> tuple[Expr, ...]:
+    """The indices in `memory` of an element of an alias: both lie row by row from the same first element."""
+    flat: Expr = const(0)
+    for index, stride in zip(indices, alias.strides, strict=True):
+        flat = flat + index * stride
+    result = []
+    for extent, stride in zip(memory.shape, memory.strides, strict=True):
+        digit = flat // stride
+        result.append(simplify(digit if stride * extent >= memory.size else digit % extent, bounds))
+    return tuple(result)
+
+
+def _constant(extent: Expr | int | None) -> int | None:
+    return extent if isinstance(extent, int) else None
+
+
+def _inlined(expr: Any, env: Env) -> Any:
+    """`expr` with variables replaced and let expressions written out."""
+    if isinstance(expr, LetExpr):
+        value = _inlined(expr.value, env)
+        return _inlined(expr.body, {**env, expr.var: value})
+    if isinstance(expr, Var):
+        return env.get(expr, expr)
+    return rebuild(expr, lambda child: _inlined(child, env))
+
+
+def _scalar(expr: Any, lane: Var) -> Any:
+    """`expr` for one lane."""
+    if isinstance(expr, Ramp):
+        return binary("+", _scalar(expr.base, lane), binary("*", _scalar(expr.stride, lane), lane))
+    if isinstance(expr, Broadcast):
+        return _scalar(expr.value, lane)
+    return rebuild(expr, lambda child: _scalar(child, lane))
+
+
+@lru_cache(maxsize=1 << 15)
+def _resolve(
+    expr: Expr, env: tuple[tuple[Var, Expr], ...], dims: tuple[tuple[Var, Expr | int | None], ...], lane: Var | None
+) -> Expr:
+    if isinstance(expr, Const):
+        return expr
+    if lane is not None:
+        expr = _scalar(expr, lane)
+    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+    result: Expr = simplify(_inlined(expr, dict(env)), bounds)
+    return result
+
+
+@lru_cache(maxsize=1 << 13)
+def _relaxed(domain: Domain) -> Domain:
+    return domain.relaxed()
