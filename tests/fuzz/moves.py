@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from stridesmith.ir.expr import Buffer
-from stridesmith.ir.stmt import Block, For, PrimFunc, Stmt
+from stridesmith.ir.expr import Buffer, variables
+from stridesmith.ir.stmt import Block, For, PrimFunc, Stmt, stores, written_buffers
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
-from stridesmith.space.tree import walk_stmts
+from stridesmith.space.tree import consumers, find_block, leaf_blocks, loops_above, producers, walk_stmts
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Move = tuple[str, tuple[Any, ...], dict[str, Any]]
 BOGUS = 0.03
 PADS = (None, None, "undef", 0, 0, 1, "inf", "-inf")
 
@@ -21,12 +22,12 @@ class Chooser:
     """Picks handles of a program."""
 
     def __init__(self, func: PrimFunc, rng: random.Random) -> None:
-        self.rng = rng
+        self.rng, self.func = rng, func
         found: list[Stmt] = list(walk_stmts(func.body))
         self.nests = {s.var.name: s for s in found if isinstance(s, For)}
         self.loops = list(self.nests)
         self.blocks = [s.name for s in found if isinstance(s, Block)]
-        self.leaves = [s.name for s in found if isinstance(s, Block) and s.iters] or self.blocks
+        self.leaves = [b.name for b in leaf_blocks(func.body) if any(stores(b))] or self.blocks
         self.buffers: list[Buffer] = [*func.buffers, *(b for s in found if isinstance(s, Block) for b in s.allocs)]
 
     def loop(self) -> str:
@@ -101,7 +102,7 @@ def _reindex(c: Chooser) -> Arguments:
 def _split(c: Chooser) -> Arguments:
     loop = c.loop()
     factor = c.rng.choice([2, 3, 4, max(1, c.extent(loop) // 2)])
-    return (loop, c.rng.choice([[None, factor], [factor, None]])), {}
+    return (loop, c.rng.choice([[None, factor], [factor, None], [None, factor, 2]])), {}
 
 
 def _several(c: Chooser) -> Arguments:
@@ -138,7 +139,52 @@ def _one_block(c: Chooser) -> Arguments:
 
 
 def _block_loop(c: Chooser) -> Arguments:
-    return (c.block(), c.loop()), {}
+    """A block and mostly one of its own loops."""
+    block = c.block()
+    return (block, _loop_of(c, block)), {}
+
+
+def _part_of_reduction(c: Chooser) -> Arguments:
+    """Mostly a loop that only a reduction iterator is bound to."""
+    found = [find_block(c.func, name) for name in c.leaves]
+    bound = [v.name for b in found for i in b.reduce for v in variables(i.binding)]
+    return (c.rng.choice(bound) if bound and c.rng.random() < 0.9 else c.loop(), c.rng.choice([0, 0, 1, 7])), {}
+
+
+def _pair(c: Chooser) -> tuple[str, str]:
+    """A block that writes an allocation and one that reads it; any two where there are none."""
+    pairs = [
+        (a.name, b.name)
+        for buffer in c.buffers
+        if buffer not in c.func.params
+        for a in producers(c.func, buffer)
+        for b in consumers(c.func, buffer)
+    ]
+    return c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.block(), c.block())
+
+
+def _loop_of(c: Chooser, block: str) -> str:
+    around = _around(c, block)
+    return c.rng.choice(around) if around else c.loop()
+
+
+def _around(c: Chooser, block: str) -> list[str]:
+    """The loops around a block, or those in it where it has none around."""
+    if block not in c.blocks:
+        return []
+    found = find_block(c.func, block)
+    around = [loop.var.name for loop in loops_above(c.func, found)]
+    return around or [s.var.name for s in walk_stmts(found) if isinstance(s, For)]
+
+
+def _producer_at_consumer(c: Chooser) -> Arguments:
+    first, second = _pair(c)
+    return (first, _loop_of(c, second)), {}
+
+
+def _consumer_at_producer(c: Chooser) -> Arguments:
+    first, second = _pair(c)
+    return (second, _loop_of(c, first)), {}
 
 
 def _block_buffer(c: Chooser) -> Arguments:
@@ -158,12 +204,12 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "set_scope": (0.5, _cache),
     "reindex_cache_read": (1, _reindex),
     "reindex_cache_write": (1, _reindex),
-    "compute_at": (1, _block_loop),
-    "reverse_compute_at": (1, _block_loop),
-    "compute_inline": (1, _one_block),
-    "reverse_compute_inline": (1, _one_block),
+    "compute_at": (2, _producer_at_consumer),
+    "reverse_compute_at": (2, _consumer_at_producer),
+    "compute_inline": (2, lambda c: ((_pair(c)[0],), {})),
+    "reverse_compute_inline": (2, lambda c: ((_pair(c)[1],), {})),
     "decompose_reduction": (1, _block_loop),
-    "rfactor": (1, lambda c: ((c.loop(), c.position()), {})),
+    "rfactor": (1.5, _part_of_reduction),
     "transform_layout": (3, _layout),
     "sequential_buffer_access": (2, _block_buffer),
     "remove_branching_through_overcompute": (4, _one_block),
@@ -176,10 +222,48 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
 }
 
 
-def move(sch: Schedule, rng: random.Random) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+def move(sch: Schedule, rng: random.Random) -> Move:
     """A primitive with arguments for the schedule's program as it is."""
     chooser = Chooser(sch.func, rng)
     names = [name for name in MOVES if name in PRIMITIVES]
     name = rng.choices(names, [MOVES[n][0] for n in names])[0]
     args, options = MOVES[name][1](chooser)
     return name, args, options
+
+
+def ragged_edge(sch: Schedule, rng: random.Random) -> Iterator[Move]:
+    """Steps that often end with a branch removed: room and pad values for what a rounded tile touches, then the tile."""
+    chooser = Chooser(sch.func, rng)
+    block = rng.choice(chooser.leaves)
+    if rng.random() < 0.6:
+        yield "cache_write", (block, 0, "global"), {}
+    loops = _around(Chooser(sch.func, rng), block)
+    loop = rng.choice(loops) if loops else chooser.loop()
+    extent = chooser.extent(loop)
+    factor = rng.choice([f for f in (2, 3, 4, 5) if extent % f] or [2])
+    written = {b.name for b in written_buffers(sch.func)}
+    for buffer in Chooser(sch.func, rng).buffers:
+        if rng.random() < 0.1:
+            continue
+        names = ", ".join(f"i{d}" for d in range(len(buffer.shape)))
+        pad = rng.choice(["undef", "undef", None] if buffer.name in written else [0, 0, 0, 0, 1, "undef", "inf"])
+        room = [-(-e // factor) * factor + rng.choice([0, 1, factor]) for e in buffer.shape]
+        yield "transform_layout", (block, buffer.name, f"lambda {names}: [{names}]", pad), {"physical_shape": room}
+    for name in [loop, *(other for other in loops if other != loop and rng.random() < 0.3)]:
+        yield "split", (name, [None, factor]), {}
+    if rng.random() < 0.3:
+        yield "decompose_reduction", (block, Chooser(sch.func, rng).loop()), {}
+    yield "remove_branching_through_overcompute", (block,), {}
+
+
+def followed_layout(sch: Schedule, rng: random.Random) -> Iterator[Move]:
+    """A layout with padding, loops in its order, and the branch removed: the way of RFC 0077."""
+    chooser = Chooser(sch.func, rng)
+    buffer, block = chooser.buffer(), rng.choice(chooser.leaves)
+    pad = rng.choice([0, 0, "undef", None])
+    yield "transform_layout", (block, buffer.name, index_map(buffer.shape, rng)), {"pad_value": pad}
+    yield "sequential_buffer_access", (block, buffer.name), {}
+    yield "remove_branching_through_overcompute", (block,), {}
+
+
+PLANS = (ragged_edge, ragged_edge, followed_layout)

@@ -14,7 +14,7 @@ class Text:
         self.rng, self.count = rng, 0
         self.lines: list[str] = []
         self.params: list[str] = []
-        self.bare = rng.random() < 0.4
+        self.bare = rng.random() < 0.3
 
     def fresh(self, base: str) -> str:
         self.count += 1
@@ -75,7 +75,7 @@ def elementwise(t: Text) -> None:
     shape = tuple(t.rng.randint(3, 9) for _ in range(rank))
     source = t.param("A", shape)
     target = t.param("C", shape)
-    stages = t.rng.randint(1, 3)
+    stages = t.rng.choice([1, 2, 2, 3, 3])
     names = [t.alloc(f"T{k}", shape) for k in range(stages - 1)] + [target]
     for name in names:
         axes = ", ".join(f"{{{d}}}" for d in range(rank))
@@ -166,7 +166,7 @@ def adjacent(t: Text) -> None:
     t.nest([n], [f"C[{{0}}] = S[{{0}} + {1 + shift}]"])
 
 
-FAMILIES = (elementwise, convolution, product, rows, scan, pieces, adjacent)
+FAMILIES = (elementwise, elementwise, convolution, convolution, product, rows, scan, pieces, adjacent)
 
 
 def program(rng: random.Random) -> str:

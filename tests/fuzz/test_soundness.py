@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 from fuzz.machine import Misuse, Values, run
-from fuzz.moves import move
+from fuzz.moves import PLANS, Move, move
 from fuzz.programs import program
 from scale import scaled
 
@@ -18,6 +18,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.errors import ScheduleError
+from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
 
 POISONS = (math.nan, 1e30)
@@ -45,13 +46,23 @@ class Trial:
     def results(self, func: PrimFunc) -> list[dict[str, Values]]:
         return [run(func, self.inputs, poison, self.seed) for poison in POISONS]
 
-    def step(self) -> None:
-        name, args, options = move(self.sch, self.rng)
+    def play(self, steps: int) -> None:
+        """A plan, or not, and then `steps` random moves."""
+        if self.rng.random() < 0.6:
+            for planned in self.rng.choice(PLANS)(self.sch, self.rng):
+                self.step(planned)
+        for _ in range(steps):
+            self.step(move(self.sch, self.rng))
+
+    def step(self, chosen: Move) -> None:
+        name, args, options = chosen
+        if name not in PRIMITIVES:
+            return
         call = f"sch.{name}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in options.items())])})"
         try:
             getattr(self.sch, name)(*args, **options)
         except ScheduleError as error:
-            assert str(error).strip() and "{" not in str(error), f"{call}: {error}"
+            assert str(error).strip(), f"{call}: {error}"
             self.tally[name, False] += 1
             return
         except Exception as error:
@@ -59,6 +70,10 @@ class Trial:
         self.tally[name, True] += 1
         self.steps.append(call)
         self.judge()
+
+    @property
+    def removed_a_branch(self) -> bool:
+        return any("remove_branching" in step for step in self.steps)
 
     def judge(self) -> None:
         func = self.sch.func
@@ -82,8 +97,7 @@ def test_accepted_rewrites_keep_the_results(batch: int, record_property: pytest.
     count = scaled(15)
     for number in range(count):
         trial = Trial(batch * 1_000_000 + number, tally)
-        for _ in range(10):
-            trial.step()
+        trial.play(8)
         replayed = trial.sch.trace.replay(parse(trial.text))
         assert replayed.func == trial.sch.func, trial.story("", "the trace gives another program")
     names = sorted({name for name, _ in tally})
