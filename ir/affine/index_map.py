@@ -372,7 +372,7 @@ def _part_padding(part: _Component, names: tuple[Var, ...], room: Shape) -> Expr
     if len(room) == 1 and part.digits is not None and part.digits[0].low == 1 and part.digits[0].high is None:
         start, stop = part.digits[0].offset, part.digits[0].offset + part.shape[0]
         below = binary("<", names[0], start) if start > 0 else FALSE
-        above = binary("<=", stop, names[0]) if stop < room[0] else FALSE
+        above = binary(">=", names[0], stop) if stop < room[0] else FALSE
         return binary("or", below, above)
     from . import sets
 

@@ -334,12 +334,12 @@ def _decide_any(op: str, lo: int, hi: int) -> bool | None:
 
 
 def _write_comparison(op: str, terms: dict[Expr, int], right: int) -> Expr:
-    """``terms op right`` with positive terms on the left: ``i*6 + j < 127``, ``1 <= i``, ``i <= j``."""
+    """``terms op right`` with positive terms on the left: ``i*6 + j < 127``, ``i >= 1``, ``i <= j``."""
     positive = {a: k for a, k in terms.items() if k > 0}
     negative = {a: -k for a, k in terms.items() if k < 0}
     if op == "<=":
         if not positive:
-            return Binary("<=", Const(-right), build((negative, 0)))
+            return Binary(">=", build((negative, 0)), Const(-right))
         if negative and right == 0:
             return Binary("<=", build((positive, 0)), build((negative, 0)))
         op, right = "<", right + 1

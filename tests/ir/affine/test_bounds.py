@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from stridesmith.ir.affine import sets
+from stridesmith.ir.affine import guard
 from stridesmith.ir.affine.bounds import OutOfBounds, check_in_bounds
 from stridesmith.ir.affine.index_text import evaluate
 from stridesmith.ir.expr import (
@@ -167,7 +167,7 @@ def test_scalar_arguments_are_any_number() -> None:
 
 def test_a_proof_that_is_too_hard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond isl's budget the access counts as unproven."""
-    monkeypatch.setattr(sets, "MAX_OPERATIONS", 5)
+    monkeypatch.setattr(guard, "MAX_OPERATIONS", 5)
     cond = binary("or", Not(IO.equal(3)), binary("<", II * 3, 5))
     with pytest.raises(OutOfBounds, match="cannot be proven"):
         check_in_bounds(nest(If(cond, Store(A, (POINT,), ZERO))))
