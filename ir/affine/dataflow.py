@@ -1,0 +1,347 @@
+"""Which instances depend on which, and who wrote last what an instance reads.
+
+Two instances *clash* if they touch one element and one of them writes it.  A
+dependence is a clash in program order: flow (write, then read), anti (read, then
+write) or output (write, then write).  It is *carried* by the outermost loop in which
+the two differ.
+
+`last_writers` is exact dataflow (Feautrier, "Dataflow analysis of array and scalar
+references", 1991) through isl's `UnionAccessInfo`::
+
+    must  =  { reader -> writer : writer runs and is the last one before the reader }
+    may   =  the same with writers that may or may not run, or whose element is unknown
+
+Where a domain or an index is not affine the statement *may* write, so that nothing is
+lost; what isl cannot decide in its budget is the exception `Unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import islpy as isl
+
+from ..expr import Buffer, Expr, Var, binary, const, substitute
+from ..stmt import For
+from .guard import NotAffine, Unknown, question
+from .instances import Access, Program, Statement
+from .sets import Domain, IntSet, access_map, box, points
+
+Point = dict[str, int]
+_OTHER = "'"
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Pairs of instances that touch one element; the second one's variables have a prime.
+
+    `exact` says that every pair of `domain` really occurs.
+    """
+
+    first: Statement
+    second: Statement
+    a: Access
+    b: Access
+    domain: Domain
+    exact: bool
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.a.buffer
+
+    @cached_property
+    def example(self) -> tuple[Point, Point] | None:
+        """A pair of instances, as values of loop variables; None if there is none.  Raises Unknown."""
+        found = points(self.domain).sample()
+        if found is None:
+            return None
+        one = {v.name: found[v.name] for v in self.first.variables}
+        return one, {v.name: found[v.name + _OTHER] for v in self.second.variables}
+
+    @property
+    def relation(self) -> Expr:
+        """The pairs as a condition over the variables of both."""
+        return points(self.domain).condition()
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """`target` must stay after `source`: a clash in program order, carried by a loop or by none."""
+
+    kind: str
+    clash: Clash
+    carrier: For | None
+
+    @property
+    def source(self) -> Statement:
+        return self.clash.first
+
+    @property
+    def target(self) -> Statement:
+        return self.clash.second
+
+    def __str__(self) -> str:
+        from ..script.printer import expr_text
+
+        where = "" if self.carrier is None else f" carried by loop `{self.carrier.var.name}`"
+        pair = f"{self.source.label} -> {self.target.label}"
+        return f"{self.kind} of `{self.clash.buffer.name}`{where}: {pair} where {expr_text(self.clash.relation)}"
+
+
+def clashes(
+    first: Statement,
+    second: Statement,
+    common: Collection[Var] = (),
+    apart: Sequence[tuple[Var, str, Var]] = (),
+    buffer: Buffer | None = None,
+) -> Iterator[Clash]:
+    """The non-empty clashes of two statements at instances with equal `common` variables.
+
+    Each of `apart`, ``(x, op, y)``, asks that ``x`` of the first compares so to ``y`` of the
+    second.  What isl cannot decide counts as a clash that is not exact.
+    """
+    for a in first.accesses:
+        for b in second.accesses:
+            if a.buffer != b.buffer or not (a.is_write or b.is_write) or (buffer is not None and a.buffer != buffer):
+                continue
+            domain, exact = _pairs(first, a, second, b, frozenset(common), tuple(apart))
+            clash = Clash(first, second, a, b, domain, exact)
+            try:
+                if clash.example is None:
+                    continue
+            except Unknown:
+                clash = Clash(first, second, a, b, domain, False)
+            yield clash
+
+
+@lru_cache(maxsize=1 << 12)
+def _pairs(
+    first: Statement,
+    a: Access,
+    second: Statement,
+    b: Access,
+    common: frozenset[Var],
+    apart: tuple[tuple[Var, str, Var], ...],
+) -> tuple[Domain, bool]:
+    rename: dict[Var, Expr] = {v: Var(v.name + _OTHER, v.dtype) for v in second.variables}
+    dims = [*first.domain.dims]
+    for var, extent in second.domain.dims:
+        limit = substitute(extent, rename) if isinstance(extent, Expr) else extent
+        dims.append((_renamed(rename, var), limit))
+    mine = {v for v in first.variables if v in common}
+    conditions = [*first.domain.conditions, *(substitute(c, rename) for c in second.domain.conditions)]
+    conditions += [binary("==", v, rename[v]) for v in second.variables if v in mine]
+    conditions += [binary(op, x, rename[y]) for x, op, y in apart]
+    conditions += [*a.guards, *(substitute(g, rename) for g in b.guards)]
+    whole = a.whole or b.whole
+    if not whole:
+        conditions += [binary("==", x, substitute(y, rename)) for x, y in zip(a.indices, b.indices, strict=True)]
+    shared = [v for v in a.owners if v in b.owners]
+    conditions += [binary("==", v, rename[v]) for v in shared if v in first.variables and v in second.variables]
+    asked = Domain(tuple(dims), tuple(conditions))
+    relaxed = asked.relaxed()
+    return relaxed, relaxed == asked and not whole and first.exact and second.exact
+
+
+def _renamed(rename: dict[Var, Expr], var: Var) -> Var:
+    new = rename[var]
+    assert isinstance(new, Var)
+    return new
+
+
+def common_loops(first: Statement, second: Statement) -> tuple[For, ...]:
+    """The loops around both, the outermost first."""
+    found = []
+    for one, other in zip(first.loops, second.loops, strict=False):
+        if one is not other:
+            break
+        found.append(one)
+    return tuple(found)
+
+
+def dependences(
+    program: Program, statements: Sequence[Statement] | None = None, buffer: Buffer | None = None
+) -> Iterator[Dependence]:
+    """Every dependence between two of `statements` (default: all), by loop that carries it."""
+    chosen = program.statements if statements is None else statements
+    for source in chosen:
+        for target in chosen:
+            shared = common_loops(source, target)
+            variables = [loop.var for loop in shared]
+            for depth in range(len(shared) + 1):
+                carrier = shared[depth] if depth < len(shared) else None
+                if carrier is None and source.number >= target.number:
+                    continue
+                apart = [(carrier.var, "<", carrier.var)] if carrier is not None else []
+                equal = (*program.parameters, *variables[:depth])
+                for clash in clashes(source, target, equal, apart, buffer):
+                    kind = "output" if clash.b.is_write else "flow"
+                    yield Dependence(kind if clash.a.is_write else "anti", clash, carrier)
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Instances that touch a memory through one access: a statement's, or the function's end.
+
+    `domain` is the set of instances, `elements` the memory touched by each, `exact`
+    whether all of it really happens.  `time` is the schedule; `tag` tells events apart.
+    """
+
+    tag: str
+    variables: tuple[Var, ...]
+    domain: IntSet
+    coordinates: tuple[Expr, ...] | None
+    shape: tuple[int, ...]
+    time: tuple[int | Var, ...]
+    exact: bool
+    statement: Statement | None = None
+    access: Access | None = None
+
+    @cached_property
+    def elements(self) -> Any:
+        """The isl map from instances to elements."""
+        with question():
+            names = tuple(Var(f"p{k}") for k in range(len(self.shape)))
+            if self.coordinates is None:
+                handle = isl.Map.from_domain_and_range(self.domain.isl, box(names, self.shape).isl)
+            else:
+                handle = access_map(self.domain, self.coordinates, names).isl
+            return handle.set_tuple_name(isl.dim_type.in_, self.tag).set_tuple_name(isl.dim_type.out, "M")
+
+    def schedule(self, length: int) -> Any:
+        """The isl map from instances to time, padded to `length`."""
+        parts = [const(t) if isinstance(t, int) else t for t in self.time]
+        parts += [const(0)] * (length - len(parts))
+        handle = access_map(self.domain, parts).isl
+        return handle.set_tuple_name(isl.dim_type.in_, self.tag).set_tuple_name(isl.dim_type.out, "T")
+
+
+def event(statement: Statement, access: Access, domain: IntSet | None = None, part: str = "") -> Event:
+    """The instances of a statement (or those in `domain`) as they touch memory by `access`.
+
+    Raises Unknown.  Accesses without affine indices may touch any element.  Two events of
+    one access need different names for their `part`.
+    """
+    exact = statement.exact and not access.whole
+    subset = points(statement.domain) if domain is None else domain
+    for guard in access.guards:
+        try:
+            subset = subset.where(guard)
+        except NotAffine:
+            exact = False
+    owners = tuple(v for v in access.owners if v in statement.variables)
+    coordinates: tuple[Expr, ...] | None = (*owners, *access.indices)
+    shape = (*(statement.bounds.get(v, (0, 0))[1] + 1 for v in owners), *access.buffer.shape)
+    try:
+        if access.whole:
+            raise NotAffine("the element of an alias of another type")
+        access_map(subset, access.indices)
+    except NotAffine:
+        coordinates, exact = None, False
+    tag = f"S{statement.number}_{statement.accesses.index(access)}{part}"
+    return Event(tag, statement.variables, subset, coordinates, shape, statement.schedule, exact, statement, access)
+
+
+@dataclass(frozen=True)
+class LastWriters:
+    """Exact dataflow of one memory: maps from instances of readers to instances of writers, by tag."""
+
+    must: dict[tuple[str, str], IntMap]
+    may: dict[tuple[str, str], IntMap]
+    unwritten: dict[str, IntSet]
+
+    def of(self, read: Event, write: Event, certain: bool = False) -> IntMap | None:
+        return (self.must if certain else self.may).get((read.tag, write.tag))
+
+
+@dataclass(frozen=True)
+class IntMap:
+    """A relation between instances of a reader and of a writer."""
+
+    source: tuple[Var, ...]
+    target: tuple[Var, ...]
+    isl: Any
+
+    def domain(self) -> IntSet:
+        """The reader's instances that are related."""
+        with question():
+            return IntSet(self.source, self.isl.domain().reset_tuple_id())
+
+    def range(self) -> IntSet:
+        """The writer's instances that are related."""
+        with question():
+            return IntSet(self.target, self.isl.range().reset_tuple_id())
+
+    def into(self, target: IntSet) -> IntSet:
+        """The reader's instances that are related to some instance in `target`."""
+        with question():
+            plain = self.isl.reset_tuple_id(isl.dim_type.in_).reset_tuple_id(isl.dim_type.out)
+            return IntSet(self.source, plain.intersect_range(target.isl).domain())
+
+    def pairs(self) -> IntSet:
+        """The relation as a set over both; the writer's variables have a prime."""
+        with question():
+            primed = tuple(Var(v.name + _OTHER, v.dtype) for v in self.target)
+            return IntSet((*self.source, *primed), self.isl.wrap().flatten().reset_tuple_id())
+
+
+def last_writers(reads: Sequence[Event], writes: Sequence[Event]) -> LastWriters:
+    """For each read event the last of `writes`; all events touch one memory.  Raises Unknown."""
+    if not reads:
+        return LastWriters({}, {}, {})
+    with question():
+        length = max(len(e.time) for e in (*reads, *writes))
+        info = isl.UnionAccessInfo.from_sink(_union([e.elements for e in reads]))
+        certain = [e.elements for e in writes if e.exact]
+        possible = [e.elements for e in writes if not e.exact]
+        if certain:
+            info = info.set_must_source(_union(certain))
+        if possible:
+            info = info.set_may_source(_union(possible))
+        tags = {e.tag: e for e in (*reads, *writes)}
+        info = info.set_schedule_map(_union([e.schedule(length) for e in tags.values()]))
+        flow = info.compute_flow()
+        must = _by_tags(flow.get_must_dependence(), tags)
+        may = _by_tags(flow.get_may_dependence(), tags)
+        missing: dict[str, IntSet] = {}
+        for read in reads:
+            missing[read.tag] = IntSet(read.variables, isl.Set.empty(read.domain.isl.get_space()))
+        for part in _maps(flow.get_may_no_source()):
+            tag = part.get_tuple_name(isl.dim_type.in_)
+            own = part.domain().reset_tuple_id()
+            missing[tag] = IntSet(tags[tag].variables, missing[tag].isl.union(own))
+        return LastWriters(must, may, missing)
+
+
+def _by_tags(handle: Any, events: dict[str, Event]) -> dict[tuple[str, str], IntMap]:
+    """isl gives writer -> reader; here it is reader -> writer."""
+    found: dict[tuple[str, str], IntMap] = {}
+    for part in _maps(handle.reverse()):
+        read, write = part.get_tuple_name(isl.dim_type.in_), part.get_tuple_name(isl.dim_type.out)
+        found[read, write] = IntMap(events[read].variables, events[write].variables, part)
+    return found
+
+
+def _maps(handle: Any) -> list[Any]:
+    found: list[Any] = []
+    handle.foreach_map(found.append)
+    return found
+
+
+def _union(parts: Sequence[Any]) -> Any:
+    result = isl.UnionMap.from_map(parts[0])
+    for part in parts[1:]:
+        result = result.union(isl.UnionMap.from_map(part))
+    return result
+
+
+def end_event(buffer: Buffer, elements: IntSet, parameters: Sequence[Var] = ()) -> Event:
+    """The function's end reads `elements` of a memory, after everything else."""
+    return Event("END", elements.variables, elements, tuple(elements.variables), buffer.shape, (_LAST,), True)
+
+
+_LAST = 1 << 30
+
