@@ -36,7 +36,7 @@ class Trial:
         func = self.sch.func
         outputs = {b.name for b in written_buffers(func)}
         self.inputs: dict[str, Values] = {
-            b.name: {p: float(self.rng.randint(1, 4)) for p in product(*map(range, b.shape))}
+            b.name: {p: float(self.rng.randint(-9, 9)) for p in product(*map(range, b.shape))}
             for b in func.buffers
             if b.name not in outputs
         }
