@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..expr import Binary, Call, Expr, Load, Var
+from ..expr import Binary, Buffer, Expr, Load, Var
 from ..node import Node, walk
 from ..stmt import Allocate, Block, Declare, Stmt, Store
 from .memory import InterpreterError
@@ -31,15 +31,15 @@ class Hazard(Exception):
 
 @lru_cache(maxsize=65536)
 def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the buffers read and written below `node`."""
-    reads = {n.buffer.name for n in walk(node) if isinstance(n, Load)}
-    writes = {n.buffer.name for n in walk(node) if isinstance(n, Store)}
+    """Names of the memories read and written below `node`."""
+    reads = {n.buffer.memory for n in walk(node) if isinstance(n, Load)}
+    writes = {n.buffer.memory for n in walk(node) if isinstance(n, Store)}
     return frozenset(reads), frozenset(writes)
 
 
 @lru_cache(maxsize=65536)
 def private(node: Node) -> frozenset[str]:
-    """Names of the buffers that are allocated below `node`."""
+    """Names of the memories that are allocated below `node`."""
     allocs = {b.name for n in walk(node) if isinstance(n, Block) for b in n.allocs}
     return frozenset(allocs | {n.buffer.name for n in walk(node) if isinstance(n, Allocate)})
 
@@ -48,14 +48,12 @@ def private(node: Node) -> frozenset[str]:
 def update(store: Store) -> tuple[str, Expr] | None:
     """``(op, v)`` of ``B[i] = B[i] op v`` where `v` does not read B; None for any other store."""
     value = store.value
-    if isinstance(value, Call) and value.name == "fma":
-        value = Binary("+", Binary("*", *value.args[:2]), value.args[2])
     if not isinstance(value, Binary) or value.op not in ("+", "*", "min", "max", "-"):
         return None
     own = Load(store.buffer, store.indices)
     sides = [(value.a, value.b)] if value.op == "-" else [(value.a, value.b), (value.b, value.a)]
     for old, new in sides:
-        if old == own and all(store.buffer.name not in touched(e)[0] for e in (new, *store.indices)):
+        if old == own and all(store.buffer.memory not in touched(e)[0] for e in (new, *store.indices)):
             return value.op, new
     return None
 
@@ -79,9 +77,10 @@ def separate(block: Block) -> bool:
     plain = all(isinstance(i, Var) for i in indices) and wide <= set(indices)
     if not plain or not {i.var for i in block.spatial} >= set(indices):
         return False
-    if buffer.name in touched(block.init)[0]:
+    if buffer.memory in touched(block.init)[0]:
         return False
-    return all(n.indices == indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == buffer)
+    own = [n for n in walk(block.body) if isinstance(n, Load) and n.buffer.memory == buffer.memory]
+    return all(n.buffer == buffer and n.indices == indices for n in own)
 
 
 class Footprint:
@@ -128,14 +127,12 @@ def independent(
     parts: Sequence[tuple[Nest, Stmt]],
     collect: Collect,
     sizes: Mapping[str, int],
-    root: Callable[[str], str],
 ) -> bool:
     """Whether each of `parts` may run over all lanes of `nest` before the next one starts.
 
-    `collect` lists the accesses of a statement to the memories in a set, `root` gives
-    the memory of a buffer's name.
+    `collect` lists the accesses of a statement to the memories in a set.
     """
-    shared = _shared([stmt for _, stmt in parts], root)
+    shared = _shared([stmt for _, stmt in parts])
     if not shared:
         return True
     if any(name not in sizes for name in shared):
@@ -158,27 +155,24 @@ def independent(
     return True
 
 
-def _shared(stmts: Sequence[Stmt], root: Callable[[str], str]) -> frozenset[str]:
+def _shared(stmts: Sequence[Stmt]) -> frozenset[str]:
     """Memories that one statement writes and another touches."""
     shared: set[str] = set()
     reads: set[str] = set()
     writes: set[str] = set()
     for stmt in stmts:
         hidden = private(stmt)
-        new_reads, new_writes = ({root(n) for n in names} - hidden for names in touched(stmt))
+        new_reads, new_writes = (names - hidden for names in touched(stmt))
         shared |= (writes & (new_reads | new_writes)) | (reads & new_writes)
         reads |= new_reads
         writes |= new_writes
     return frozenset(shared)
 
 
-def root_name(alias: Mapping[str, str], name: str) -> str:
-    """The memory that the buffer `name` is stored in."""
-    while name in alias:
-        name = alias[name]
-    return name
-
-
-def aliases(node: Node) -> dict[str, str]:
-    """For each declared alias, the name whose memory it shares."""
-    return {n.buffer.name: n.buffer.data for n in walk(node) if isinstance(n, Declare)}
+def views(node: Node) -> dict[str, tuple[Buffer, ...]]:
+    """For each memory that is declared anew, the buffers that view it."""
+    found: dict[str, list[Buffer]] = {}
+    for declared in walk(node):
+        if isinstance(declared, Declare):
+            found.setdefault(declared.buffer.memory, []).append(declared.buffer)
+    return {name: tuple(buffers) for name, buffers in found.items()}

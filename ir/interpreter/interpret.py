@@ -12,8 +12,8 @@ state for every element (`interpreter_memory`), and raises `InterpreterError` on
 7. an integer division by zero,
 8. arguments that do not fit the parameters, or overlap where one is written.
 
-Loops of every kind run in order.  A bfloat16 array is passed as the float32
-array of the same values.
+Loops of every kind run in order.  A bfloat16 array is passed as the uint16 array
+of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import dtypes
 from ..expr import Buffer, Var
 from ..stmt import Layout, PrimFunc, written_buffers
-from .hazards import aliases, root_name
+from .hazards import views
 from .memory import (
     DEFINED,
     FORBIDDEN,
@@ -34,9 +34,10 @@ from .memory import (
     UNINITIALISED,
     InterpreterError,
     Memory,
-    numpy_dtype,
+    Storage,
 )
 from .nest import Nest, Value, root
+from .numbers import boundary_dtype, numpy_dtype
 from .run import Machine
 
 __all__ = ["InterpreterError", "interpret"]
@@ -51,11 +52,16 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
     hold what the caller put there and allocations are undef.  Elements that end undef
     hold an arbitrary value.
     """
+    execute(func, *arrays, strict_state=strict_state)
+
+
+def execute(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> dict[str, Memory]:
+    """`interpret`, with the memory of each buffer parameter afterwards, which tells the state of its elements."""
     if len(arrays) != len(func.params):
         raise InterpreterError(f"`{func.name}` takes {len(func.params)} arguments, but got {len(arrays)}")
     written = _written(func)
     memory: dict[str, Memory] = {}
-    nest = root()
+    nest, aliases = root(), views(func.body)
     copies: list[tuple[NDArray[Any], NDArray[Any]]] = []
     for param, given in zip(func.params, arrays, strict=True):
         if isinstance(param, Var):
@@ -66,7 +72,8 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
         if param.name in written and not np.shares_memory(flat, array):
             copies.append((array, flat))
         empty = strict_state and param.name in written
-        memory[param.name] = Memory(param, flat, UNINITIALISED if empty else DEFINED)
+        state = UNINITIALISED if empty else DEFINED
+        memory[param.name] = Memory(param, Storage((param, *aliases.get(param.name, ())), flat, state))
     _refuse_overlap(func, arrays, written)
     for layout in func.layouts:
         _mark_padding(func, layout, memory)
@@ -74,13 +81,12 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
         Machine(memory, func.body, UNINITIALISED if strict_state else UNDEF).run(nest, func.body)
     for array, flat in copies:
         array[...] = flat
+    return memory
 
 
 def _written(func: PrimFunc) -> set[str]:
-    """Names of the memories that are stored to, aliases of them included."""
-    alias = aliases(func.body)
-    names = [buffer.name for buffer in written_buffers(func)]
-    return {root_name(alias, name) for name in names}
+    """Names of the memories that are stored to, through whatever view."""
+    return {buffer.memory for buffer in written_buffers(func)}
 
 
 def _scalar(param: Var, given: Any) -> Value:
@@ -102,11 +108,13 @@ def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
     shape = param.shape if width == 1 else (*param.shape, width)
     if given.shape != shape:
         raise InterpreterError(f"`{param.name}` has shape {shape}, but the array has {given.shape}")
-    if given.dtype != numpy_dtype(param.dtype):
-        raise InterpreterError(f"`{param.name}` has dtype {param.dtype}, but the array has {given.dtype}")
-    if written and not given.flags.writeable:
+    array: NDArray[Any] = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
+    if array.dtype != boundary_dtype(param.dtype):
+        expected = f"{param.dtype}, passed as uint16" if dtypes.element(param.dtype) == "bfloat16" else param.dtype
+        raise InterpreterError(f"`{param.name}` has dtype {expected}, but the array has {given.dtype}")
+    if written and not array.flags.writeable:
         raise InterpreterError(f"`{param.name}` is an output, but the array is read-only")
-    return given
+    return array
 
 
 def _refuse_overlap(func: PrimFunc, arrays: tuple[Any, ...], written: set[str]) -> None:
@@ -124,7 +132,7 @@ def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> 
     target = memory.get(layout.param)
     if target is None:
         raise InterpreterError(f"a layout names `{layout.param}`, which is no buffer parameter of `{func.name}`")
-    padding = np.ones(target.size, np.bool_)
+    padding = np.ones(target.count, np.bool_)
     padding[_images(func, layout)] = False
     target.state[padding] = FORBIDDEN if layout.pad_value == "" else UNDEF
 

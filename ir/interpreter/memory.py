@@ -1,15 +1,21 @@
-"""Memory of the interpreter: data, and for every element what may be done with it.
+"""Memory of the interpreter: bytes, and for every unit of them what may be done with it.
 
 ::
 
-    UNINITIALISED   never written: reading it is an error
     FORBIDDEN       padding that holds nothing: reading or writing it is an error
+    UNINITIALISED   never written: reading it is an error
     UNDEF           some value that the compiler may choose: results that depend on it are undef
     DEFINED         a value
+
+A unit is as long as the shortest element of all the buffers that share the memory,
+so that an alias of another type sees exactly which of its bytes hold a value.  An
+element is as good as the worst of its units.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import gcd, lcm
 from typing import Any, Union
 
 import numpy as np
@@ -17,8 +23,9 @@ from numpy.typing import NDArray
 
 from .. import dtypes
 from ..expr import Buffer, Var
+from .numbers import from_storage, poison, storage_dtype, to_storage
 
-UNINITIALISED, FORBIDDEN, UNDEF, DEFINED = range(4)
+FORBIDDEN, UNINITIALISED, UNDEF, DEFINED = range(4)
 
 # Python numbers, NumPy scalars and arrays share the operators, but no type that has them all.
 Data = Any
@@ -29,51 +36,84 @@ class InterpreterError(RuntimeError):
     """A program did what the language does not allow, or was called with wrong arguments."""
 
 
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type of one lane; a bfloat16 is kept as the float32 of the same value."""
-    base = dtypes.element(dtype)
-    return np.dtype("float32" if base == "bfloat16" else base)
+class Storage:
+    """One allocation, of which `copies` equal ones lie one after the other; `owner` says which one a lane has.
 
+    `views` are the buffers that share it, the first of which gives its size.
+    """
 
-def round_to(dtype: str, data: Data) -> Data:
-    """`data` rounded to a type that NumPy does not have."""
-    if dtypes.element(dtype) != "bfloat16":
-        return data
-    bits = np.atleast_1d(np.asarray(data, np.float32)).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    result = np.where(np.isnan(bits.view(np.float32)), np.float32(np.nan), rounded.view(np.float32))
-    return result.reshape(np.shape(data)) if np.ndim(data) else np.float32(result[0])
-
-
-def poison(dtype: str) -> Data:
-    """What an undef value reads as: NaN, or an integer that stands out."""
-    kind = numpy_dtype(dtype)
-    if kind.kind == "f":
-        return kind.type(np.nan)
-    return kind.type(True) if kind.kind == "b" else kind.type(0x5B)
+    def __init__(self, views: Iterable[Buffer], data: NDArray[Any] | None, state: int, copies: int = 1) -> None:
+        buffers = tuple(views)
+        first = buffers[0]
+        self.unit = gcd(*(dtypes.nbytes(dtypes.element(b.dtype)) for b in buffers))
+        step = lcm(*(dtypes.nbytes(b.dtype) for b in buffers)) if copies > 1 else 1
+        self.nbytes = first.nbytes
+        self.stride = -(-first.nbytes // step) * step
+        self.raw: NDArray[np.uint8]
+        if data is not None:
+            self.raw = data.reshape(-1).view(np.uint8)
+        else:
+            self.raw = np.empty(copies * self.stride, np.uint8)
+        self.state: NDArray[np.uint8] = np.full(len(self.raw) // self.unit, state, np.uint8)
+        self.guarded = data is not None
+        self.owner: Var | None = None
+        if data is None and state == UNDEF:
+            Memory(first, self).fill(poison(first.dtype))
 
 
 class Memory:
-    """One allocation: `data` and `state` are flat, with a second axis for the lanes of a vector type.
+    """The elements of a storage as one buffer sees them.
 
-    An allocation inside of loops is `copies` equal ones, and the variable `owner`
-    says which of them a lane has.
+    `data` is (elements,), or (elements, lanes) for a vector type, in the type that
+    lies in memory; `state` is (elements,), or (elements, lanes, units of a lane)
+    where an element has several units.
     """
 
-    def __init__(
-        self, buffer: Buffer, data: NDArray[Any] | None = None, state: int = UNINITIALISED, copies: int = 1
-    ) -> None:
-        width = dtypes.lanes(buffer.dtype)
-        count = copies * buffer.size
-        flat = np.empty(count * width, numpy_dtype(buffer.dtype)) if data is None else data.reshape(-1)
-        if data is None and state == UNDEF:
-            flat.fill(poison(buffer.dtype))
+    def __init__(self, buffer: Buffer, storage: Storage) -> None:
+        self.dtype, self.storage = buffer.dtype, storage
+        width, size = dtypes.lanes(buffer.dtype), dtypes.nbytes(buffer.dtype)
+        self.count = len(storage.raw) // size
+        self.stride = storage.stride // size
+        self.units = size // storage.unit
+        flat = storage.raw[: self.count * size].view(storage_dtype(buffer.dtype))
         self.data: NDArray[Any] = flat.reshape(-1, width) if width > 1 else flat
-        self.state: NDArray[np.uint8] = np.full(count, state, np.uint8)
-        self.guarded = data is not None
-        self.stride = buffer.size
-        self.owner: Var | None = None
+        units = storage.state[: self.count * self.units]
+        self.state: NDArray[np.uint8] = units if self.units == 1 else units.reshape(self.count, width, -1)
 
     @property
-    def size(self) -> int:
-        return len(self.state)
+    def owner(self) -> Var | None:
+        return self.storage.owner
+
+    def read(self, location: Any) -> Data:
+        """The values of the elements `location`, a last axis for the lanes of a vector type."""
+        return from_storage(self.dtype, self.data[location])
+
+    def states(self, location: Any) -> Any:
+        """The state of each lane that `read` gives."""
+        state = self.state[location]
+        if self.units == 1:
+            return state
+        worst = state.min(axis=-1)
+        return worst if self.data.ndim > 1 else worst[..., 0]
+
+    def write(self, location: Any, data: Data, undef: Flags) -> None:
+        """Store values; those that are undef make their lane undef."""
+        self.data[location] = to_storage(self.dtype, data)
+        state: Any = DEFINED if undef is None else np.where(undef, UNDEF, DEFINED)
+        self.mark(location, state)
+
+    def mark(self, location: Any, state: Any) -> None:
+        """Set the state of each lane of the elements `location`."""
+        if self.units > 1 and np.ndim(state):
+            state = state[..., None] if self.data.ndim > 1 else state[..., None, None]
+        self.state[location] = state
+
+    def fill(self, value: Data) -> None:
+        self.data[...] = to_storage(self.dtype, value)
+
+    def places(self, location: Any) -> Any:
+        """The units of the elements `location`, a row for each lane where there are several."""
+        if self.units == 1:
+            return location
+        units = np.asarray(location)[..., None] * self.units + np.arange(self.units)
+        return units.reshape(1 if np.ndim(location) == 0 else len(units), -1)

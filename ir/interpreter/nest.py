@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dtypes import INDEX
 from ..expr import Expr, Var
 from .memory import Data, Flags
 
@@ -35,6 +36,11 @@ def _lanes(part: Any, index: Index) -> Any:
     return part[index] if isinstance(part, np.ndarray) and part.shape[:-1] != (1,) else part
 
 
+def _typed(counter: Any, var: Var) -> Any:
+    """Values of a loop variable in its type."""
+    return counter if var.dtype == INDEX else np.asarray(counter).astype(var.dtype)[()]
+
+
 class Nest:
     """Points of the parent, `rows` of them (None: all, in order), and possibly one variable's value in each."""
 
@@ -52,6 +58,10 @@ class Nest:
                 raise KeyError(var.name)
             found = self.values[var] = take(self.parent.get(var), self.rows)
         return found
+
+    def knows(self, var: Var) -> bool:
+        """Whether `var` has a value here."""
+        return var in self.values or (self.parent is not None and self.parent.knows(var))
 
     def variables(self) -> Iterator[Var]:
         """Loop variables and iterators, outermost first."""
@@ -110,14 +120,14 @@ class Nest:
             rows = np.repeat(np.arange(self.n), counts)
             starts = np.repeat(np.cumsum(counts) - counts, counts)
             result = Nest(self, again, rows, len(rows))
-            result.var, result.values[var] = var, (np.arange(len(rows)) - starts + low, None)
+            result.var, result.values[var] = var, (_typed(np.arange(len(rows)) - starts + low, var), None)
             return result
         count = max(0, int(extent) - low)
         if count == 1:
-            return self.bind(var, (low, None), again)
+            return self.bind(var, (_typed(low, var), None), again)
         rows = np.repeat(np.arange(self.n), count)
         result = Nest(self, again, rows, self.n * count)
-        result.var, result.values[var] = var, (np.tile(np.arange(low, low + count), self.n), None)
+        result.var, result.values[var] = var, (_typed(np.tile(np.arange(low, low + count), self.n), var), None)
         return result
 
     # ------------------------------------------------------------ serial execution

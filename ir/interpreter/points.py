@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..expr import TRUE, Buffer, Expr, Load, Not, Var
+from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
 from ..script.printer import expr_text
-from ..stmt import Allocate, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store
-from .hazards import LARGEST_CHECK, Access, Hazard, aliases, root_name, touched
+from ..stmt import Allocate, Attr, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store
+from .hazards import LARGEST_CHECK, Access, Hazard, touched, views
 from .memory import Memory
 from .nest import Bind, Guard, Loop, Nest
-from .values import Evaluator, outside, reads_nothing, shift
+from .values import Evaluator, outside, reads_nothing, shift, wide
 
 Part = tuple[Nest, Stmt]
 
@@ -25,15 +25,12 @@ class Points:
     def __init__(self, memory: dict[str, Memory], body: Stmt) -> None:
         self.memory = memory
         self.value = Evaluator(memory)
-        self.alias = aliases(body)
+        self.views = views(body)
 
     def serially(self, nest: Nest, action: Callable[[Nest], None], lanes: int = 1) -> None:
         """`action` on parts of the lanes, in program order."""
         for part in nest.parts(lanes):
             action(part)
-
-    def root(self, name: str) -> str:
-        return root_name(self.alias, name)
 
     def guard(self, nest: Nest, cond: Expr) -> Nest:
         if cond == TRUE:
@@ -56,8 +53,7 @@ class Points:
         """Whether `cond` stays what it is while `stmts` run."""
         if reads_nothing((cond,)):
             return True
-        reads = {self.root(n) for n in touched(cond)[0]}
-        return not any(self.root(n) in reads for stmt in stmts for n in touched(stmt)[1])
+        return not any(touched(cond)[0] & touched(stmt)[1] for stmt in stmts)
 
     def points(self, nest: Nest, block: Block) -> Nest:
         """The instances that the predicate lets through, with the iterators bound and checked."""
@@ -76,20 +72,30 @@ class Points:
 
     # ------------------------------------------------------------ accesses
 
+    def view(self, buffer: Buffer) -> Memory:
+        """The memory of a buffer, also of one that is declared further below."""
+        memory = self.memory.get(buffer.name)
+        return Memory(buffer, self.memory[buffer.memory].storage) if memory is None else memory
+
     def unchecked(self, nest: Nest, buffer: Buffer, indices: tuple[Expr, ...]) -> Any:
-        """Element numbers, clipped into the buffer: what a guard excludes may lie outside."""
+        """Element numbers, clipped into the buffer: what a guard excludes may lie outside.
+
+        Raises Hazard for indices over what a let expression binds.
+        """
+        if not all(nest.knows(var) for index in indices for var in variables(index)):
+            raise Hazard
         location: Any = 0
         values = [self.value.data(nest, i, "the index") for i in indices]
         vector = any(np.ndim(v) > 1 for v in values)
         for value, extent, stride in zip(values, buffer.shape, buffer.strides, strict=True):
             shaped = np.reshape(value, (-1, 1)) if vector and np.ndim(value) == 1 else value
-            location = location + np.clip(shaped, 0, extent - 1) * stride
-        memory = self.memory[buffer.name]
+            location = location + np.clip(wide(shaped), 0, extent - 1) * stride
+        memory = self.view(buffer)
         return location if memory.owner is None else shift(nest, memory, location)
 
     def accesses(self, nest: Nest, stmt: Stmt, names: frozenset[str]) -> Iterator[Access]:
         """The accesses below `stmt` to the memories `names`, a superset where guards read memory."""
-        if nest.n == 0 or not any(self.root(n) in names for part in touched(stmt) for n in part):
+        if nest.n == 0 or not any(names & part for part in touched(stmt)):
             return
         if nest.n > LARGEST_CHECK:
             raise Hazard
@@ -122,7 +128,7 @@ class Points:
                 self._fixed(stmt.predicate, *(i.binding for i in stmt.iters))
                 inner = self.points(nest, stmt)
                 yield from ((inner, s) for s in (stmt.init, stmt.body) if s is not None)
-            case Allocate() | Declare():
+            case Allocate() | Declare() | Attr():
                 yield nest, stmt.body
 
     def _fixed(self, *exprs: Expr) -> None:
@@ -137,7 +143,7 @@ class Points:
     def _access(
         self, nest: Nest, buffer: Buffer, indices: tuple[Expr, ...], names: frozenset[str], write: bool
     ) -> Iterator[Access]:
-        name = self.root(buffer.name)
+        name = buffer.memory
         if name in names and nest.n:
             self._fixed(*indices)
-            yield name, self.unchecked(nest, buffer, indices), nest, write
+            yield name, self.view(buffer).places(self.unchecked(nest, buffer, indices)), nest, write

@@ -8,7 +8,6 @@ them, down to single points, which is serial execution itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import dtypes
 from ..expr import Buffer, Not, Var
 from ..node import walk
 from ..script.printer import expr_text
-from ..stmt import Allocate, Assume, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from .hazards import independent, separate
-from .memory import UNINITIALISED, InterpreterError, Memory, numpy_dtype
+from .memory import UNINITIALISED, InterpreterError, Memory, Storage
 from .nest import Index, Loop, Nest
 from .points import Part
 from .stores import Stores
@@ -72,8 +70,8 @@ class Machine(Stores):
                 self.run(start, stmt)
             return
         parts = list(split(nest))
-        sizes = {name: memory.size for name, memory in self.memory.items()}
-        if independent(nest, parts, self.accesses, sizes, self.root):
+        sizes = {name: len(memory.storage.state) for name, memory in self.memory.items()}
+        if independent(nest, parts, self.accesses, sizes):
             for start, stmt in parts:
                 self.run(start, stmt)
         else:
@@ -151,21 +149,24 @@ class Machine(Stores):
             owner = Var(f"lane of {', '.join(b.name for b in buffers)}")
             nest = nest.number(owner).pick(np.arange(nest.n))
         for buffer in buffers:
-            self.memory[buffer.name] = Memory(buffer, None, self.fresh, nest.n)
-            self.memory[buffer.name].owner = owner
+            storage = Storage((buffer, *self.views.get(buffer.name, ())), None, self.fresh, nest.n)
+            storage.owner = owner
+            self.memory[buffer.name] = Memory(buffer, storage)
         action(nest, owner)
         for buffer in buffers:
             del self.memory[buffer.name]
+
+    def _attr(self, nest: Nest, stmt: Attr) -> None:
+        self.run(nest, stmt.body)
 
     def _declare(self, nest: Nest, stmt: Declare) -> None:
         buffer, owner = stmt.buffer, self.memory.get(stmt.buffer.data)
         if owner is None:
             raise InterpreterError(f"`{buffer.name}` is declared over `{buffer.data}`, which is not allocated here")
-        kind = numpy_dtype(buffer.dtype), dtypes.lanes(buffer.dtype)
-        if buffer.size != owner.stride or kind != (owner.data.dtype, owner.data[0].size):
-            raise InterpreterError(f"`{buffer.name}` and its memory `{buffer.data}` differ in size or type")
-        alias = copy(owner)
-        self.memory[buffer.name] = alias
+        if buffer.nbytes > owner.storage.nbytes:
+            raise InterpreterError(f"`{buffer.name}` of {buffer.nbytes} bytes views `{buffer.data}`, "
+                                   f"which has {owner.storage.nbytes}")  # fmt: skip
+        self.memory[buffer.name] = Memory(buffer, owner.storage)
         self.run(nest, stmt.body)
         del self.memory[buffer.name]
 
@@ -219,9 +220,9 @@ class Machine(Stores):
         parts: list[Part] = [(nest, block.body)]
         if len(rows):
             parts.insert(0, (nest.pick(rows), block.init))
-        sizes = {name: memory.size for name, memory in self.memory.items()}
-        apart = separate(block) and not self.alias
-        if nest.n > 1 and not apart and not independent(nest, parts, self.accesses, sizes, self.root):
+        sizes = {name: len(memory.storage.state) for name, memory in self.memory.items()}
+        apart = separate(block)
+        if nest.n > 1 and not apart and not independent(nest, parts, self.accesses, sizes):
             self.serially(nest, lambda part: self._reduction(part, block, started))
             return
         for start, stmt in parts:
@@ -238,11 +239,8 @@ class Machine(Stores):
         return np.asarray(point, np.intp).reshape(-1)
 
 
-
-
-
 _RUN: dict[type[Stmt], Callable[..., None]] = {
     Seq: Machine._seq, For: Machine._for, If: Machine._if, Let: Machine._let, Store: Machine.store,
     Evaluate: Machine._evaluate, Assume: Machine._assume, Allocate: Machine._allocate,
-    Declare: Machine._declare, Block: Machine._block,
+    Declare: Machine._declare, Block: Machine._block, Attr: Machine._attr,
 }  # fmt: skip

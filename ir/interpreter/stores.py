@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
 from ..expr import Expr, Load
+from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Store
-from .hazards import own_loads, spread, touched, update
-from .memory import DEFINED, FORBIDDEN, UNDEF, UNINITIALISED, Data, Memory
+from .hazards import Hazard, own_loads, spread, update
+from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Memory
 from .nest import Index, Nest
 from .points import Points
 from .values import any_true, reads_nothing
@@ -20,6 +22,13 @@ from .values import any_true, reads_nothing
 _UPDATE: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
+
+
+@lru_cache(maxsize=65536)
+def _reads_alias(stmt: Store) -> bool:
+    """Whether the store reads the memory it writes under another name."""
+    name, memory = stmt.buffer.name, stmt.buffer.memory
+    return any(isinstance(n, Load) and n.buffer.memory == memory and n.buffer.name != name for n in walk(stmt))
 
 
 class Stores(Points):
@@ -31,7 +40,7 @@ class Stores(Points):
         bfloat = dtypes.element(stmt.buffer.dtype) == "bfloat16"
         if nest.n == 1:
             self._write(nest, stmt)
-        elif self.alias and self._reads_alias(stmt):
+        elif _reads_alias(stmt):
             self.serially(nest, lambda part: self.store(part, stmt))
         elif not own:
             self._write(nest, stmt)
@@ -39,11 +48,6 @@ class Stores(Points):
             self._accumulate(nest, stmt, *change)
         else:
             self._recurrence(nest, stmt, own)
-
-    def _reads_alias(self, stmt: Store) -> bool:
-        """Whether the store reads the memory it writes under another name."""
-        name = stmt.buffer.name
-        return any(n != name and self.root(n) == self.root(name) for n in touched(stmt)[0])
 
     def _write(self, nest: Nest, stmt: Store) -> None:
         data, undef = self.value(nest, stmt.value)
@@ -54,8 +58,7 @@ class Stores(Points):
         elif not isinstance(location, np.ndarray):
             data = data[-1] if isinstance(data, np.ndarray) else data
             undef = bool(undef[-1]) if isinstance(undef, np.ndarray) else undef
-        memory.data[location] = data
-        memory.state[location] = DEFINED if undef is None else np.where(undef, UNDEF, DEFINED)
+        memory.write(location, data, undef)
 
     def _vector(self, nest: Nest, memory: Memory, location: Any, data: Data, undef: Any) -> tuple[Any, Data, Any]:
         """Location, value and flags of a vector store, one row a lane."""
@@ -63,12 +66,12 @@ class Stores(Points):
         width = memory.data[0].size * int(np.prod(location.shape[1:]))
         data = np.broadcast_to(data, (nest.n, width)).reshape(location.shape + memory.data.shape[1:])
         if undef is not None:
-            undef = np.broadcast_to(undef, (nest.n, width)).reshape(*location.shape, -1).any(axis=-1)
+            undef = np.broadcast_to(undef, (nest.n, width)).reshape(data.shape)
         return location, data, undef
 
     def _permit(self, nest: Nest, stmt: Store, memory: Memory, location: Any) -> None:
-        if memory.guarded:
-            bad = memory.state[location] == FORBIDDEN
+        if memory.storage.guarded:
+            bad = memory.states(location) == FORBIDDEN
             if bad.any():
                 target = expr_text(Load(stmt.buffer, stmt.indices))
                 raise self.value.error(nest, f"`{target}` is written, but is padding that holds nothing", bad)
@@ -78,7 +81,7 @@ class Stores(Points):
         data, undef = self.value(nest, change)
         memory, location = self.value.locate(nest, stmt.buffer, stmt.indices, "write")
         self._permit(nest, stmt, memory, location)
-        state = memory.state[location]
+        state = memory.states(location)
         if np.any(state == UNINITIALISED):
             target = expr_text(Load(stmt.buffer, stmt.indices))
             raise self.value.error(nest, f"`{target}` is read, but was never written", state == UNINITIALISED)
@@ -87,7 +90,7 @@ class Stores(Points):
         _UPDATE[op].at(memory.data, flat, np.ascontiguousarray(amount, memory.data.dtype))
         if any_true(undef):
             shape = (nest.n, *np.shape(location)[1:])
-            memory.state[flat[np.broadcast_to(np.asarray(undef), shape).reshape(-1)]] = UNDEF
+            memory.mark(flat[np.broadcast_to(np.asarray(undef), shape).reshape(-1)], UNDEF)
 
     def _recurrence(self, nest: Nest, stmt: Store, own: Sequence[Load]) -> None:
         """A store that reads its own buffer: over all lanes if none reads what an earlier one wrote."""
@@ -100,14 +103,20 @@ class Stores(Points):
         if np.ndim(location) <= 1 and all(load.indices == stmt.indices for load in own):
             self._waves(nest, stmt, flat)
             return
-        first = np.full(memory.size, nest.n)
+        first = np.full(memory.count, nest.n)
         np.minimum.at(first, flat, who)
-        for load in own:
-            at, reader = spread(self.unchecked(nest, load.buffer, load.indices), lanes)
-            if (first[at] < reader).any():
-                self.serially(nest, lambda part: self.store(part, stmt))
-                return
-        self._write(nest, stmt)
+        if any(self._follows(nest, first, load) for load in own):
+            self.serially(nest, lambda part: self.store(part, stmt))
+        else:
+            self._write(nest, stmt)
+
+    def _follows(self, nest: Nest, first: Index, load: Load) -> bool:
+        """Whether some lane loads an element that an earlier one, the `first`, writes."""
+        try:
+            at, reader = spread(self.unchecked(nest, load.buffer, load.indices), np.arange(nest.n))
+        except Hazard:
+            return True
+        return bool((first[at] < reader).any())
 
     def _waves(self, nest: Nest, stmt: Store, flat: Index) -> None:
         """All lanes that visit their own element for the first time, then for the second time, ..."""

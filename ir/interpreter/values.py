@@ -7,29 +7,19 @@ Python or NumPy number for all lanes, an array (n,), or (n, L) for vectors of L.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
-from ..expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Undef, Var
+from ..expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, LetExpr, Load, Not, Ramp, Select, Undef, Var
 from ..node import walk
 from ..script.printer import expr_text
-from .memory import (
-    FORBIDDEN,
-    UNDEF,
-    UNINITIALISED,
-    Data,
-    Flags,
-    InterpreterError,
-    Memory,
-    numpy_dtype,
-    poison,
-    round_to,
-)
+from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
+from .numbers import convert, numpy_dtype, poison, round_to
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
@@ -43,7 +33,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     "floor": np.floor, "ceil": np.ceil, "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
-    "fma": lambda a, b, c: a * b + c,
+    "fma": lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
 }  # fmt: skip
 
 
@@ -54,6 +44,11 @@ def join(*flags: Flags) -> Flags:
         if flag is not None and flag is not False:
             result = flag if result is None else np.logical_or(result, flag)
     return result
+
+
+def wide(index: Data) -> Data:
+    """An index of any integer type in 64 bits, in which the number of an element does not overflow."""
+    return index if type(index) is int else np.asarray(index, np.int64)[()]
 
 
 def any_true(flags: Flags | Data) -> bool:
@@ -139,24 +134,17 @@ class Evaluator:
 
     def _load(self, nest: Nest, e: Load) -> Value:
         memory, location = self.locate(nest, e.buffer, e.indices, "read")
-        state = memory.state[location]
+        state = memory.states(location)
+        data = memory.read(location)
+        lanes = dtypes.lanes(e.dtype)
+        if lanes > 1:
+            data, state = np.reshape(data, (-1, lanes)), np.reshape(state, (-1, lanes))
         undef: Flags = None
         if (state.min() if isinstance(state, np.ndarray) else state) <= UNDEF:
             for bad, word in ((UNINITIALISED, "was never written"), (FORBIDDEN, "is padding that holds nothing")):
                 if np.any(state == bad):
                     raise self.error(nest, f"`{expr_text(e)}` is read, but {word}", state == bad)
             undef = state == UNDEF
-        data = memory.data[location]
-        if isinstance(data, np.ndarray) and data.ndim > 1:
-            count = len(location) if isinstance(location, np.ndarray) else 1
-            width = data.size // max(count, 1)
-            if undef is not None:
-                spread = np.repeat(np.reshape(undef, (count, -1)), width // max(1, np.size(undef) // count), axis=1)
-                undef = spread
-            data = data.reshape(count, width)
-        elif dtypes.lanes(e.buffer.dtype) > 1:
-            data = data.reshape(1, -1)
-            undef = None if undef is None else np.full(data.shape, undef)
         return data, undef
 
     def locate(self, nest: Nest, buffer: Buffer, indices: tuple[Expr, ...], verb: str) -> tuple[Memory, Any]:
@@ -188,6 +176,7 @@ class Evaluator:
                 first = np.ravel(value)[np.argmax(np.ravel(wrong))]
                 raise self.error(nest, f"`{text}` {verb}s index {first} of dimension {axis}, "
                                  f"which has extent {extent}", wrong)  # fmt: skip
+            value = wide(value)
             location = location + value * stride if stride != 1 else location + value
         return location if memory.owner is None else shift(nest, memory, location)
 
@@ -207,7 +196,7 @@ class Evaluator:
         zero = np.equal(b, 0)
         if any_true(zero):
             raise self.error(nest, f"`{expr_text(e)}` divides by zero", zero)
-        return (a // b if e.op == "//" else a % b), undef
+        return round_to(e.dtype, a // b if e.op == "//" else a % b), undef
 
     def _not(self, nest: Nest, e: Not) -> Value:
         data, undef = self(nest, e.a)
@@ -225,9 +214,8 @@ class Evaluator:
 
     def _cast(self, nest: Nest, e: Cast) -> Value:
         data, undef = self(nest, e.a)
-        if e.dtype == dtypes.INDEX and not isinstance(data, np.ndarray):
-            return int(np.asarray(data).astype(np.int64)), undef
-        return round_to(e.dtype, np.asarray(data).astype(numpy_dtype(e.dtype))[()]), undef
+        result = convert(e.a.dtype, e.dtype, data)
+        return (int(result) if e.dtype == dtypes.INDEX and np.ndim(result) == 0 else result), undef
 
     def _ramp(self, nest: Nest, e: Ramp) -> Value:
         (base, ua), (stride, ub) = self(nest, e.base), self(nest, e.stride)
@@ -240,7 +228,7 @@ class Evaluator:
 
     def _call(self, nest: Nest, e: Call) -> Value:
         if e.name == "if_then_else":
-            return self._conditional(nest, e.args, e.dtype)
+            return self._conditional(nest, e)
         function = _MATH.get(e.name)
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
@@ -248,8 +236,17 @@ class Evaluator:
         result = np.asarray(function(*(v[0] for v in values))).astype(numpy_dtype(e.dtype), copy=False)[()]
         return round_to(e.dtype, result), join(*(v[1] for v in values))
 
-    def _conditional(self, nest: Nest, args: Sequence[Expr], dtype: str) -> Value:
+    def _let(self, nest: Nest, e: LetExpr) -> Value:
+        inner = Nest(nest, None, None, nest.n)
+        inner.values[e.var] = self(nest, e.value)
+        return self(inner, e.body)
+
+    def _conditional(self, nest: Nest, e: Call) -> Value:
         """Each side is evaluated only in the lanes that choose it."""
+        args, dtype = e.args, e.dtype
+        if dtypes.lanes(args[0].dtype) > 1:
+            raise InterpreterError(f"{self.context}the condition of `{expr_text(e)}` is a vector; use `T.Select`, "
+                                   "which evaluates both sides")  # fmt: skip
         cond = self.data(nest, args[0], "the condition")
         if not isinstance(cond, np.ndarray):
             return self(nest, args[1] if cond else args[2])
@@ -292,5 +289,5 @@ def _widen(undef: Flags, lanes: int) -> Flags:
 _METHODS: Mapping[type[Expr], Callable[..., Value]] = {
     Var: Evaluator._var, Const: Evaluator._const, Undef: Evaluator._undef, Load: Evaluator._load,
     Binary: Evaluator._binary, Not: Evaluator._not, Select: Evaluator._select, Cast: Evaluator._cast,
-    Ramp: Evaluator._ramp, Broadcast: Evaluator._broadcast, Call: Evaluator._call,
+    Ramp: Evaluator._ramp, Broadcast: Evaluator._broadcast, Call: Evaluator._call, LetExpr: Evaluator._let,
 }  # fmt: skip

@@ -243,9 +243,9 @@ def f(X: T.Buffer((3,)), Y: T.Buffer((3,), "bfloat16")):
     for i in range(3):
         Y[i] = T.Cast("bfloat16", X[i])
 ''')
-    y = np.zeros(3, np.float32)
+    y = np.zeros(3, np.uint16)
     interpret(func, np.array([1 + 2**-9, 1 + 3 * 2**-8, np.nan], np.float32), y)
-    np.testing.assert_array_equal(y, np.array([1, 1 + 2**-6, np.nan], np.float32))
+    np.testing.assert_array_equal(y, [0x3F80, 0x3F82, 0x7FC0])
 
 
 # ---------------------------------------------------------------- misuse
@@ -383,9 +383,9 @@ def test_allocation_inside_a_loop_is_new_each_time() -> None:
 
 
 def test_declared_alias_must_fit_its_memory() -> None:
-    """An alias has as many elements as the memory that it names."""
+    """An alias is no longer than the memory that it names."""
     func = read(HEAD + '    C = T.decl_buffer((5,), "float32", data=B.data)\n    C[4] = 1')
-    with pytest.raises(InterpreterError, match="`C` and its memory `B` differ in size or type"):
+    with pytest.raises(InterpreterError, match="`C` of 20 bytes views `B`, which has 16"):
         interpret(func, np.zeros(4, np.float32), np.zeros(4, np.float32), 0)
 
 

@@ -1,0 +1,117 @@
+"""Numbers of every element type, in memory and in computation.
+
+::
+
+    type        in memory            computed as
+    bool        a byte, not 0        NumPy bool
+    bfloat16    uint16 of its bits   float32, rounded to nearest even after every operation
+    others      NumPy's type         NumPy's type; an int64 that is the same everywhere, a Python int
+
+Integers wrap around.  A float becomes an integer by truncation; what lies outside of the
+integer's range becomes its nearest end, and NaN becomes 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import dtypes
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type in which one lane is computed."""
+    base = dtypes.element(dtype)
+    return np.dtype("float32" if base == "bfloat16" else base)
+
+
+def storage_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type in which one lane lies in memory."""
+    base = dtypes.element(dtype)
+    return np.dtype({"bfloat16": "uint16", "bool": "uint8"}.get(base, base))
+
+
+def boundary_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type of an argument array; a bfloat16 is passed as its bits."""
+    base = dtypes.element(dtype)
+    return np.dtype("uint16" if base == "bfloat16" else base)
+
+
+def from_storage(dtype: str, data: Any) -> Any:
+    """Values from what lies in memory."""
+    base = dtypes.element(dtype)
+    if base == "bool":
+        return data != 0
+    return bfloat16_values(data) if base == "bfloat16" else data
+
+
+def to_storage(dtype: str, data: Any) -> Any:
+    """What lies in memory for values."""
+    return bfloat16_bits(data) if dtypes.element(dtype) == "bfloat16" else data
+
+
+def bfloat16_values(bits: Any) -> Any:
+    """The float32 of equal value; `bits` are uint16."""
+    wide = np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)
+    return wide.view(np.float32)[()] if wide.ndim else np.float32(np.atleast_1d(wide).view(np.float32)[0])
+
+
+def bfloat16_bits(data: Any) -> NDArray[np.uint16]:
+    """The nearest bfloat16 of float32 values, ties to even, as uint16; NaN stays NaN."""
+    values = np.asarray(data, np.float32)
+    bits = np.atleast_1d(values).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    result = np.where(np.isnan(bits.view(np.float32)), quiet, rounded).astype(np.uint16)
+    return result.reshape(values.shape)
+
+
+def round_to(dtype: str, data: Any) -> Any:
+    """A result rounded to a type that NumPy does not have, or wrapped around to int64."""
+    if type(data) is int:
+        return data if -(2**63) <= data < 2**63 else (data + 2**63) % 2**64 - 2**63
+    if dtypes.element(dtype) != "bfloat16":
+        return data
+    return bfloat16_values(bfloat16_bits(data))
+
+
+def convert(source: str, target: str, data: Any) -> Any:
+    """`data` of type `source` in type `target`, lane by lane."""
+    base = dtypes.element(target)
+    values = np.asarray(data)
+    if dtypes.is_float(source) and dtypes.is_int(base):
+        return _truncated(values, base)[()]
+    if base == "bfloat16":
+        narrow = _odd_float32(values) if dtypes.element(source) == "float64" else values.astype(np.float32)
+        return round_to(target, narrow[()])
+    return values.astype(numpy_dtype(base))[()]
+
+
+def _truncated(values: NDArray[Any], base: str) -> NDArray[Any]:
+    """Towards zero, saturating; every float16 and float32 is a float64."""
+    low, high = dtypes.int_range(base)
+    wide = np.asarray(values, np.float64)
+    above, below = wide >= float(high + 1), wide <= float(low)
+    inside = np.where(above | below | np.isnan(wide), 0.0, wide).astype(np.int64).astype(base)
+    kind = np.dtype(base).type
+    return np.where(above, kind(high), np.where(below, kind(low), inside))
+
+
+def _odd_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """float64 as float32, towards zero and with the last bit set where inexact; rounding once more is then exact."""
+    near = np.atleast_1d(values).astype(np.float32)
+    back = near.astype(np.float64)
+    exact = (back == np.atleast_1d(values)) | np.isnan(back)
+    bits = near.view(np.uint32) - (np.abs(back) > np.abs(np.atleast_1d(values))).astype(np.uint32)
+    result = np.where(exact, near, (bits | np.uint32(1)).view(np.float32))
+    return np.asarray(result.reshape(np.shape(values)), np.float32)
+
+
+def poison(dtype: str) -> Any:
+    """What an undef value reads as: NaN, or an integer that stands out."""
+    kind = numpy_dtype(dtype)
+    if kind.kind == "f":
+        return kind.type(np.nan)
+    return kind.type(True) if kind.kind == "b" else kind.type(0x5B)
