@@ -5,10 +5,11 @@ sum is exact in the element type; then the order of the additions does not
 matter and results compare for equality.  Beside that stands a normal sample,
 compared with a float64 reference within
 
-    ``4 eps K sum|a b|``,
+    ``4 (sum over stores of eps K) sum|a b|``,
 
-where K counts the terms of the longest chain of additions.  Division and
-transcendental functions widen the bound.
+where K counts how often an element is stored to by that store, and eps is the
+rounding unit of what it stores: a float16 result that is summed in float32 is
+rounded to float16 once.  Division and transcendental functions widen the bound.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, as_int
 from ..ir.node import Node, children, walk
-from ..ir.stmt import Block, For, If, PrimFunc, Store, stores, written_buffers
+from ..ir.stmt import Block, For, If, PrimFunc, Store, read_buffers, stores, written_buffers
 from .data import Array
 
 Arrays: TypeAlias = Mapping[str, Array]
@@ -47,13 +48,16 @@ class Sample:
 class Numerics:
     """What a program's operations promise about its results.
 
-    `exact`: no rounding on small integers.  `monotone`: the program of the
-    absolute inputs bounds the sum of the absolute terms.  `terms`: K.
+    `exact`: no rounding on small integers, but of what is given out.  `monotone`: the
+    program of the absolute inputs bounds the sum of the absolute terms.  `rounding`: the
+    sum of eps K over the stores; `spread`: the root of the sum of eps**2 K, for errors
+    that are independent.
     """
 
     exact: bool
     monotone: bool
-    terms: int
+    rounding: float
+    spread: float
 
 
 def make_samples(func: PrimFunc, reference: Reference, seed: int) -> tuple[Sample, ...]:
@@ -76,7 +80,9 @@ def analyse(func: PrimFunc) -> Numerics:
     exact = all(_is_exact(n) for n in floats)
     conditions = [n.cond for n in walk(func) if isinstance(n, If)]
     monotone = all(_is_monotone(n) for n in floats) and not any(_reads(c) for c in conditions)
-    return Numerics(exact, exact and monotone, terms(func))
+    chains = [(eps, count) for eps, count in _chains(func) if eps]
+    rounding = sum(eps * count for eps, count in chains)
+    return Numerics(exact, exact and monotone, rounding, float(np.sqrt(sum(eps**2 * count for eps, count in chains))))
 
 
 def _reads(node: Node) -> bool:
@@ -100,9 +106,21 @@ def _is_monotone(node: Expr) -> bool:
     return not (isinstance(node, Binary) and node.op == "-")
 
 
-def terms(func: PrimFunc) -> int:
-    """K: how often an element is stored to, added over the statements of the program."""
-    return max(1, sum(-(-volume // store.buffer.size) for store, volume in _store_volumes(func.body, 1)))
+def _chains(func: PrimFunc) -> list[tuple[float, int]]:
+    """For each store its rounding unit, 0 without floats, and K, how often it stores to an element."""
+    volumes = _store_volumes(func.body, 1)
+    return [(max(map(_eps, _types(store)), default=0.0), -(-volume // store.buffer.size)) for store, volume in volumes]
+
+
+def _types(store: Store) -> set[str]:
+    """The float types in which the value of a store is computed and kept."""
+    found = {n.dtype for n in walk(store.value) if isinstance(n, Binary) or (isinstance(n, Call) and n.args)}
+    return {dtypes.element(d) for d in found | {store.buffer.dtype} if dtypes.is_float(d)}
+
+
+def _eps(dtype: str) -> float:
+    """The distance of 1 and the next number."""
+    return 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)
 
 
 def statements(func: PrimFunc) -> int:
@@ -140,7 +158,17 @@ def _integer_sample(func: PrimFunc, reference: Reference, rng: np.random.Generat
             values = values * rng.choice(np.array([-1, 1]), buffer.shape)
         inputs[buffer.name] = values.astype(buffer.dtype)
     expected = _checked(reference(_widened(inputs)))
-    return Sample("integers", inputs, expected, None)
+    given = {b.name: b.dtype for b in func.buffers if b.name in expected}
+    return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
+
+
+def _rounded(array: Array, dtype: str) -> Array:
+    """A float result as its output holds it, widened again."""
+    if array.dtype.kind != "f" or dtype not in ("float16", "float32"):
+        return array
+    with np.errstate(over="ignore"):
+        rounded: Array = array.astype(dtype).astype(array.dtype)
+    return rounded
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
@@ -151,19 +179,18 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         inputs[buffer.name] = values.astype(buffer.dtype)
     wide = _widened(inputs)
     expected = _checked(reference(wide))
-    eps = max(float(np.finfo(b.dtype).eps) for b in func.buffers if dtypes.is_float(b.dtype))
     if not (numerics.exact and numerics.monotone):
-        bounds = {name: _wide_bound(value, eps, numerics.terms) for name, value in expected.items()}
+        bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
     else:
         sizes = reference({name: _magnitude(a) for name, a in wide.items()})
-        bounds = {name: 4 * eps * numerics.terms * _without_infinities(sizes[name]) for name in expected}
+        bounds = {name: 4 * numerics.rounding * _without_infinities(sizes[name]) for name in expected}
     return Sample("normal", inputs, expected, bounds)
 
 
-def _wide_bound(expected: Array, eps: float, count: int) -> Array:
-    """``4 eps K |y| + 16 eps sqrt(K) max|y|``: after a division no sum of absolute terms is at hand."""
-    result: Array = 4 * eps * count * np.abs(_without_infinities(expected))
-    result += WIDENING * eps * np.sqrt(count) * _finite_max(expected)
+def _wide_bound(expected: Array, numerics: Numerics) -> Array:
+    """``4 rounding |y| + 16 spread max|y|``: after a division no sum of absolute terms is at hand."""
+    result: Array = 4 * numerics.rounding * np.abs(_without_infinities(expected))
+    result += WIDENING * numerics.spread * _finite_max(expected)
     return result
 
 
@@ -193,10 +220,15 @@ def _finite_max(array: Array) -> float:
 
 
 def _exact_limit(func: PrimFunc) -> float:
-    """Below this every integer is exact in the narrowest type that the program computes in."""
-    written = {s.buffer.dtype for s in stores(func.body)}
-    limits = [2.0 ** (np.finfo(d).nmant + 1) for d in written if dtypes.is_float(d)]
-    limits += [float(dtypes.int_range(d)[1]) for d in written if dtypes.is_int(d)]
+    """Below this every integer is exact in the types that the program computes in.
+
+    What is only given out is rounded once, as its expected value is, and sets no limit.
+    """
+    read = set(read_buffers(func.body))
+    types = {dtypes.element(n.dtype) for s in stores(func.body) for n in walk(s.value) if isinstance(n, Binary)}
+    types |= {s.buffer.dtype for s in stores(func.body) if s.buffer in read}
+    limits = [2.0 / _eps(d) for d in types if dtypes.is_float(d)]
+    limits += [float(dtypes.int_range(d)[1]) for d in types if dtypes.is_int(d)]
     return min(limits, default=2.0**24)
 
 

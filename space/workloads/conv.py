@@ -1,4 +1,4 @@
-"""Two-dimensional convolutions."""
+"""Convolutions in one, two and three dimensions, and what may be fused to them."""
 
 from __future__ import annotations
 
@@ -8,128 +8,163 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ShapeError
-from .operator import Array, Arrays, param
-from .text import affine, block, function, literal
-from .window import Window
-
-LAYOUTS = ("nchw", "nhwc")
+from .activations import ACTIVATIONS, NAMES
+from .operator import FLOATS, Array, Arrays, param
+from .text import Program, Shape, Step, affine
+from .window import Window, Window1d, Window2d, Window3d
 
 
 @dataclass(frozen=True)
-class Conv2d(Window):
-    """``y[n, co, oh, ow] = sum over ci, kh, kw of x[n, ci, oh s + kh d - p, ow s + kw d - p] w[co, ci, kh, kw]``."""
+class Conv(Window):
+    """``y[n, co, o] = sum over ci, k of x[n, ci, o s + k d - p] w[co, ci, k]``, with o and k of any rank.
 
-    name: ClassVar[str] = "conv2d"
-    summary: ClassVar[str] = "convolution with zero padding; weights oihw for nchw, hwio for nhwc"
+    Weights are ``[co, ci, k...]`` where channels come first and ``[k..., ci, co]`` where
+    they come last; with groups, ``ci`` and ``co`` are channels of one group.
+    """
+
     constants: ClassVar[tuple[str, ...]] = ("w",)
-    always_split: ClassVar[tuple[str, ...]] = ("k",)
-    order: ClassVar[tuple[str, ...]] = (
-        "n", "ci", "h", "w", "co", "k", "stride", "pad", "dilation", "groups", "layout",
-    )  # fmt: skip
 
     ci: int = param(64, "input channels")
     co: int = param(64, "output channels")
     groups: int = param(1, "independent groups of channels")
-    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+    layout: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether channels are the last axis."""
+        return self.layout.endswith("c")
 
     def check(self) -> None:
         super().check()
         if self.ci % self.groups or self.co % self.groups:
             raise ShapeError(
-                f"`conv2d`: groups={self.groups} must divide ci={self.ci} and co={self.co}; use a common divisor"
+                f"`{self.name}`: groups={self.groups} must divide ci={self.ci} and co={self.co}; use a common divisor"
             )
 
-    def buffers(self) -> dict[str, tuple[int, ...]]:
+    def image(self, channels: int, extents: Shape) -> Shape:
+        """The shape of an image in the workload's layout."""
+        return (self.n, *extents, channels) if self.is_last else (self.n, channels, *extents)
+
+    def buffers(self) -> dict[str, Shape]:
         per_group = self.ci // self.groups
-        if self.layout == "nchw":
-            x, y = (self.n, self.ci, self.h, self.w), (self.n, self.co, self.oh, self.ow)
-            return {"x": x, "w": (self.co, per_group, self.kh, self.kw), "y": y}
-        x, y = (self.n, self.h, self.w, self.ci), (self.n, self.oh, self.ow, self.co)
-        return {"x": x, "w": (self.kh, self.kw, per_group, self.co), "y": y}
+        w = (*self.taps, per_group, self.co) if self.is_last else (self.co, per_group, *self.taps)
+        return {"x": self.image(self.ci, self.sizes), "w": w, "y": self.image(self.co, self.outs)}
+
+    def steps(self, program: Program) -> list[Step]:
+        """What is done to a sum before it is the result: nothing but its conversion."""
+        return [("store", "{v}")] if program.precision.is_mixed else []
 
     def script(self, dtype: str) -> str:
         shapes = self.buffers()
-        source, allocs, blocks = self.pad_stage(shapes["x"], self.layout, 0, dtype)
-        blocks.append(self._conv_block(source, dtype))
-        return function(self.name, dtype, list(shapes.items()), blocks, allocs)
+        program = Program(self.name, self.precision(dtype))
+        program.inputs([(name, shape) for name, shape in shapes.items() if name != "y"])
+        program.output("y", shapes["y"])
+        steps = self.steps(program)
+        total = program.alloc("acc", shapes["y"]) if steps else "y"
+        self._sum(program, total)
+        axes = [("n", self.n), ("co", self.co), *self.out_axes]
+        axes = [axes[0], *axes[2:], axes[1]] if self.is_last else axes
+        program.stages("y", total, axes, [a for a, _ in axes], steps)
+        return program.text()
 
-    def _conv_block(self, source: str, dtype: str) -> str:
-        extents = {
-            "n": self.n, "g": self.groups, "co": self.co // self.groups, "oh": self.oh, "ow": self.ow,
-            "ci": self.ci // self.groups, "kh": self.kh, "kw": self.kw,
-        }  # fmt: skip
+    def _sum(self, program: Program, into: str) -> None:
+        """The reduction."""
+        source = self.pad_stage(program, self.buffers()["x"], self.layout, 0)
+        ci, co = self.ci // self.groups, self.co // self.groups
         grouped = self.groups > 1
-        group = ["g"] if grouped else []
-        channel = affine("vg", extents["ci"], "vci") if grouped else "vci"
-        filters = affine("vg", extents["co"], "vco") if grouped else "vco"
-        if self.layout == "nchw":
-            order = ["n", *group, "co", "oh", "ow", "ci", "kh", "kw"]
-            x, w = f"vn, {channel}, {self.row}, {self.col}", f"{filters}, vci, vkh, vkw"
-            y = f"vn, {filters}, voh, vow"
+        group = [("g", self.groups)] if grouped else []
+        channel = affine("vg", ci, "vci") if grouped else "vci"
+        filters = affine("vg", co, "vco") if grouped else "vco"
+        taps, outs = self.tap_axes, self.out_axes
+        kernel, point = [f"v{a}" for a, _ in taps], [f"v{a}" for a, _ in outs]
+        if self.is_last:
+            spatial, reduce = [("n", self.n), *outs, *group, ("co", co)], [*taps, ("ci", ci)]
+            x, w, y = ["vn", *self.seen, channel], [*kernel, "vci", filters], ["vn", *point, filters]
         else:
-            order = ["n", "oh", "ow", *group, "co", "kh", "kw", "ci"]
-            x, w = f"vn, {self.row}, {self.col}, {channel}", f"vkh, vkw, vci, {filters}"
-            y = f"vn, voh, vow, {filters}"
-        axes = [(a, extents[a], "R" if a in ("ci", "kh", "kw") else "S") for a in order]
-        return block("conv", axes, f"y[{y}] = y[{y}] + {source}[{x}] * w[{w}]", f"y[{y}] = {literal(0, dtype)}")
+            spatial, reduce = [("n", self.n), *group, ("co", co), *outs], [("ci", ci), *taps]
+            x, w, y = ["vn", channel, *self.seen], [filters, "vci", *kernel], ["vn", filters, *point]
+        target = f"{into}[{', '.join(y)}]"
+        axes = [(a, e, "S") for a, e in spatial] + [(a, e, "R") for a, e in reduce]
+        update = f"{target} = {target} + {program.load(source, x)} * {program.load('w', w)}"
+        program.add("conv", axes, update, f"{target} = {program.zero()}")
 
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
         x, w = arrays["x"], arrays["w"]
-        if self.layout == "nhwc":
-            x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
-        g, ci, co, pixels = self.groups, self.ci // self.groups, self.co // self.groups, self.oh * self.ow
+        if self.is_last:
+            x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, (-1, -2), (0, 1))
+        g, ci, co = self.groups, self.ci // self.groups, self.co // self.groups
+        pixels = int(np.prod(self.outs))
         image = self.padded(x, 0)
         image = image.reshape(self.n, g, ci, *image.shape[2:])
-        weights = w.reshape(g, co, ci, self.kh, self.kw)
+        weights = w.reshape(g, co, ci, *self.taps)
         total = np.zeros((self.n, g, co, pixels), np.result_type(x, w))
-        for kh in range(self.kh):
-            for kw in range(self.kw):
-                seen = self.tap(image, kh, kw).reshape(self.n, g, ci, pixels)
-                total += np.ascontiguousarray(weights[None, :, :, :, kh, kw]) @ seen
-        y = total.reshape(self.n, self.co, self.oh, self.ow)
-        return {"y": y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(0, 2, 3, 1))}
+        for at in self.all_taps():
+            seen = self.tap(image, at).reshape(self.n, g, ci, pixels)
+            total += np.ascontiguousarray(weights[(None, ..., *at)]) @ seen
+        y = total.reshape(self.n, self.co, *self.outs)
+        return {"y": np.ascontiguousarray(np.moveaxis(y, 1, -1)) if self.is_last else y}
 
 
 @dataclass(frozen=True)
-class DepthwiseConv2d(Window):
-    """``y[n, c, oh, ow] = sum over kh, kw of x[n, c, oh s + kh d - p, ow s + kw d - p] w[c, kh, kw]``."""
+class Conv1d(Window1d, Conv):
+    """A convolution along a row."""
 
-    name: ClassVar[str] = "depthwise_conv2d"
-    summary: ClassVar[str] = "convolution of every channel with its own kernel; weights chw for nchw, hwc for nhwc"
-    constants: ClassVar[tuple[str, ...]] = ("w",)
-    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "dilation", "layout")
+    name: ClassVar[str] = "conv1d"
+    summary: ClassVar[str] = "convolution along a row with zero padding; weights oiw for ncw, wio for nwc"
+    order: ClassVar[tuple[str, ...]] = ("n", "ci", "w", "co", "k", "stride", "pad", "dilation", "groups", "layout")
 
-    c: int = param(64, "channels")
-    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+    layout: str = param("ncw", "order of the axes of x and y", choices=("ncw", "nwc"))
 
-    def buffers(self) -> dict[str, tuple[int, ...]]:
-        if self.layout == "nchw":
-            x, y = (self.n, self.c, self.h, self.w), (self.n, self.c, self.oh, self.ow)
-            return {"x": x, "w": (self.c, self.kh, self.kw), "y": y}
-        x, y = (self.n, self.h, self.w, self.c), (self.n, self.oh, self.ow, self.c)
-        return {"x": x, "w": (self.kh, self.kw, self.c), "y": y}
 
-    def script(self, dtype: str) -> str:
-        shapes = self.buffers()
-        source, allocs, blocks = self.pad_stage(shapes["x"], self.layout, 0, dtype)
-        n, c, oh, ow = ("n", self.n, "S"), ("c", self.c, "S"), ("oh", self.oh, "S"), ("ow", self.ow, "S")
-        taps = [("kh", self.kh, "R"), ("kw", self.kw, "R")]
-        if self.layout == "nchw":
-            axes, y = [n, c, oh, ow, *taps], "vn, vc, voh, vow"
-            x, w = f"vn, vc, {self.row}, {self.col}", "vc, vkh, vkw"
-        else:
-            axes, y = [n, oh, ow, c, *taps], "vn, voh, vow, vc"
-            x, w = f"vn, {self.row}, {self.col}, vc", "vkh, vkw, vc"
-        body, init = f"y[{y}] = y[{y}] + {source}[{x}] * w[{w}]", f"y[{y}] = {literal(0, dtype)}"
-        return function(self.name, dtype, list(shapes.items()), [*blocks, block("conv", axes, body, init)], allocs)
+@dataclass(frozen=True)
+class Conv2d(Window2d, Conv):
+    """A convolution of an image."""
 
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
-        x, w = arrays["x"], arrays["w"]
-        if self.layout == "nhwc":
-            x, w = x.transpose(0, 3, 1, 2), w.transpose(2, 0, 1)
-        image = self.padded(x, 0)
-        y = np.zeros((self.n, self.c, self.oh, self.ow), np.result_type(x, w))
-        for kh in range(self.kh):
-            for kw in range(self.kw):
-                y += self.tap(image, kh, kw) * w[:, kh, kw, None, None]
-        return {"y": y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(0, 2, 3, 1))}
+    name: ClassVar[str] = "conv2d"
+    summary: ClassVar[str] = "convolution with zero padding; weights oihw for nchw, hwio for nhwc"
+    always_split: ClassVar[tuple[str, ...]] = ("k",)
+    order: ClassVar[tuple[str, ...]] = (
+        "n", "ci", "h", "w", "co", "k", "stride", "pad", "dilation", "groups", "layout",
+    )  # fmt: skip
+
+    layout: str = param("nchw", "order of the axes of x and y", choices=("nchw", "nhwc"))
+
+
+@dataclass(frozen=True)
+class Conv3d(Window3d, Conv):
+    """A convolution of a volume."""
+
+    name: ClassVar[str] = "conv3d"
+    summary: ClassVar[str] = "convolution of a volume with zero padding; weights oidhw for ncdhw, dhwio for ndhwc"
+    order: ClassVar[tuple[str, ...]] = (
+        "n", "ci", "d", "h", "w", "co", "k", "stride", "pad", "dilation", "groups", "layout",
+    )  # fmt: skip
+
+    ci: int = param(16, "input channels")
+    co: int = param(16, "output channels")
+    layout: str = param("ncdhw", "order of the axes of x and y", choices=("ncdhw", "ndhwc"))
+
+
+@dataclass(frozen=True)
+class Conv2dBiasAct(Conv2d):
+    """``y = act(conv2d(x, w) + bias)``, as a chain of blocks."""
+
+    name: ClassVar[str] = "conv2d_bias_act"
+    summary: ClassVar[str] = "conv2d, plus a bias for each output channel, then an activation"
+    dtypes: ClassVar[tuple[str, ...]] = FLOATS
+    constants: ClassVar[tuple[str, ...]] = ("w", "bias")
+    order: ClassVar[tuple[str, ...]] = (*Conv2d.order, "act")
+
+    act: str = param("relu", "activation", choices=NAMES)
+
+    def buffers(self) -> dict[str, Shape]:
+        shapes = super().buffers()
+        return {"x": shapes["x"], "w": shapes["w"], "bias": (self.co,), "y": shapes["y"]}
+
+    def steps(self, program: Program) -> list[Step]:
+        types = program.precision
+        return [("bias", "{v} + " + types.widen("bias[vco{i}]")), ACTIVATIONS[self.act].step(types.accumulator)]
+
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
+        bias = arrays["bias"] if self.is_last else arrays["bias"][:, None, None]
+        return {"y": ACTIVATIONS[self.act].compute(super().compute(arrays)["y"] + bias)}

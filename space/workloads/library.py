@@ -11,19 +11,22 @@ import numpy as np
 
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
 from ...ir.stmt import PrimFunc, written_buffers
-from .conv import Conv2d, DepthwiseConv2d
-from .matmul import BatchMatmul, Matmul
+from .conv import Conv1d, Conv2d, Conv2dBiasAct, Conv3d
+from .conv_transpose import Conv2dTranspose
+from .depthwise import DepthwiseConv2d
+from .matmul import BatchMatmul, Matmul, MatmulBiasAct
 from .operator import Array, Arrays, Operator, Parameter, Value, describe
-from .pointwise import ScaleShiftRelu
-from .pool import MaxPool2d
-from .rows import LayerNorm, RowSum, Softmax
+from .pointwise import AddAct, ScaleShiftRelu
+from .pool import AvgPool2d, GlobalAvgPool2d, GlobalMaxPool2d, MaxPool2d
+from .reductions import REDUCTIONS
+from .rows import LayerNorm, Softmax
 
-OPERATORS: dict[str, type[Operator]] = {
-    operator.name: operator
-    for operator in (
-        Conv2d, DepthwiseConv2d, Matmul, BatchMatmul, MaxPool2d, RowSum, Softmax, LayerNorm, ScaleShiftRelu,
-    )
-}  # fmt: skip
+_ALL: tuple[type[Operator], ...] = (
+    Conv1d, Conv2d, Conv3d, Conv2dTranspose, DepthwiseConv2d, Conv2dBiasAct, Matmul, BatchMatmul, MatmulBiasAct,
+    MaxPool2d, AvgPool2d, GlobalMaxPool2d, GlobalAvgPool2d, *REDUCTIONS, Softmax, LayerNorm, ScaleShiftRelu,
+    AddAct,
+)  # fmt: skip
+OPERATORS: dict[str, type[Operator]] = {operator.name: operator for operator in _ALL}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +36,8 @@ class Workload:
     `params` are the resolved parameters, the dtype among them, so that
     ``workload(w.name, **w.params)`` gives the same program; a user's function has
     none.  `constants` are the inputs that are weights.  ``reference(inputs)``
-    takes logical arrays by name and returns the outputs by name, computed in the
-    inputs' dtype.
+    takes logical arrays by name and returns the outputs by name; half floats and bytes
+    among the inputs are summed as the program does, other types in themselves.
     """
 
     name: str
@@ -50,8 +53,9 @@ class Workload:
 
     @property
     def dtype(self) -> str:
-        """The element type of the first output."""
-        return next((b.dtype for b in self.func.buffers if b.name in self.outputs), "")
+        """The element type of the library's program, as it was asked for; that of a user's first output."""
+        asked = self.params.get("dtype")
+        return str(asked) if asked else next((b.dtype for b in self.func.buffers if b.name in self.outputs), "")
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -118,9 +122,7 @@ def _build(operator: Operator, dtype: str) -> Workload:
 
     func = parse(operator.script(dtype))
     assert isinstance(func, PrimFunc)
-    return Workload(
-        operator.name, {**operator.shape(), "dtype": dtype}, func, operator.constants, operator.reference
-    )
+    return Workload(operator.name, {**operator.shape(), "dtype": dtype}, func, operator.constants, operator.reference)
 
 
 def from_func(func: PrimFunc) -> Workload:

@@ -1,7 +1,7 @@
 """What an operator of the workload library is: parameters, a program and an independent reference.
 
 An operator is a frozen dataclass whose fields are its parameters.  It says how
-its program reads (`script`), what it computes (`reference`, in NumPy and without
+its program reads (`script`), what it computes (`compute`, in NumPy and without
 any of our lowering), and which shapes are impossible (`check`).
 """
 
@@ -16,19 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ShapeError, UnknownParameter, did_you_mean
+from .precision import Precision, precision
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 Value: TypeAlias = int | str
 
-DTYPES = ("float32", "float64", "float16", "int32", "int64")
+FLOATS = ("float32", "float64", "float16")
+DTYPES = (*FLOATS, "int32", "int64", "int8")
 LARGEST_EXTENT = 2**31 - 1
 LARGEST_BUFFER = 2**36
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One row of a workload's table; `also` are the names for its height and width alone."""
+    """One row of a workload's table; `also` are the names for one direction alone, as ``stride_h``."""
 
     name: str
     default: Value
@@ -36,27 +38,36 @@ class Parameter:
     also: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     least: int = 1
+    most: int = LARGEST_EXTENT
 
 
-def param(default: Value, meaning: str, *, choices: tuple[str, ...] = (), least: int = 1) -> Any:
+def param(
+    default: Value, meaning: str, *, choices: tuple[str, ...] = (), least: int = 1, most: int = LARGEST_EXTENT
+) -> Any:
     """A dataclass field that is a parameter."""
-    return field(default=default, metadata={"meaning": meaning, "choices": choices, "least": least})
+    return field(default=default, metadata={"meaning": meaning, "choices": choices, "least": least, "most": most})
+
+
+def flag(default: int, meaning: str) -> Any:
+    """A dataclass field that is 0 or 1."""
+    return param(default, meaning, least=0, most=1)
 
 
 @dataclass(frozen=True)
 class Operator(ABC):
     """The base of all operators.
 
-    `pairs` maps a name that sets two parameters to those two, as ``stride`` to
-    ``stride_h`` and ``stride_w``; a pair of equal values is shown by the one
-    name, except for the names in `always_split`.  `order` is the table's.
+    `joint` maps a name that sets several parameters to those, as ``stride`` to
+    ``stride_h`` and ``stride_w``; equal values are shown by the one name, except for
+    the names in `always_split`.  `order` is the table's; a field that is not in it is
+    no parameter.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     constants: ClassVar[tuple[str, ...]] = ()
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    pairs: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    joint: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     always_split: ClassVar[tuple[str, ...]] = ()
     order: ClassVar[tuple[str, ...]] = ()
 
@@ -65,20 +76,30 @@ class Operator(ABC):
         """The program as TVMScript text."""
 
     @abstractmethod
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
-        """Outputs by name, from inputs by name, computed in the inputs' dtype."""
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
+        """Outputs by name, from inputs by name, all in the type that the inputs have."""
 
     @abstractmethod
     def buffers(self) -> dict[str, tuple[int, ...]]:
         """Every parameter buffer's logical shape, inputs first."""
+
+    def precision(self, dtype: str) -> Precision:
+        """The element types of the program whose inputs are `dtype`."""
+        return precision(dtype)
+
+    def reference(self, arrays: Arrays) -> dict[str, Array]:
+        """`compute` with the inputs in the accumulator's type, its outputs in the result's."""
+        types = self.precision(next(iter(arrays.values())).dtype.name)
+        wide = {name: array.astype(types.accumulator, copy=False) for name, array in arrays.items()}
+        return {name: array.astype(types.result, copy=False) for name, array in self.compute(wide).items()}
 
     def check(self) -> None:  # noqa: B027
         """Raise ShapeError where the parameters do not fit each other."""
 
     @classmethod
     def parameters(cls) -> tuple[Parameter, ...]:
-        """The table: a row for each parameter, one for both of a pair."""
-        owner = {half: whole for whole, halves in cls.pairs.items() for half in halves}
+        """The table: a row for each parameter, one for all of a group."""
+        owner = {part: whole for whole, parts in cls.joint.items() for part in parts}
         rows: dict[str, Parameter] = {}
         for item in fields(cls):
             whole = owner.get(item.name)
@@ -87,21 +108,21 @@ class Operator(ABC):
             rows.setdefault(
                 whole or item.name,
                 Parameter(
-                    whole or item.name, item.default, meta["meaning"], cls.pairs[whole] if whole else (),
-                    meta["choices"], meta["least"],
+                    whole or item.name, item.default, meta["meaning"], cls.joint[whole] if whole else (),
+                    meta["choices"], meta["least"], meta["most"],
                 ),
             )  # fmt: skip
         return tuple(rows[name] for name in cls.order)
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any]) -> Operator:
-        """The operator with `given` over the defaults; a half of a pair wins over the whole.
+        """The operator with `given` over the defaults; one of a group wins over the whole.
 
         Raises UnknownParameter or ShapeError with what was asked and what to try.
         """
-        rows = {name: row for row in cls.parameters() for name in (row.name, *row.also)}
+        rows = {name: row for row in cls.parameters() for name in (*row.also, row.name)}
         values: dict[str, Value] = {}
-        for name in sorted(given, key=lambda n: n not in cls.pairs):
+        for name in sorted(given, key=lambda n: n not in cls.joint):
             row = rows.get(name)
             if row is None:
                 known = ", ".join(r.name for r in cls.parameters())
@@ -109,7 +130,7 @@ class Operator(ABC):
                     f"`{cls.name}` has no parameter {name!r}{did_you_mean(name, rows)}; it has {known}"
                 )
             value = _checked(cls.name, row, name, given[name])
-            values.update(dict.fromkeys(cls.pairs.get(name, (name,)), value))
+            values.update(dict.fromkeys(cls.joint.get(name, (name,)), value))
         made = cls(**values)
         made.check()
         made._check_sizes()
@@ -120,9 +141,9 @@ class Operator(ABC):
         values: dict[str, Value] = {item.name: getattr(self, item.name) for item in fields(self)}
         shown: dict[str, Value] = {}
         for row in self.parameters():
-            halves = {half: values[half] for half in row.also}
-            if row.also and (row.name in self.always_split or len(set(halves.values())) > 1):
-                shown.update(halves)
+            parts = {part: values[part] for part in row.also}
+            if row.also and (row.name in self.always_split or len(set(parts.values())) > 1):
+                shown.update(parts)
             else:
                 shown[row.name] = values[row.also[0] if row.also else row.name]
         return shown
@@ -150,12 +171,14 @@ def _checked(workload: str, row: Parameter, name: str, value: Any) -> Value:
         return str(value)
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         value = int(value)
+    if isinstance(value, bool) and (row.least, row.most) == (0, 1):
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise ShapeError(f"`{workload}` takes a whole number for {name}, but got {name}={str(value)[:40]!r}")
     number = int(value)
-    if not row.least <= number <= LARGEST_EXTENT:
+    if not row.least <= number <= row.most:
         shown = number if abs(number) < 10**20 else "a huge number"
-        raise ShapeError(f"`{workload}` takes {name} from {row.least} to {LARGEST_EXTENT}, but got {name}={shown}")
+        raise ShapeError(f"`{workload}` takes {name} from {row.least} to {row.most}, but got {name}={shown}")
     return number
 
 

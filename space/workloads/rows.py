@@ -1,4 +1,4 @@
-"""Reductions along the rows of a matrix, and what is built from them."""
+"""Normalisations of the rows of a matrix."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from .operator import Array, Arrays, Operator, param
-from .text import block, function, literal
+from .operator import FLOATS, Array, Arrays, Operator, param
+from .text import Program, Shape, literal
 
-FLOATS = ("float32", "float64", "float16")
 EPSILON = 1e-5
 
 
@@ -18,33 +17,22 @@ EPSILON = 1e-5
 class Rows(Operator):
     """A matrix of `rows` by `cols`."""
 
+    dtypes: ClassVar[tuple[str, ...]] = FLOATS
     order: ClassVar[tuple[str, ...]] = ("rows", "cols")
 
     rows: int = param(1024, "rows of x")
     cols: int = param(1024, "columns of x")
 
-    def reduction(self, name: str, target: str, start: float, update: str, dtype: str, index: str) -> str:
-        """A block ``target[row] = update`` over a row, from `start`; `index` sets its loops' names apart."""
+    def reduction(self, program: Program, name: str, into: str, start: float, update: str, index: str) -> None:
+        """Add ``into[row] = update`` over a row, from `start`; `index` sets its loops' names apart."""
+        target = program.alloc(into, (self.rows,))
         axes = [(f"i{index}", self.rows, "S"), (f"j{index}", self.cols, "R")]
-        return block(name, axes, f"{target}[vi{index}] = {update}", f"{target}[vi{index}] = {literal(start, dtype)}")
+        init = f"{target}[vi{index}] = {literal(start, program.precision.accumulator)}"
+        program.add(name, axes, f"{target}[vi{index}] = {update}", init)
 
-
-@dataclass(frozen=True)
-class RowSum(Rows):
-    """``y[i] = sum over j of x[i, j]``."""
-
-    name: ClassVar[str] = "row_sum"
-    summary: ClassVar[str] = "sum of every row"
-
-    def buffers(self) -> dict[str, tuple[int, ...]]:
-        return {"x": (self.rows, self.cols), "y": (self.rows,)}
-
-    def script(self, dtype: str) -> str:
-        total = self.reduction("row_sum", "y", 0, "y[vi] + x[vi, vj]", dtype, "")
-        return function(self.name, dtype, list(self.buffers().items()), [total])
-
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
-        return {"y": arrays["x"].sum(axis=1, dtype=arrays["x"].dtype)}
+    def map(self, program: Program, name: str, body: str, index: str) -> None:
+        """Add an elementwise block over the whole matrix."""
+        program.add(name, [(f"i{index}", self.rows, "S"), (f"j{index}", self.cols, "S")], body)
 
 
 @dataclass(frozen=True)
@@ -53,25 +41,24 @@ class Softmax(Rows):
 
     name: ClassVar[str] = "softmax"
     summary: ClassVar[str] = "softmax of every row"
-    dtypes: ClassVar[tuple[str, ...]] = FLOATS
 
-    def buffers(self) -> dict[str, tuple[int, ...]]:
+    def buffers(self) -> dict[str, Shape]:
         return {"x": (self.rows, self.cols), "y": (self.rows, self.cols)}
 
     def script(self, dtype: str) -> str:
-        blocks = [
-            self.reduction("peak", "m", float("-inf"), "T.max(m[vi0], x[vi0, vj0])", dtype, "0"),
-            self._map("power", "e[vi1, vj1] = T.exp(x[vi1, vj1] - m[vi1])", "1"),
-            self.reduction("total", "s", 0, "s[vi2] + e[vi2, vj2]", dtype, "2"),
-            self._map("share", "y[vi3, vj3] = e[vi3, vj3] / s[vi3]", "3"),
-        ]
-        allocs = [("m", (self.rows,)), ("e", (self.rows, self.cols)), ("s", (self.rows,))]
-        return function(self.name, dtype, list(self.buffers().items()), blocks, allocs)
+        program = Program(self.name, self.precision(dtype))
+        program.inputs([("x", (self.rows, self.cols))])
+        program.output("y", (self.rows, self.cols))
+        types = program.precision
+        lowest = float("-inf")
+        self.reduction(program, "peak", "m", lowest, f"T.max(m[vi0], {types.widen('x[vi0, vj0]')})", "0")
+        program.alloc("e", (self.rows, self.cols))
+        self.map(program, "power", f"e[vi1, vj1] = T.exp({types.widen('x[vi1, vj1]')} - m[vi1])", "1")
+        self.reduction(program, "total", "s", 0, "s[vi2] + e[vi2, vj2]", "2")
+        self.map(program, "share", f"y[vi3, vj3] = {types.narrow('e[vi3, vj3] / s[vi3]')}", "3")
+        return program.text()
 
-    def _map(self, name: str, body: str, index: str) -> str:
-        return block(name, [(f"i{index}", self.rows, "S"), (f"j{index}", self.cols, "S")], body)
-
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
         x = arrays["x"]
         e = np.exp(x - x.max(axis=1, keepdims=True))
         return {"y": e / e.sum(axis=1, keepdims=True)}
@@ -83,28 +70,29 @@ class LayerNorm(Rows):
 
     name: ClassVar[str] = "layernorm"
     summary: ClassVar[str] = "every row to mean 0 and variance 1, then scaled and shifted by column"
-    dtypes: ClassVar[tuple[str, ...]] = FLOATS
 
-    def buffers(self) -> dict[str, tuple[int, ...]]:
+    def buffers(self) -> dict[str, Shape]:
         shape = (self.rows, self.cols)
         return {"x": shape, "gamma": (self.cols,), "beta": (self.cols,), "y": shape}
 
     def script(self, dtype: str) -> str:
-        count, epsilon = literal(self.cols, dtype), literal(EPSILON, dtype)
-        centred = f"(x[vi1, vj1] - s[vi1] / {count})"
+        shapes = self.buffers()
+        program = Program(self.name, self.precision(dtype))
+        program.inputs([(name, shapes[name]) for name in ("x", "gamma", "beta")])
+        program.output("y", shapes["y"])
+        types = program.precision
+        count, epsilon = literal(self.cols, types.accumulator), literal(EPSILON, types.accumulator)
+        centred = f"({types.widen('x[vi1, vj1]')} - s[vi1] / {count})"
         result = (
-            f"y[vi2, vj2] = (x[vi2, vj2] - s[vi2] / {count}) * T.rsqrt(q[vi2] / {count} + {epsilon})"
-            " * gamma[vj2] + beta[vj2]"
+            f"({types.widen('x[vi2, vj2]')} - s[vi2] / {count}) * T.rsqrt(q[vi2] / {count} + {epsilon})"
+            f" * {types.widen('gamma[vj2]')} + {types.widen('beta[vj2]')}"
         )
-        blocks = [
-            self.reduction("total", "s", 0, "s[vi0] + x[vi0, vj0]", dtype, "0"),
-            self.reduction("spread", "q", 0, f"q[vi1] + {centred} * {centred}", dtype, "1"),
-            block("normal", [("i2", self.rows, "S"), ("j2", self.cols, "S")], result),
-        ]
-        allocs = [("s", (self.rows,)), ("q", (self.rows,))]
-        return function(self.name, dtype, list(self.buffers().items()), blocks, allocs)
+        self.reduction(program, "total", "s", 0, f"s[vi0] + {types.widen('x[vi0, vj0]')}", "0")
+        self.reduction(program, "spread", "q", 0, f"q[vi1] + {centred} * {centred}", "1")
+        self.map(program, "normal", f"y[vi2, vj2] = {types.narrow(result)}", "2")
+        return program.text()
 
-    def reference(self, arrays: Arrays) -> dict[str, Array]:
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
         x = arrays["x"]
         centred = x - x.mean(axis=1, keepdims=True)
         variance = (centred * centred).mean(axis=1, keepdims=True)

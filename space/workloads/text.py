@@ -1,14 +1,16 @@
-"""Pieces of script text from which the library's programs are put together."""
+"""Programs as script text: pieces from which the library's programs are put together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .precision import Precision
 
 AxisText = tuple[str, int, str]
 """A loop's name, its extent, and ``S`` (spatial) or ``R`` (reduce); the block's iterator is ``v`` + name."""
 
-BufferText = tuple[str, tuple[int, ...]]
-"""A buffer's name and its shape."""
+Shape = tuple[int, ...]
 
 
 def literal(value: int | float, dtype: str) -> str:
@@ -17,15 +19,12 @@ def literal(value: int | float, dtype: str) -> str:
     return f"T.{dtype}({value if finite else repr(str(value))})"
 
 
-def function(
-    name: str, dtype: str, params: Sequence[BufferText], blocks: Sequence[str], allocs: Sequence[BufferText] = ()
-) -> str:
-    """A whole function: parameters in order, the root's allocations, then the loop nests."""
-    lines = ["@T.prim_func", f"def {name}("]
-    lines += [f"    {buffer}: T.Buffer({shape}, {dtype!r})," for buffer, shape in params]
-    lines += ["):"]
-    lines += [f"    {buffer} = T.alloc_buffer({shape}, {dtype!r})" for buffer, shape in allocs]
-    return "\n".join([*lines, *blocks]) + "\n"
+def affine(base: str, scale: int, offset: str = "", offset_scale: int = 1, shift: int = 0) -> str:
+    """``base * scale + offset * offset_scale - shift`` without the parts that change nothing."""
+    text = base if scale == 1 else f"{base} * {scale}"
+    if offset:
+        text += f" + {offset}" if offset_scale == 1 else f" + {offset} * {offset_scale}"
+    return f"{text} - {shift}" if shift else text
 
 
 def block(name: str, axes: Sequence[AxisText], body: str, init: str = "") -> str:
@@ -40,15 +39,74 @@ def block(name: str, axes: Sequence[AxisText], body: str, init: str = "") -> str
         f'            {iters} = T.axis.remap("{kinds}", [{loops}])',
     ]
     if len(axes) == 1:
-        lines[2] = f'            {iters} = T.axis.{"spatial" if kinds == "S" else "reduce"}({extents}, {loops})'
+        lines[2] = f"            {iters} = T.axis.{'spatial' if kinds == 'S' else 'reduce'}({extents}, {loops})"
     if init:
         lines += ["            with T.init():", f"                {init}"]
     return "\n".join([*lines, f"            {body}"])
 
 
-def affine(base: str, scale: int, offset: str = "", offset_scale: int = 1, shift: int = 0) -> str:
-    """``base * scale + offset * offset_scale - shift`` without the parts that change nothing."""
-    text = base if scale == 1 else f"{base} * {scale}"
-    if offset:
-        text += f" + {offset}" if offset_scale == 1 else f" + {offset} * {offset_scale}"
-    return f"{text} - {shift}" if shift else text
+@dataclass
+class Program:
+    """A function in the making: parameters in order, the root's allocations, then loop nests.
+
+    Parameters are stored as `precision.storage` unless they say otherwise, and
+    everything in between in `precision.accumulator`.
+    """
+
+    name: str
+    precision: Precision
+    params: list[str] = field(default_factory=list)
+    allocs: list[str] = field(default_factory=list)
+    nests: list[str] = field(default_factory=list)
+
+    def inputs(self, shapes: Sequence[tuple[str, Shape]]) -> None:
+        """Declare the parameters that are read."""
+        self.params += [f"    {name}: T.Buffer({shape}, {self.precision.storage!r})," for name, shape in shapes]
+
+    def output(self, name: str, shape: Shape) -> None:
+        """Declare the parameter that is written."""
+        self.params.append(f"    {name}: T.Buffer({shape}, {self.precision.result!r}),")
+
+    def alloc(self, name: str, shape: Shape, dtype: str = "") -> str:
+        """Allocate a buffer of the accumulator's type, or of `dtype`; returns its name."""
+        self.allocs.append(f"    {name} = T.alloc_buffer({shape}, {dtype or self.precision.accumulator!r})")
+        return name
+
+    def load(self, buffer: str, at: Sequence[str]) -> str:
+        """An element of a stored buffer, in the accumulator's type."""
+        return self.precision.widen(f"{buffer}[{', '.join(at)}]")
+
+    def zero(self) -> str:
+        """0 in the accumulator's type."""
+        return literal(0, self.precision.accumulator)
+
+    def add(self, name: str, axes: Sequence[AxisText], body: str, init: str = "") -> None:
+        """Append a loop nest around one block."""
+        self.nests.append(block(name, axes, body, init))
+
+    def stages(
+        self, target: str, source: str, axes: Sequence[tuple[str, int]], at: Sequence[str], steps: Sequence[Step]
+    ) -> None:
+        """``target[at] = step_n(... step_1(source[at]))``, a block for each step, over the iterators of `axes`.
+
+        A step is its block's name and a text with ``{v}`` for the value and ``{i}`` for the
+        number that sets its loops apart; `at` are the iterators that index the buffers.  The
+        last step gives the result's type.
+        """
+        shape = tuple(dict(axes)[a] for a in at)
+        for number, (name, text) in enumerate(steps):
+            last = number == len(steps) - 1
+            point = ", ".join(f"v{a}{number}" for a in at)
+            into = target if last else self.alloc(f"t{number}", shape)
+            value = text.format(v=f"{source}[{point}]", i=number)
+            value = self.precision.narrow(value) if last else value
+            self.add(name, [(f"{a}{number}", e, "S") for a, e in axes], f"{into}[{point}] = {value}")
+            source = into
+
+    def text(self) -> str:
+        """The whole function."""
+        head = ["@T.prim_func", f"def {self.name}(", *self.params, "):"]
+        return "\n".join([*head, *self.allocs, *self.nests]) + "\n"
+
+
+Step = tuple[str, str]

@@ -1,23 +1,169 @@
-"""Sliding windows over images: what convolution and pooling share."""
+"""Sliding windows over images of one, two or three dimensions: what convolution and pooling share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...errors import ShapeError
 from .operator import Array, Operator, param
-from .text import affine, block, literal
+from .text import Program, Shape, affine, literal
 
 
 @dataclass(frozen=True)
 class Window(Operator):
-    """Windows of ``kh * kw`` taps over an image of ``h * w`` pixels with a border of `pad` on each side."""
+    """Windows of taps over an image with a border of `pad` on each side.
+
+    `space` has a letter for each direction; for a letter ``h`` the parameters are the
+    input's extent ``h``, the kernel's ``kh``, ``stride_h``, ``pad_h`` and ``dilation_h``.
+    """
+
+    space: ClassVar[str]
 
     n: int = param(1, "batch")
+
+    def _value(self, name: str) -> int:
+        value: int = getattr(self, name)
+        return value
+
+    @property
+    def sizes(self) -> Shape:
+        """The image's extents."""
+        return tuple(self._value(a) for a in self.space)
+
+    @property
+    def taps(self) -> Shape:
+        """The kernel's extents."""
+        return tuple(self._value(f"k{a}") for a in self.space)
+
+    @property
+    def strides(self) -> Shape:
+        """Steps between windows."""
+        return tuple(self._value(f"stride_{a}") for a in self.space)
+
+    @property
+    def borders(self) -> Shape:
+        """Pixels of padding on each side."""
+        return tuple(self._value(f"pad_{a}") for a in self.space)
+
+    @property
+    def dilations(self) -> Shape:
+        """Steps between taps."""
+        return tuple(self._value(f"dilation_{a}") for a in self.space)
+
+    @property
+    def outs(self) -> Shape:
+        """The output's extents."""
+        return tuple(map(windows, self.sizes, self.taps, self.strides, self.borders, self.dilations))
+
+    @property
+    def out_axes(self) -> list[tuple[str, int]]:
+        """A loop over the windows in each direction."""
+        return [(f"o{a}", e) for a, e in zip(self.space, self.outs, strict=True)]
+
+    @property
+    def tap_axes(self) -> list[tuple[str, int]]:
+        """A loop over the taps in each direction."""
+        return [(f"k{a}", e) for a, e in zip(self.space, self.taps, strict=True)]
+
+    @property
+    def seen(self) -> list[str]:
+        """The padded image's pixel that tap ``vkh`` of window ``voh`` sees, as script text for each direction."""
+        steps = zip(self.space, self.strides, self.dilations, strict=True)
+        return [affine(f"vo{a}", stride, f"vk{a}", dilation) for a, stride, dilation in steps]
+
+    def check(self) -> None:
+        """Raise ShapeError unless one window fits the padded image in every direction."""
+        for axis, size, taps, border, step in zip(
+            self.space, self.sizes, self.taps, self.borders, self.dilations, strict=True
+        ):
+            if windows(size, taps, 1, border, step) < 1:
+                reach = step * (taps - 1) + 1
+                raise ShapeError(
+                    f"`{self.name}`: a kernel of k{axis}={taps}{f' with dilation {step}' if step > 1 else ''} spans "
+                    f"{reach}, but {axis}={size} with pad {border} on each side is only {size + 2 * border}; use a "
+                    f"smaller k{axis} or more pad"
+                )
+
+    def check_border(self) -> None:
+        """Raise ShapeError where a window would see nothing but padding."""
+        for axis, border, taps, step in zip(self.space, self.borders, self.taps, self.dilations, strict=True):
+            if border > step * (taps - 1):
+                raise ShapeError(
+                    f"`{self.name}`: with pad_{axis}={border} and k{axis}={taps} a window would lie wholly in the "
+                    f"padding; use a pad of at most {step * (taps - 1)}"
+                )
+
+    def pad_stage(self, program: Program, shape: Shape, axes: str, fill: float) -> str:
+        """Add the block that puts a border of `fill` around `x`; returns the buffer to read instead of `x`.
+
+        `shape` is that of `x` and `axes` a letter for each of its dimensions.  Without
+        a border there is nothing to add.
+        """
+        border = dict(zip(self.space, self.borders, strict=True))
+        if not any(border.values()):
+            return "x"
+        dtype = program.precision.storage
+        borders = [border.get(a, 0) for a in axes]
+        extents = tuple(e + 2 * p for e, p in zip(shape, borders, strict=True))
+        inside = [f"{p} <= vp{a} and vp{a} < {e + p}" for a, e, p in zip(axes, shape, borders, strict=True) if p]
+        at = ", ".join(affine(f"vp{a}", 1, shift=p) for a, p in zip(axes, borders, strict=True))
+        value = f"T.if_then_else({' and '.join(inside)}, x[{at}], {literal(fill, dtype)})"
+        everywhere = ", ".join(f"vp{a}" for a in axes)
+        source = program.alloc("x_pad", extents, dtype)
+        nest = [(f"p{a}", e, "S") for a, e in zip(axes, extents, strict=True)]
+        program.add("pad", nest, f"{source}[{everywhere}] = {value}")
+        return source
+
+    def padded(self, x: Array, fill: float) -> Array:
+        """``x[..., h, w]`` with its border of `fill`."""
+        borders = [(0, 0)] * (x.ndim - len(self.space)) + [(p, p) for p in self.borders]
+        return np.pad(x, borders, constant_values=fill) if any(self.borders) else x
+
+    def tap(self, image: Array, at: Sequence[int]) -> Array:
+        """What the tap `at` of every window sees: a view ``[..., oh, ow]`` of the padded image ``[..., h, w]``."""
+        parts: list[Any] = [
+            slice(k * dilation, k * dilation + stride * (out - 1) + 1, stride)
+            for k, dilation, stride, out in zip(at, self.dilations, self.strides, self.outs, strict=True)
+        ]
+        seen: Array = image[(..., *parts)]
+        return seen
+
+    def all_taps(self) -> list[tuple[int, ...]]:
+        """Every tap of the kernel."""
+        return list(product(*map(range, self.taps)))
+
+
+@dataclass(frozen=True)
+class Window1d(Window):
+    """Windows along a row ``w``."""
+
+    space: ClassVar[str] = "w"
+    joint: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "k": ("kw",), "stride": ("stride_w",), "pad": ("pad_w",), "dilation": ("dilation_w",),
+    }  # fmt: skip
+
+    w: int = param(1024, "input width")
+    kw: int = param(3, "kernel extent")
+    stride_w: int = param(1, "step between windows")
+    pad_w: int = param(1, "border on each side", least=0)
+    dilation_w: int = param(1, "step between taps")
+
+
+@dataclass(frozen=True)
+class Window2d(Window):
+    """Windows over an image ``h`` by ``w``."""
+
+    space: ClassVar[str] = "hw"
+    joint: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "k": ("kh", "kw"), "stride": ("stride_h", "stride_w"), "pad": ("pad_h", "pad_w"),
+        "dilation": ("dilation_h", "dilation_w"),
+    }  # fmt: skip
+
     h: int = param(56, "input height")
     w: int = param(56, "input width")
     kh: int = param(3, "kernel extent")
@@ -29,81 +175,44 @@ class Window(Operator):
     dilation_h: int = param(1, "step between taps")
     dilation_w: int = param(1, "step between taps")
 
-    pairs: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "k": ("kh", "kw"),
-        "stride": ("stride_h", "stride_w"),
-        "pad": ("pad_h", "pad_w"),
-        "dilation": ("dilation_h", "dilation_w"),
-    }
 
-    @property
-    def oh(self) -> int:
-        """Output height."""
-        return windows(self.h, self.kh, self.stride_h, self.pad_h, self.dilation_h)
+@dataclass(frozen=True)
+class Window3d(Window):
+    """Windows over a volume ``d`` by ``h`` by ``w``."""
 
-    @property
-    def ow(self) -> int:
-        """Output width."""
-        return windows(self.w, self.kw, self.stride_w, self.pad_w, self.dilation_w)
+    space: ClassVar[str] = "dhw"
+    joint: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "k": ("kd", "kh", "kw"), "stride": ("stride_d", "stride_h", "stride_w"), "pad": ("pad_d", "pad_h", "pad_w"),
+        "dilation": ("dilation_d", "dilation_h", "dilation_w"),
+    }  # fmt: skip
 
-    @property
-    def row(self) -> str:
-        """The padded image's row that tap ``vkh`` of window row ``voh`` sees, as script text."""
-        return affine("voh", self.stride_h, "vkh", self.dilation_h)
-
-    @property
-    def col(self) -> str:
-        """The padded image's column that tap ``vkw`` of window column ``vow`` sees, as script text."""
-        return affine("vow", self.stride_w, "vkw", self.dilation_w)
-
-    def check(self) -> None:
-        """Raise ShapeError unless one window fits the padded image in both directions."""
-        for axis, size, taps, border, step in (
-            ("h", self.h, self.kh, self.pad_h, self.dilation_h),
-            ("w", self.w, self.kw, self.pad_w, self.dilation_w),
-        ):
-            if windows(size, taps, 1, border, step) < 1:
-                reach = step * (taps - 1) + 1
-                raise ShapeError(
-                    f"`{self.name}`: a kernel of k{axis}={taps}{f' with dilation {step}' if step > 1 else ''} spans "
-                    f"{reach}, but {axis}={size} with pad {border} on each side is only {size + 2 * border}; use a "
-                    f"smaller k{axis} or more pad"
-                )
-
-    def pad_stage(
-        self, shape: tuple[int, ...], axes: str, fill: float, dtype: str
-    ) -> tuple[str, list[tuple[str, tuple[int, ...]]], list[str]]:
-        """The buffer to read instead of `x`, its allocation, and the block that fills it; none without padding.
-
-        `shape` is that of `x` and `axes` a letter for each of its dimensions.
-        """
-        border = {"h": self.pad_h, "w": self.pad_w}
-        if not any(border.values()):
-            return "x", [], []
-        borders = [border.get(a, 0) for a in axes]
-        extents = tuple(e + 2 * p for e, p in zip(shape, borders, strict=True))
-        inside = [f"{p} <= vp{a} and vp{a} < {e + p}" for a, e, p in zip(axes, shape, borders, strict=True) if p]
-        at = ", ".join(affine(f"vp{a}", 1, shift=p) for a, p in zip(axes, borders, strict=True))
-        value = f"T.if_then_else({' and '.join(inside)}, x[{at}], {literal(fill, dtype)})"
-        everywhere = ", ".join(f"vp{a}" for a in axes)
-        nest = [(f"p{a}", e, "S") for a, e in zip(axes, extents, strict=True)]
-        return "x_pad", [("x_pad", extents)], [block("pad", nest, f"x_pad[{everywhere}] = {value}")]
-
-    def padded(self, x: Array, fill: float) -> Array:
-        """``x[..., h, w]`` with its border of `fill`."""
-        if not self.pad_h and not self.pad_w:
-            return x
-        borders = [(0, 0)] * (x.ndim - 2) + [(self.pad_h, self.pad_h), (self.pad_w, self.pad_w)]
-        return np.pad(x, borders, constant_values=fill)
-
-    def tap(self, image: Array, kh: int, kw: int) -> Array:
-        """What tap (kh, kw) of every window sees: a view ``[..., oh, ow]`` of the padded image ``[..., h, w]``."""
-        top, left = kh * self.dilation_h, kw * self.dilation_w
-        rows = slice(top, top + self.stride_h * (self.oh - 1) + 1, self.stride_h)
-        cols = slice(left, left + self.stride_w * (self.ow - 1) + 1, self.stride_w)
-        return image[..., rows, cols]
+    d: int = param(16, "input depth")
+    h: int = param(28, "input height")
+    w: int = param(28, "input width")
+    kd: int = param(3, "kernel extent")
+    kh: int = param(3, "kernel extent")
+    kw: int = param(3, "kernel extent")
+    stride_d: int = param(1, "step between windows")
+    stride_h: int = param(1, "step between windows")
+    stride_w: int = param(1, "step between windows")
+    pad_d: int = param(1, "border on each side", least=0)
+    pad_h: int = param(1, "border on each side", least=0)
+    pad_w: int = param(1, "border on each side", least=0)
+    dilation_d: int = param(1, "step between taps")
+    dilation_h: int = param(1, "step between taps")
+    dilation_w: int = param(1, "step between taps")
 
 
 def windows(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
     """How many windows fit: ``(size + 2 pad - dilation (kernel - 1) - 1) // stride + 1``; below 1 if none."""
     return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def channels_first(space: str) -> str:
+    """``nchw`` for the directions ``hw``."""
+    return f"nc{space}"
+
+
+def channels_last(space: str) -> str:
+    """``nhwc`` for the directions ``hw``."""
+    return f"n{space}c"

@@ -282,9 +282,11 @@ def test_exact_samples_stay_exact() -> None:
     assert sizes.max() < 2**24
 
 
-def test_terms_count_the_longest_chain() -> None:
-    """K of a matrix product is its reduced extent; every store counts as a statement."""
-    assert analyse(WORK.func).terms == K
+def test_rounding_counts_the_stores_to_an_element() -> None:
+    """A matrix product rounds as often as its reduced extent; every store counts as a statement."""
+    eps = float(np.finfo("float32").eps)
+    assert analyse(WORK.func).rounding == K * eps
+    assert analyse(WORK.func).spread == pytest.approx(K**0.5 * eps)
     assert statements(WORK.func) == M * N * K
 
 
@@ -292,3 +294,16 @@ def test_seeds_give_fresh_data() -> None:
     """The winner's race and every replay see other numbers than the search did."""
     a, b = (make_samples(WORK.func, WORK.reference, seed)[-1].inputs["a"] for seed in (1, 2))
     assert not np.array_equal(a, b)
+
+
+def test_a_half_float_result_of_a_wide_sum_is_rounded_once() -> None:
+    """Sums in float32 that are given out as float16 are known to float16's last digit, and exactly for integers."""
+    work = workload("matmul", m=4, n=4, k=4096, dtype="float16")
+    numerics = analyse(work.func)
+    assert numerics.rounding < 2 * float(np.finfo("float16").eps)
+    integers, normal = make_samples(work.func, work.reference, 0)
+    assert integers.bounds is None
+    np.testing.assert_array_equal(integers.expected["c"], integers.expected["c"].astype("float16"))
+    assert normal.bounds is not None
+    size = np.abs(normal.inputs["a"]).astype("float64") @ np.abs(normal.inputs["b"]).astype("float64")
+    assert (normal.bounds["c"] < 0.01 * size).all()

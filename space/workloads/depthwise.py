@@ -1,0 +1,61 @@
+"""Depthwise convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .operator import Array, Arrays, param
+from .text import Program, Shape
+from .window import Window2d
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2d(Window2d):
+    """``y[n, c, oh, ow] = sum over kh, kw of x[n, c, oh s + kh d - p, ow s + kw d - p] w[c, kh, kw]``."""
+
+    name: ClassVar[str] = "depthwise_conv2d"
+    summary: ClassVar[str] = "convolution of every channel with its own kernel; weights chw for nchw, hwc for nhwc"
+    constants: ClassVar[tuple[str, ...]] = ("w",)
+    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "dilation", "layout")
+
+    c: int = param(64, "channels")
+    layout: str = param("nchw", "order of the axes of x and y", choices=("nchw", "nhwc"))
+
+    def buffers(self) -> dict[str, Shape]:
+        if self.layout == "nchw":
+            return {"x": (self.n, self.c, *self.sizes), "w": (self.c, *self.taps), "y": (self.n, self.c, *self.outs)}
+        return {"x": (self.n, *self.sizes, self.c), "w": (*self.taps, self.c), "y": (self.n, *self.outs, self.c)}
+
+    def script(self, dtype: str) -> str:
+        shapes = self.buffers()
+        program = Program(self.name, self.precision(dtype))
+        program.inputs([("x", shapes["x"]), ("w", shapes["w"])])
+        program.output("y", shapes["y"])
+        mixed = program.precision.is_mixed
+        total = program.alloc("acc", shapes["y"]) if mixed else "y"
+        source = self.pad_stage(program, shapes["x"], self.layout, 0)
+        n, c = ("n", self.n), ("c", self.c)
+        if self.layout == "nchw":
+            axes, x, w = [n, c, *self.out_axes], ["vn", "vc", *self.seen], ["vc", "vkh", "vkw"]
+        else:
+            axes, x, w = [n, *self.out_axes, c], ["vn", *self.seen, "vc"], ["vkh", "vkw", "vc"]
+        loops = [(a, e, "S") for a, e in axes] + [(a, e, "R") for a, e in self.tap_axes]
+        target = f"{total}[{', '.join(f'v{a}' for a, _ in axes)}]"
+        update = f"{target} = {target} + {program.load(source, x)} * {program.load('w', w)}"
+        program.add("conv", loops, update, f"{target} = {program.zero()}")
+        if mixed:
+            program.stages("y", total, axes, [a for a, _ in axes], [("store", "{v}")])
+        return program.text()
+
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
+        x, w = arrays["x"], arrays["w"]
+        if self.layout == "nhwc":
+            x, w = x.transpose(0, 3, 1, 2), w.transpose(2, 0, 1)
+        image = self.padded(x, 0)
+        y = np.zeros((self.n, self.c, *self.outs), np.result_type(x, w))
+        for at in self.all_taps():
+            y += self.tap(image, at) * w[(slice(None), *at, None, None)]
+        return {"y": y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(0, 2, 3, 1))}
