@@ -16,6 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.affine.index_map import IndexMap
+from ..ir.affine.pad_value import PadValue
+from ..ir.expr import Buffer, Const
+from ..ir.interpreter.memory import DEFINED
+from ..ir.interpreter.pads import pad_contents
 from ..ir.stmt import PrimFunc, written_buffers
 
 Array: TypeAlias = NDArray[Any]
@@ -26,8 +30,9 @@ Shape: TypeAlias = tuple[int, ...]
 class Argument:
     """A buffer parameter as the caller sees it (logical) and as the kernel does (physical).
 
-    `index_map` is empty where both agree.  `pad_value` is the text of a number,
-    ``"undef"``, or empty where the padding may not be touched.
+    `index_map` is empty where both agree.  `pad_value` is the text of a `PadValue`: a
+    number, ``"undef"``, a lambda of the physical indices, or empty where the padding may
+    not be touched.
     """
 
     name: str
@@ -42,13 +47,6 @@ class Argument:
     def pads(self) -> bool:
         """Whether the physical memory has elements that no logical index reaches."""
         return prod(self.physical_shape) > prod(self.logical_shape)
-
-    @property
-    def pad_number(self) -> float | int | None:
-        """What the padding holds: None for `undef` and where it may not be touched."""
-        if self.pad_value in ("", "undef"):
-            return None
-        return float(self.pad_value) if "float" in self.dtype else int(float(self.pad_value))
 
     def to_json(self) -> list[Any]:
         return [
@@ -65,14 +63,14 @@ class Argument:
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
     """The buffer parameters of `func` with their layouts, in order."""
     layouts = {layout.param: layout for layout in func.layouts}
-    written = set(written_buffers(func.body))
+    written = {buffer.memory for buffer in written_buffers(func.body)}
     result = []
     for buffer in func.buffers:
         layout = layouts.get(buffer.name)
         logical = buffer.shape if layout is None else layout.logical_shape
         index_map, pad_value = ("", "") if layout is None else (layout.index_map, layout.pad_value)
         result.append(
-            Argument(buffer.name, logical, buffer.shape, buffer.dtype, index_map, pad_value, buffer in written)
+            Argument(buffer.name, logical, buffer.shape, buffer.dtype, index_map, pad_value, buffer.name in written)
         )
     return tuple(result)
 
@@ -82,17 +80,26 @@ def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array
     dtype = np.dtype(argument.dtype)
     if not argument.index_map:
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
-    physical = np.empty(prod(argument.physical_shape), dtype)
-    if argument.pads:
-        number = argument.pad_number
-        if number is not None:
-            physical[...] = number
-        elif fill is not None:
-            physical[...] = fill.reshape(-1)
-        else:
-            physical[...] = 0
+    physical = np.zeros(prod(argument.physical_shape), dtype)
+    if argument.pads and fill is not None:
+        physical[...] = fill.reshape(-1)
     physical[positions(argument)] = logical
+    if argument.pads and argument.pad_value not in ("", "undef"):
+        values, states = pad_values(argument, physical)
+        held = states == DEFINED
+        physical[np.flatnonzero(_mask(argument))[held]] = values[held]
     return physical.reshape(argument.physical_shape)
+
+
+def pad_values(argument: Argument, physical: Array) -> tuple[Array, NDArray[np.uint8]]:
+    """What each padding element is to hold, in order, and its state: FORBIDDEN, UNDEF, or DEFINED by the value."""
+    buffer = Buffer(argument.name, argument.physical_shape, argument.dtype)
+    pad_value = PadValue.parse(argument.pad_value, buffer)
+    mask = _mask(argument)
+    if isinstance(pad_value.single, Const):
+        count = int(mask.sum())
+        return np.full(count, pad_value.single.value, physical.dtype), np.full(count, DEFINED, np.uint8)
+    return pad_contents(pad_value, buffer, physical.reshape(-1), mask)
 
 
 def unpack(argument: Argument, physical: Array) -> Array:
@@ -105,10 +112,15 @@ def unpack(argument: Argument, physical: Array) -> Array:
 
 def padding(argument: Argument, physical: Array) -> Array:
     """The padding elements of `physical`, as a flat array."""
+    result: Array = physical.reshape(-1)[_mask(argument)]
+    return result
+
+
+def _mask(argument: Argument) -> NDArray[np.bool_]:
+    """Which physical elements are padding, flat."""
     mask = np.ones(prod(argument.physical_shape), bool)
     mask[positions(argument)] = False
-    result: Array = physical.reshape(-1)[mask]
-    return result
+    return mask
 
 
 def positions(argument: Argument) -> NDArray[np.int64]:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .data import Argument, Array, pack, padding, unpack
+from ..ir.interpreter.memory import DEFINED, FORBIDDEN
+from .data import Argument, Array, pack, pad_values, padding, unpack
 from .samples import Sample
 
 GUARD_BYTES = 256
@@ -111,14 +112,15 @@ def _initial(argument: Argument, sample: Sample, poison: int) -> Array:
 
 
 def _check_padding(argument: Argument, before: Array, after: Array) -> None:
-    """Untouchable padding of an output keeps its poison, constant padding holds its value."""
+    """Untouchable padding of an output keeps its poison, and what is promised of the rest holds."""
     if not argument.pads or argument.pad_value == "undef":
         return
-    held = padding(argument, after)
-    if argument.pad_value == "":
-        if not _same_bytes(padding(argument, before), held):
-            raise WrongResult(f"the kernel wrote padding of `{argument.name}`, whose pad_value is None")
-    elif not np.array_equal(held, np.full_like(held, argument.pad_number)):
+    first, last = padding(argument, before), padding(argument, after)
+    wanted, states = pad_values(argument, after)
+    kept, held = states == FORBIDDEN, states == DEFINED
+    if not _same_bytes(first[kept], last[kept]):
+        raise WrongResult(f"the kernel wrote padding of `{argument.name}`, whose pad_value is None")
+    if not np.array_equal(last[held], wanted[held]):
         raise WrongResult(f"the padding of `{argument.name}` does not hold {argument.pad_value}")
 
 

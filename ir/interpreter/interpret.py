@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
-from ..expr import Buffer, Var
+from ..affine.pad_value import PadValue
+from ..expr import Buffer, Const, Var
 from ..stmt import Layout, PrimFunc, written_buffers
 from .hazards import views
 from .memory import (
     DEFINED,
-    FORBIDDEN,
     UNDEF,
     UNINITIALISED,
     InterpreterError,
@@ -38,6 +38,7 @@ from .memory import (
 )
 from .nest import Nest, Value, root
 from .numbers import boundary_dtype, numpy_dtype
+from .pads import pad_contents
 from .run import Machine
 
 __all__ = ["InterpreterError", "interpret"]
@@ -127,14 +128,18 @@ def _refuse_overlap(func: PrimFunc, arrays: tuple[Any, ...], written: set[str]) 
 
 def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> None:
     """Elements of a parameter without a logical one: forbidden, undef, or of the promised value."""
-    if layout.pad_value not in ("", "undef"):
-        return
     target = memory.get(layout.param)
     if target is None:
         raise InterpreterError(f"a layout names `{layout.param}`, which is no buffer parameter of `{func.name}`")
+    buffer = next(b for b in func.buffers if b.name == layout.param)
     padding = np.ones(target.count, np.bool_)
     padding[_images(func, layout)] = False
-    target.state[padding] = FORBIDDEN if layout.pad_value == "" else UNDEF
+    pad_value = PadValue.parse(layout.pad_value, buffer)
+    if isinstance(pad_value.single, Const):
+        return
+    _, states = pad_contents(pad_value, buffer, target.data, padding)
+    kept = states != DEFINED
+    target.state[np.flatnonzero(padding)[kept]] = states[kept].reshape(-1, *(1,) * (target.state.ndim - 1))
 
 
 def _images(func: PrimFunc, layout: Layout) -> NDArray[np.intp]:

@@ -1,0 +1,78 @@
+"""The writer of a buffer over its physical indices, padding included (RFC 0039, "loop iteration order")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.arith.intervals import negate
+from ...ir.arith.simplify import simplify
+from ...ir.expr import FALSE, TRUE, Call, Expr, Var, binary, if_then_else, substitute
+from ...ir.passes.relayout import Change
+from ...ir.stmt import Block, PrimFunc, Store, loops
+from ..errors import ScheduleError
+from ..tree import block_stores, blocks_below, nest_of, producers, with_stmt
+from .axes import fresh_axes
+
+
+def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]:
+    """``A'[f(i)] = e(i)`` for all i -> ``A'[p] = if p is padding: pad_value else e(f^-1(p))`` for all p.
+
+    Accesses go to the new buffer already.  Padding without a value is left out.  Returns
+    the loops.  Raises ScheduleError, condition 8 of `transform_layout`.
+    """
+    writer = _writer(func, change)
+    nest = nest_of(func, writer)
+    if blocks_below(nest) != (writer,):
+        raise ScheduleError("(8) block `{block}` is not alone in its loop nest", block=writer.name)
+    iters, loop_vars = fresh_axes(func, writer.name, change.new.shape)
+    point = tuple(i.var for i in iters)
+    value: Expr = substitute(block_stores(writer)[0].value, _inverse_of_iters(writer, change, point))
+    predicate: Expr = TRUE
+    if change.pads:
+        forbidden, value = _with_padding(change, point, value)
+        predicate = substitute(negate(forbidden), {i.var: i.binding for i in iters})
+    value = simplify(value, {i.var: (0, i.extent - 1) for i in iters})
+    block = Block(writer.name, iters, Store(change.new, point, value), predicate, None, (), writer.annotations)
+    return with_stmt(func, nest, loops(loop_vars, block)), [v.name for v, _ in loop_vars]
+
+
+def _writer(func: PrimFunc, change: Change) -> Block:
+    writers = producers(func, change.new)
+    if len(writers) != 1 or writers[0].reduce or not isinstance(writers[0].body, Store) or writers[0].predicate != TRUE:
+        raise ScheduleError("(8) `{buffer}` must have one writer without a reduction", buffer=change.old.name)
+    return writers[0]
+
+
+def _with_padding(change: Change, point: Sequence[Var], value: Expr) -> tuple[Expr, Expr]:
+    """Where nothing may be written, and the value elsewhere."""
+    padding = change.padding(point)
+    forbidden: Expr = FALSE
+    held: Expr | None = None
+    for cond, pad in reversed(change.pad_value.at(point)):
+        if pad is None:
+            forbidden = binary("or", forbidden, binary("and", padding, cond))
+        else:
+            held = pad if held is None else if_then_else(cond, pad, held)
+    if held is None:
+        return padding, value
+    return forbidden, _merge_conditional(if_then_else(negate(padding), value, held))
+
+
+def _inverse_of_iters(writer: Block, change: Change, point: Sequence[Var]) -> dict[Var, Expr]:
+    """The writer's iterators in terms of physical indices."""
+    logical = change.inverse.map_indices(point)
+    iterators = [i.var for i in writer.iters]
+    plain = change.index_map.map_indices(iterators) if len(iterators) == len(change.old.shape) else ()
+    ranges = {i.var: (0, i.extent - 1) for i in writer.iters}
+    if tuple(simplify(e, ranges) for e in plain) != block_stores(writer)[0].indices:
+        raise ScheduleError("(8) block `{block}` does not store at its iterators in order", block=writer.name)
+    return dict(zip(iterators, logical, strict=True))
+
+
+def _merge_conditional(value: Expr) -> Expr:
+    """``if a: (if b: x else y) else y`` -> ``if a and b: x else y``."""
+    if isinstance(value, Call) and value.name == "if_then_else":
+        cond, then, orelse = value.args
+        if isinstance(then, Call) and then.name == "if_then_else" and then.args[2] == orelse:
+            return if_then_else(binary("and", cond, then.args[0]), then.args[1], orelse)
+    return value
