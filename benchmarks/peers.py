@@ -1,0 +1,265 @@
+"""Every suite against oneDNN (through PyTorch), ONNX Runtime and OpenBLAS (through NumPy), side by side.
+
+    python benchmarks/peers.py --suite resnet50,ragged --seconds 60 --threads all --layout nchw --out FOLDER
+
+Each workload is tuned from an empty database by ``tune --fresh``, in at most ``--seconds`` from the
+start of its process.  Then ours and every form of every peer take turns; each library is a process of
+its own, stopped (SIGSTOP) while another is timed, so that its idle threads cost nothing.  A peer's
+time is its best form's.  Where something is constant, peers get their prepacked form too.  Results
+go to ``FOLDER/peers.jsonl`` (a line each, and runs continue where they ended), a table and a plot.
+A peer that is not installed is named, and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PEERS = ("torch", "onnxruntime", "numpy")
+SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload as it is measured."""
+
+    suite: str
+    name: str
+    workload: str
+    params: dict[str, Any]
+    buffers: dict[str, list[int]]
+    constants: list[str]
+    interface: dict[str, str]
+    flops: int
+    layout: str
+    threads: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.suite}/{self.name}/{self.layout or '-'}/{self.threads}"
+
+
+def cases(suites: list[str], layouts: list[str], threads: list[int], only: str | None) -> Iterator[Case]:
+    """The rows of the suites, convolutions once for each layout."""
+    import stridesmith as ss
+    from stridesmith.configs.load import suite
+
+    for name in suites:
+        for entry in suite(name).entries:
+            if only not in (None, entry.name):
+                continue
+            forms = layouts if "layout" in entry.work.params else [""]
+            for layout in forms:
+                params = dict(entry.work.params) | ({"layout": layout} if layout else {})
+                work = ss.workload(entry.work.name, **params)
+                buffers = {b.name: list(b.shape) for b in work.func.buffers}
+                interface = {n: "constant" if n in work.constants else "fixed" for n in work.inputs} | entry.interface
+                constants = [n for n, word in interface.items() if word == "constant"]
+                for count in threads:
+                    yield Case(name, entry.name, work.name, params, buffers, constants, interface, work.flops, layout, count)
+
+
+class Library:
+    """A process with one library, stopped except while it answers."""
+
+    def __init__(self, name: str, python: str, threads: int) -> None:
+        self.name = name
+        environment = os.environ | {n: str(threads) for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        command = [python, str(HERE / "peer_process.py"), name, str(threads)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        self.process.send_signal(signal.SIGSTOP)
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """One question, answered while every other library is stopped."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.stdin.write(json.dumps(question) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if line:
+            self.process.send_signal(signal.SIGSTOP)
+        return json.loads(line) if line else {"error": f"{self.name} ended", "forms": []}
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def tune(case: Case, seconds: float, folder: Path) -> dict[str, Any]:
+    """Tune in a process of its own; its last JSON line, with the database."""
+    db = folder / "databases" / f"{case.key.replace('/', '_')}.db"
+    db.parent.mkdir(parents=True, exist_ok=True)
+    db.unlink(missing_ok=True)
+    shape = ",".join(f"{n}={v}" for n, v in case.params.items() if n != "dtype")
+    words = ",".join(f"{n}={w}" for n, w in case.interface.items())
+    command = [
+        sys.executable, "-m", "stridesmith", "--workload", case.workload, "--shape", shape, "--target", "cpu",
+        "--threads", str(case.threads), "--seconds", str(seconds), "--fresh", "--db", str(db), "--format", "json",
+        "--interface", words,
+    ]  # fmt: skip
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    last = lines[-1] if lines else {"event": "error", "message": done.stderr[-300:]}
+    return last | {"db": str(db), "process_seconds": time.perf_counter() - start}
+
+
+def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Median seconds and spread of ours and of each form of each peer, taking turns."""
+    names = {"stridesmith": sys.executable} | {n: arguments.peer_python for n in arguments.peers}
+    libraries = [Library(name, python, case.threads) for name, python in names.items()]
+    job = {"op": "prepare", "workload": case.workload, "params": case.params, "buffers": case.buffers,
+           "constants": case.constants, "interface": case.interface, "db": found["db"]}  # fmt: skip
+    samples: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
+    try:
+        runners = []
+        for library in libraries:
+            answer = library.ask(job)
+            if "error" in answer:
+                missing[library.name] = answer["error"]
+            runners += [(library, form) for form in answer["forms"]]
+        for _ in range(arguments.rounds):
+            for library, form in runners:
+                answer = library.ask({"op": "time", "form": form, "seconds": arguments.turn})
+                if "samples" in answer:
+                    samples.setdefault(f"{library.name}:{form}", []).append(statistics.median(answer["samples"]))
+    finally:
+        for library in libraries:
+            library.close()
+    return {"missing": missing, "times": {name: spread(values) for name, values in samples.items()}}
+
+
+def spread(values: list[float]) -> list[float]:
+    """Median and quartiles over the rounds, in microseconds."""
+    ordered = sorted(v * 1e6 for v in values)
+    quarter = max(0, len(ordered) // 4)
+    return [statistics.median(ordered), ordered[quarter], ordered[-1 - quarter]]
+
+
+def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[str, Any]:
+    """A result line: the ratio is the best peer's time over ours."""
+    times = timed["times"]
+    ours = times.get("stridesmith:kernel", [math.nan])[0]
+    peers = {name: value for name, value in times.items() if not name.startswith("stridesmith")}
+    best = min(peers, key=lambda name: peers[name][0]) if peers else None
+    fields = ("latency_us", "gflops", "peak_gflops", "peak_fraction", "roofline_fraction", "trials", "seconds", "failed")
+    return {
+        "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "threads": case.threads,
+        "ours_us": ours, "best_peer": best, "ratio": peers[best][0] / ours if best else math.nan,
+        "gflops": case.flops / ours * 1e-3, "times": times, "missing": timed["missing"],
+        "tune": {n: found.get(n) for n in fields} | {"process_seconds": found["process_seconds"]},
+    }  # fmt: skip
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(math.log(v) for v in values)) if values else math.nan
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The results as Markdown, a table for each suite, layout and number of threads."""
+    lines: list[str] = []
+    groups = sorted({(r["suite"], r["threads"]) for r in results})
+    for suite, threads in groups:
+        rows = [r for r in results if (r["suite"], r["threads"]) == (suite, threads)]
+        good = [r["ratio"] for r in rows if r["ratio"] == r["ratio"]]
+        lines += [f"\n### {suite}, {threads} thread{'s' if threads > 1 else ''}: {geometric_mean(good):.2f} (geometric mean)\n"]
+        lines += ["| workload | layout | ours (us) | spread | GFLOP/s | of peak | best peer | its time (us) | ratio |",
+                  "|---|---|---:|---:|---:|---:|---|---:|---:|"]  # fmt: skip
+        for r in rows:
+            times = r["times"].get("stridesmith:kernel", [math.nan] * 3)
+            best = r["times"].get(r["best_peer"], [math.nan])[0]
+            peak = r["tune"]["peak_gflops"] or math.nan
+            lines.append(
+                f"| {r['name']} | {r['layout'] or '-'} | {r['ours_us']:.1f} | {times[1]:.1f} to {times[2]:.1f} | {r['gflops']:.1f} "
+                f"| {r['gflops'] / peak:.0%} | {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
+            )
+    every = [r["ratio"] for r in results if r["ratio"] == r["ratio"]]
+    lines.append(f"\nAll {len(every)}: geometric mean {geometric_mean(every):.2f}, least {min(every, default=math.nan):.2f}.")
+    return "\n".join(lines)
+
+
+def plot(results: list[dict[str, Any]], path: Path) -> None:
+    """Ratios as bars, sorted, one colour for each suite."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = sorted((r for r in results if r["ratio"] == r["ratio"]), key=lambda r: r["ratio"])
+    suites = sorted({r["suite"] for r in rows})
+    figure, axes = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
+    colours = [f"C{suites.index(r['suite'])}" for r in rows]
+    labels = [f"{r['name']} {r['layout']} {r['threads']}t" for r in rows]
+    axes.barh(labels, [r["ratio"] for r in rows], color=colours)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("best peer's time / ours (more is better)")
+    axes.legend([plt.Rectangle((0, 0), 1, 1, color=f"C{k}") for k in range(len(suites))], suites)
+    axes.margins(y=0.01)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--suite", default=",".join(SUITES))
+    parser.add_argument("--only", help="one workload of the suites")
+    parser.add_argument("--layout", default="nchw,nhwc")
+    parser.add_argument("--threads", default="all", help="`all`, or numbers such as 1,2")
+    parser.add_argument("--seconds", type=float, default=60, help="of tuning for a workload, from process start")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--turn", type=float, default=0.1, help="seconds of one turn")
+    parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
+    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+    parser.add_argument("--out", type=Path, default=Path("peers"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    from stridesmith.backends.devices import host_cpu
+
+    arguments = options()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    log = arguments.out / "peers.jsonl"
+    results = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    done = {r["key"] for r in results}
+    threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
+    for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
+        if case.key in done:
+            continue
+        found = tune(case, arguments.seconds, arguments.out)
+        if found["event"] != "done":
+            print(f"{case.key}: {found.get('message')}", flush=True)
+            continue
+        result = summary(case, found, race(case, found, arguments))
+        results.append(result)
+        with log.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        times = ", ".join(f"{n} {t[0]:.1f}" for n, t in result["times"].items())
+        print(f"{case.key}: {result['ratio']:.2f}, {result['gflops']:.1f} GFLOP/s; us: {times}", flush=True)
+    (arguments.out / "table.md").write_text(table(results) + "\n")
+    if results:
+        plot(results, arguments.out / "peers.png")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
