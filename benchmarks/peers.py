@@ -28,6 +28,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("torch", "onnxruntime", "numpy")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
 
 
@@ -68,7 +69,9 @@ def cases(suites: list[str], layouts: list[str], threads: list[int], only: str |
                 interface = {n: "constant" if n in work.constants else "fixed" for n in work.inputs} | entry.interface
                 constants = [n for n, word in interface.items() if word == "constant"]
                 for count in threads:
-                    yield Case(name, entry.name, work.name, params, buffers, constants, interface, work.flops, layout, count)
+                    yield Case(
+                        name, entry.name, work.name, params, buffers, constants, interface, work.flops, layout, count
+                    )
 
 
 class Library:
@@ -76,10 +79,13 @@ class Library:
 
     def __init__(self, name: str, python: str, threads: int) -> None:
         self.name = name
-        environment = os.environ | {n: str(threads) for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-        command = [python, str(HERE / "peer_process.py"), name, str(threads)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            [python, str(HERE / "peer_process.py"), name, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)),
         )
         self.process.send_signal(signal.SIGSTOP)
 
@@ -123,7 +129,7 @@ def tune(case: Case, seconds: float, folder: Path) -> dict[str, Any]:
 
 def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds and spread of ours and of each form of each peer, taking turns."""
-    names = {"stridesmith": sys.executable} | {n: arguments.peer_python for n in arguments.peers}
+    names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     libraries = [Library(name, python, case.threads) for name, python in names.items()]
     job = {"op": "prepare", "workload": case.workload, "params": case.params, "buffers": case.buffers,
            "constants": case.constants, "interface": case.interface, "db": found["db"]}  # fmt: skip
@@ -160,7 +166,7 @@ def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[st
     ours = times.get("stridesmith:kernel", [math.nan])[0]
     peers = {name: value for name, value in times.items() if not name.startswith("stridesmith")}
     best = min(peers, key=lambda name: peers[name][0]) if peers else None
-    fields = ("latency_us", "gflops", "peak_gflops", "peak_fraction", "roofline_fraction", "trials", "seconds", "failed")
+    fields = ("latency_us", "gflops", "peak_gflops", "roofline_fraction", "trials", "seconds", "failed")
     return {
         "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "threads": case.threads,
         "ours_us": ours, "best_peer": best, "ratio": peers[best][0] / ours if best else math.nan,
@@ -180,7 +186,7 @@ def table(results: list[dict[str, Any]]) -> str:
     for suite, threads in groups:
         rows = [r for r in results if (r["suite"], r["threads"]) == (suite, threads)]
         good = [r["ratio"] for r in rows if r["ratio"] == r["ratio"]]
-        lines += [f"\n### {suite}, {threads} thread{'s' if threads > 1 else ''}: {geometric_mean(good):.2f} (geometric mean)\n"]
+        lines += [f"\n### {suite}, threads: {threads}, geometric mean {geometric_mean(good):.2f}\n"]
         lines += ["| workload | layout | ours (us) | spread | GFLOP/s | of peak | best peer | its time (us) | ratio |",
                   "|---|---|---:|---:|---:|---:|---|---:|---:|"]  # fmt: skip
         for r in rows:
@@ -188,11 +194,12 @@ def table(results: list[dict[str, Any]]) -> str:
             best = r["times"].get(r["best_peer"], [math.nan])[0]
             peak = r["tune"]["peak_gflops"] or math.nan
             lines.append(
-                f"| {r['name']} | {r['layout'] or '-'} | {r['ours_us']:.1f} | {times[1]:.1f} to {times[2]:.1f} | {r['gflops']:.1f} "
-                f"| {r['gflops'] / peak:.0%} | {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
+                f"| {r['name']} | {r['layout'] or '-'} | {r['ours_us']:.1f} | {times[1]:.1f} to {times[2]:.1f} "
+                f"| {r['gflops']:.1f} | {r['gflops'] / peak:.0%} | {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
             )
     every = [r["ratio"] for r in results if r["ratio"] == r["ratio"]]
-    lines.append(f"\nAll {len(every)}: geometric mean {geometric_mean(every):.2f}, least {min(every, default=math.nan):.2f}.")
+    least = min(every, default=math.nan)
+    lines.append(f"\nAll {len(every)}: geometric mean {geometric_mean(every):.2f}, least {least:.2f}.")
     return "\n".join(lines)
 
 
