@@ -66,6 +66,10 @@ from .sets import Domain
 
 Schedule = tuple[int | Var, ...]
 Env = Mapping[Var, Expr]
+Dims = tuple[tuple[Var, Expr | int | None], ...]
+Bindings = tuple[tuple[Var, Expr], ...]
+Owners = tuple[tuple[str, tuple[Var, ...]], ...]
+Aliases = tuple[tuple[str, Buffer], ...]
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class Access:
     owners: tuple[Var, ...] = ()
 
 
+Accesses = tuple[Access, ...]
+
+
 @dataclass(frozen=True)
 class Statement:
     """One statement, numbered in program order.
@@ -102,15 +109,15 @@ class Statement:
     stmt: Stmt
     path: tuple[Stmt, ...]
     loops: tuple[For, ...]
-    dims: tuple[tuple[Var, Expr | int | None], ...]
+    dims: Dims
     conditions: tuple[Expr, ...]
     schedule: Schedule
     block: Block | None
     is_init: bool
-    env: tuple[tuple[Var, Expr], ...]
+    env: Bindings
     lane: Var | None
-    owners: tuple[tuple[str, tuple[Var, ...]], ...]
-    aliases: tuple[tuple[str, Buffer], ...]
+    owners: Owners
+    aliases: Aliases
 
     @cached_property
     def domain(self) -> Domain:
@@ -126,13 +133,19 @@ class Statement:
     def variables(self) -> tuple[Var, ...]:
         return tuple(v for v, _ in self.dims)
 
+    @property
+    def parameters(self) -> tuple[Var, ...]:
+        """The scalar parameters among the dimensions."""
+        around = {loop.var for loop in self.loops}
+        return tuple(v for v in self.variables if v not in around and v != self.lane)
+
     @cached_property
     def bounds(self) -> dict[Var, tuple[int, int]]:
         """Inclusive bounds of the variables with constant extents."""
         return {v: (0, n - 1) for v, n in ((v, _constant(e)) for v, e in self.dims) if n is not None}
 
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def accesses(self) -> Accesses:
         """Loads in evaluation order, then the store; assumptions touch nothing."""
         return _accesses(self.stmt, self.env, self.dims, self.lane, self.owners, self.aliases)
 
@@ -142,8 +155,21 @@ class Statement:
         return self.accesses[-1] if self.accesses and self.accesses[-1].is_write else None
 
     @property
-    def reads(self) -> tuple[Access, ...]:
+    def reads(self) -> Accesses:
         return tuple(a for a in self.accesses if not a.is_write)
+
+    @cached_property
+    def value(self) -> Expr:
+        """The value of a store or evaluation as it is written, with let bindings of data written out."""
+        stmt = self.stmt
+        assert isinstance(stmt, (Store, Evaluate))
+        data = {v: e for v, e in self.env if dtypes.is_float(v.dtype) or any(isinstance(n, Load) for n in walk(e))}
+        result: Expr = _inlined(stmt.value, data)
+        return result
+
+    def loads(self, expr: Expr) -> Accesses:
+        """The loads of an expression, as accesses of this statement."""
+        return _loads(expr, self.env, self.dims, self.lane, self.owners, self.aliases)
 
     def resolve(self, expr: Expr) -> Expr:
         """An expression of the statement in terms of its variables: for one lane, simplified."""
@@ -160,9 +186,9 @@ class Statement:
         return f"the init of `{name}`" if self.is_init else f"`{name}`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """The statements of a function, in program order."""
+    """The statements of a function, in program order; compared by identity."""
 
     func: PrimFunc
     statements: tuple[Statement, ...]
@@ -225,14 +251,14 @@ class _Place:
     path: tuple[Stmt, ...] = ()
     loops: tuple[For, ...] = ()
     loop_vars: tuple[Var, ...] = ()
-    dims: tuple[tuple[Var, Expr | int | None], ...] = ()
+    dims: Dims = ()
     conditions: tuple[Expr, ...] = ()
     prefix: Schedule = ()
     block: Block | None = None
     is_init: bool = False
-    env: tuple[tuple[Var, Expr], ...] = ()
-    owners: tuple[tuple[str, tuple[Var, ...]], ...] = ()
-    aliases: tuple[tuple[str, Buffer], ...] = ()
+    env: Bindings = ()
+    owners: Owners = ()
+    aliases: Aliases = ()
 
     def where(self, cond: Expr) -> _Place:
         parts = tuple(c for c in conjuncts(_resolve(cond, self.env, self.dims, None)) if c != TRUE)
@@ -376,34 +402,36 @@ def _own(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
 
 
 @lru_cache(maxsize=1 << 13)
-def _accesses(
-    stmt: Stmt,
-    env: tuple[tuple[Var, Expr], ...],
-    dims: tuple[tuple[Var, Expr | int | None], ...],
-    lane: Var | None,
-    owners: tuple[tuple[str, tuple[Var, ...]], ...],
-    aliases: tuple[tuple[str, Buffer], ...],
-) -> tuple[Access, ...]:
-    memories, places = dict(aliases), dict(owners)
-    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+def _accesses(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
     found: dict[Access, None] = {}
-
-    def note(node: Load | Store, is_write: bool, guards: tuple[Expr, ...], is_control: bool) -> None:
-        indices = tuple(_resolve(i, env, dims, lane) for i in node.indices)
-        conditions = tuple(_resolve(g, env, dims, lane) for g in guards)
-        buffer = memories.get(node.buffer.name, node.buffer)
-        whole = buffer.dtype != node.buffer.dtype
-        if buffer.shape != node.buffer.shape and not whole:
-            indices = _reshaped(node.buffer, buffer, indices, bounds)
-        own = places.get(buffer.name, ())
-        found[Access(node, buffer, indices, is_write, conditions, is_control, whole, own)] = None
-
     for expr, is_control in _own(stmt):
-        for load, guards, control in loads_of(_inlined(expr, {})):
-            note(load, False, guards, control or is_control)
+        for access in _loads(expr, env, dims, lane, owners, aliases):
+            found[replace(access, is_control=True) if is_control else access] = None
     if isinstance(stmt, Store):
-        note(stmt, True, (), False)
+        found[_access(stmt, (), False, env, dims, lane, owners, aliases)] = None
     return tuple(found)
+
+
+@lru_cache(maxsize=1 << 13)
+def _loads(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
+    found = (_access(load, guards, control, env, dims, lane, owners, aliases)
+             for load, guards, control in loads_of(_inlined(expr, {})))  # fmt: skip
+    return tuple(dict.fromkeys(found))
+
+
+def _access(
+    node: Load | Store, guards: tuple[Expr, ...], is_control: bool,
+    env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases,
+) -> Access:  # fmt: skip
+    indices = tuple(_resolve(i, env, dims, lane) for i in node.indices)
+    conditions = tuple(_resolve(g, env, dims, lane) for g in guards)
+    buffer = dict(aliases).get(node.buffer.name, node.buffer)
+    whole = buffer.dtype != node.buffer.dtype
+    if buffer.shape != node.buffer.shape and not whole:
+        bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+        indices = _reshaped(node.buffer, buffer, indices, bounds)
+    own = dict(owners).get(buffer.name, ())
+    return Access(node, buffer, indices, isinstance(node, Store), conditions, is_control, whole, own)
 
 
 def loads_of(
@@ -462,9 +490,7 @@ def _scalar(expr: Any, lane: Var) -> Any:
 
 
 @lru_cache(maxsize=1 << 15)
-def _resolve(
-    expr: Expr, env: tuple[tuple[Var, Expr], ...], dims: tuple[tuple[Var, Expr | int | None], ...], lane: Var | None
-) -> Expr:
+def _resolve(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
     if isinstance(expr, Const):
         return expr
     if lane is not None:

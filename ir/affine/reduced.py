@@ -1,0 +1,285 @@
+"""What an expression comes to on instances whose loads are known.
+
+The instances of a statement are cut into cells, on each of which every load either
+surely holds one constant or is left as it is.  In a cell
+
+    0 * x -> 0  if x is finite       x + 0, x - 0 -> x       x * 1, x / 1 -> x
+    max(x, lowest) -> x              min(x, highest) -> x    c op d -> its value
+
+For floats, finiteness must be known: data is finite by assumption, a pad value if it is
+a finite number; `undef`, padding that holds nothing, and the results of partial
+functions (division, logarithms, ...) are not known to be.  Memory can hold NaN, and
+0 * NaN is NaN.  In strict mode ``0 * x`` stays for floats, and only -0.0 is the neutral
+value of a sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import dtypes
+from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
+from ..node import children
+from .contents import Held, Reading, Removed, held
+from .instances import Access, Program, Statement
+from .sets import Domain, IntSet, is_affine, points
+
+LARGEST_CELLS = 16
+_TOTAL = frozenset(("+", "-", "*", "min", "max"))
+_TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else", "round", "trunc"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Instances on which the loads in `known` hold these values, and those in `finite` finite ones.
+
+    `held` is what the element holds that the statement stores to, if that is known.
+    """
+
+    instances: IntSet
+    known: Mapping[Load, Expr]
+    finite: frozenset[Load]
+    held: Expr | None
+    scalars: frozenset[Var] = frozenset()
+    strict: bool = False
+
+
+def cells(
+    program: Program, statement: Statement, domain: Domain, exprs: Sequence[Expr],
+    only: Removed | None = None, strict: bool = False, exact: bool = False,
+) -> tuple[Cell, ...]:  # fmt: skip
+    """The instances `domain` of a statement, cut by what the loads of `exprs` and its own element hold.
+
+    Contents are those that the instances in `only` leave (see `contents.held`).  Raises
+    Unknown, NotAffine and Contradiction.
+    """
+    accesses = tuple(dict.fromkeys(a for e in exprs for a in statement.loads(e) if isinstance(a.node, Load)))
+    found = [(a, _held(program, statement, domain, a, only, exact)) for a in accesses]
+    own = None
+    if statement.write is not None:
+        own = held(program, Reading(statement, statement.write, domain), only, exact)
+    parts: list[tuple[IntSet, dict[Load, Expr], Expr | None]] = [(points(domain), {}, None)]
+    for access, contents in found:
+        assert isinstance(access.node, Load)
+        if len(parts) > LARGEST_CELLS:
+            break
+        parts = [
+            (where, known if value is None else {**known, access.node: value}, element)
+            for instances, known, element in parts
+            for where, value in _cut(instances, contents)
+        ]
+    if own is not None:
+        parts = [(w, known, value) for instances, known, _ in parts for w, value in _cut(instances, own)]
+    scalars = frozenset(p for p in program.func.params if isinstance(p, Var))
+    return tuple(_cell(where, known, element, found, scalars, strict) for where, known, element in parts)
+
+
+def _held(
+    program: Program, statement: Statement, domain: Domain, access: Access, only: Removed | None, exact: bool
+) -> Held:
+    known = frozenset(statement.variables)
+    guards = tuple(g for g in access.guards if is_affine(g, known))
+    return held(program, Reading(statement, access, domain.where(*guards)), only, exact)
+
+
+def _cut(instances: IntSet, contents: Held) -> list[tuple[IntSet, Expr | None]]:
+    """The parts of `instances` on which one value is held, and the rest."""
+    parts: list[tuple[IntSet, Expr | None]] = []
+    rest = instances
+    for value, where in contents.values:
+        own = instances.intersect(where)
+        if not own.is_empty():
+            parts.append((own, value))
+            rest = rest.subtract(own)
+    if not rest.is_empty():
+        parts.append((rest, None))
+    return parts
+
+
+def _cell(
+    instances: IntSet,
+    known: dict[Load, Expr],
+    element: Expr | None,
+    found: Sequence[tuple[Access, Held]],
+    scalars: frozenset[Var],
+    strict: bool,
+) -> Cell:
+    finite = set()
+    for access, contents in found:
+        assert isinstance(access.node, Load)
+        doubtful = contents.undefined.union(contents.missing)
+        if access.node not in known and instances.intersect(doubtful).is_empty():
+            finite.add(access.node)
+    return Cell(instances, known, frozenset(finite), element, scalars, strict)
+
+
+def reduced(expr: Expr, cell: Cell) -> Expr:
+    """`expr` with what is known in a cell, as far as the rules above reach."""
+    if isinstance(expr, Load):
+        return cell.known.get(expr, expr)
+    if isinstance(expr, Binary):
+        return _binary(expr, reduced(expr.a, cell), reduced(expr.b, cell), cell)
+    if isinstance(expr, Call) and expr.name == "fma":
+        a, b, c = expr.args
+        product = reduced(Binary("*", a, b), cell)
+        if not isinstance(product, Binary) or product.op != "*":
+            return reduced(Binary("+", product, c), cell)
+        return expr
+    if isinstance(expr, Cast):
+        a = reduced(expr.a, cell)
+        return expr if a is expr.a else _cast(expr.dtype, a)
+    if isinstance(expr, Broadcast):
+        value = reduced(expr.value, cell)
+        return expr if value is expr.value else Broadcast(value, expr.lanes)
+    if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
+        cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
+        chosen = [reduced(a, cell), reduced(b, cell)]
+        if chosen[0] == chosen[1]:
+            return chosen[0]
+        if isinstance(expr, Select):
+            return Select(cond, *chosen)
+        return Call("if_then_else", (cond, *chosen), expr.dtype)
+    return expr
+
+
+def _binary(expr: Binary, a: Expr, b: Expr, cell: Cell) -> Expr:
+    if isinstance(a, Undef) or isinstance(b, Undef):
+        return expr
+    x, y = _number(a), _number(b)
+    if x is not None and y is not None:
+        folded = _fold(expr.op, x, y, expr.dtype)
+        if folded is not None:
+            return folded
+    if expr.op == "+" and y is not None and _is_zero_of_sum(y, expr.dtype, cell):
+        return a
+    if expr.op == "+" and x is not None and _is_zero_of_sum(x, expr.dtype, cell):
+        return b
+    if expr.op == "-" and y is not None and y.value == 0 and not (cell.strict and _is_negative_zero(y)):
+        return a
+    if expr.op == "*":
+        for number, other, source in ((x, b, expr.b), (y, a, expr.a)):
+            if number is not None and number.value == 1:
+                return other
+            if number is not None and number.value == 0 and _vanishes(source, other, cell):
+                return const(0, expr.dtype) if dtypes.lanes(expr.dtype) == 1 else number
+    if expr.op in ("/", "//") and y is not None and y.value == 1:
+        return a
+    if expr.op in ("min", "max"):
+        for number, other in ((x, b), (y, a)):
+            if number is not None and _is_end(number, expr.op):
+                return other
+    return expr if a is expr.a and b is expr.b else Binary(expr.op, a, b)
+
+
+def _number(expr: Expr) -> Const | None:
+    while isinstance(expr, Broadcast):
+        expr = expr.value
+    return expr if isinstance(expr, Const) else None
+
+
+def _vanishes(source: Expr, other: Expr, cell: Cell) -> bool:
+    """Whether ``0 * x`` is 0: always for integers, for floats if x is known to be finite."""
+    if not dtypes.is_float(source.dtype):
+        return True
+    return not cell.strict and is_finite(source, cell)
+
+
+def _is_zero_of_sum(number: Const, dtype: str, cell: Cell) -> bool:
+    if number.value != 0:
+        return False
+    return not (cell.strict and dtypes.is_float(dtype)) or _is_negative_zero(number)
+
+
+def _is_negative_zero(number: Const) -> bool:
+    return isinstance(number.value, float) and number.value == 0 and math.copysign(1, number.value) < 0
+
+
+def _is_end(number: Const, op: str) -> bool:
+    """Whether a number is the neutral element of min or max: for integers the end of the type."""
+    if dtypes.is_float(number.dtype):
+        return number.value == (math.inf if op == "min" else -math.inf)
+    if not dtypes.is_int(number.dtype):
+        return False
+    low, high = dtypes.int_range(number.dtype)
+    return number.value == (high if op == "min" else low)
+
+
+def is_finite(expr: Expr, cell: Cell) -> bool:
+    """Whether a float expression surely has a finite value in a cell, given that data is finite."""
+    if isinstance(expr, Load):
+        value = cell.known.get(expr)
+        if isinstance(value, Const):
+            return math.isfinite(float(value.value))
+        return value is None and expr in cell.finite
+    if isinstance(expr, Const):
+        return math.isfinite(float(expr.value))
+    if isinstance(expr, Undef):
+        return False
+    if not dtypes.is_float(expr.dtype):
+        return not isinstance(expr, Call) or expr.name == "if_then_else"
+    if isinstance(expr, Var):
+        return expr in cell.scalars
+    if isinstance(expr, Binary) and expr.op not in _TOTAL:
+        number = _number(expr.b)
+        return expr.op == "/" and number is not None and number.value != 0 and is_finite(expr.a, cell)
+    if isinstance(expr, Call) and expr.name not in _TOTAL_CALLS:
+        return False
+    if not isinstance(expr, (Binary, Call, Cast, Select, Broadcast, Not)):
+        return False
+    return all(is_finite(c, cell) for c in children(expr) if isinstance(c, Expr))
+
+
+def _cast(dtype: str, value: Expr) -> Expr:
+    number = value if isinstance(value, Const) else None
+    if number is None or dtypes.lanes(dtype) > 1 or (dtypes.is_float(number.dtype) and not dtypes.is_float(dtype)):
+        return Cast(dtype, value)
+    if dtypes.is_int(dtype) and not _fits(int(number.value), dtype):
+        return Cast(dtype, value)
+    return const(number.value, dtype)
+
+
+def _fits(value: int, dtype: str) -> bool:
+    low, high = dtypes.int_range(dtype)
+    return low <= value <= high
+
+
+def _fold(op: str, a: Const, b: Const, dtype: str) -> Const | None:
+    """``a op b`` as the machine computes it; None for what is left alone."""
+    if op not in _TOTAL or dtypes.lanes(dtype) > 1 or dtype == "bfloat16" or dtypes.is_bool(dtype):
+        return None
+    if dtypes.is_int(dtype):
+        x, y = int(a.value), int(b.value)
+        value = {"+": x + y, "-": x - y, "*": x * y, "min": min(x, y), "max": max(x, y)}[op]
+        return const(value, dtype) if _fits(value, dtype) else None
+    kind = np.dtype(dtype).type
+    ufunc = {"+": np.add, "-": np.subtract, "*": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    with np.errstate(all="ignore"):
+        result = float(ufunc(kind(a.value), kind(b.value)))
+    return None if math.isnan(result) else const(result, dtype)
+
+
+def is_silent(statement: Statement, cell: Cell, old: Expr | None = None) -> bool:
+    """Whether storing changes nothing in a cell: the value is held already, or is what `old` comes to."""
+    write = statement.write
+    assert write is not None
+    value = reduced(statement.value, cell)
+    if old is not None:
+        return _same(value, reduced(old, cell), cell.strict)
+    if isinstance(value, Undef) or isinstance(cell.held, Undef):
+        return True
+    if isinstance(value, Load) and value.buffer == write.node.buffer and value.indices == write.node.indices:
+        return True
+    return cell.held is not None and _same(value, cell.held, cell.strict)
+
+
+def _same(a: Expr, b: Expr, strict: bool) -> bool:
+    if a == b:
+        return not any(isinstance(n, Undef) for n in (a, b))
+    x, y = _number(a), _number(b)
+    return x is not None and y is not None and not strict and bool(x.value == y.value)
+
+

@@ -1,0 +1,349 @@
+"""The ragged edge: branch around it, or compute over it.
+
+``remove_branching_through_overcompute`` lets instances run that a condition left out,
+``remove_overcompute_through_branching`` leaves instances out; both are legal where these
+instances are harmless (`affine.harmless`) and no concurrent loop around them would race
+(`affine.concurrency`).  A condition stands in a block's predicate, in an `If`, or in an
+``if_then_else`` of a stored value, and is removed conjunct by conjunct.  Of an `If`
+with an else-branch one side is kept if on the other side it comes to the same.
+
+Source: RFC 0077, "Remove Branching Through Overcompute".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..affine.concurrency import CONCURRENT, conflict
+from ..affine.guard import NotAffine, Unknown
+from ..affine.harmless import Change, Harm, appearing, vanishing
+from ..affine.instances import Program, Statement, instances
+from ..affine.sets import violations
+from ..arith.intervals import negate
+from ..arith.simplify import bound, simplify
+from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
+from ..node import children, rebuild, walk
+from ..script.printer import expr_text
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+
+Choice = Callable[[Expr], bool]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why one condition stays (or is not put in), with the point where that would go wrong."""
+
+    cond: Expr
+    harm: Harm
+    verb: str = "stays"
+
+    def __str__(self) -> str:
+        return f"`{expr_text(self.cond)}` {self.verb}: {self.harm}"
+
+
+def remove_branching_through_overcompute(func: PrimFunc) -> PrimFunc:
+    """``if c and d: S`` -> ``if d: S`` for each conjunct ``c`` whose removal is proven harmless."""
+    return overcompute(func, func.body)[0]
+
+
+def is_strict(func: PrimFunc) -> bool:
+    """Whether the function forbids what rests on finite data: its attribute ``strict_float``."""
+    return bool(dict(func.attrs).get("strict_float", False))
+
+
+def overcompute(
+    func: PrimFunc, within: Stmt, chosen: Choice = lambda cond: True
+) -> tuple[PrimFunc, list[Refusal]]:
+    """Remove what can be removed of the conditions at or below `within`, and say why the rest stays.
+
+    `within` is a statement of the function, by identity; `chosen` picks conjuncts.
+    """
+    refused: dict[tuple[tuple[int, ...], Expr], Refusal] = {}
+    root = _position(func.body, within)
+    while True:
+        for site in _sites(_at(func.body, root), root):
+            if (site.place, site.cond) in refused or not chosen(site.cond):
+                continue
+            new, refusal = site.attempt(func)
+            if refusal is None:
+                func = new
+                break
+            refused[site.place, site.cond] = refusal
+        else:
+            return func, list(refused.values())
+
+
+# ---------------------------------------------------------------- places
+
+
+def _kids(stmt: Stmt) -> tuple[Stmt, ...]:
+    return tuple(child for child in children(stmt) if isinstance(child, Stmt))
+
+
+def _position(root: Stmt, target: Stmt) -> tuple[int, ...]:
+    """The child numbers that lead from `root` to `target`."""
+    if root is target:
+        return ()
+    for k, child in enumerate(_kids(root)):
+        if any(s is target for s in walk(child)):
+            return (k, *_position(child, target))
+    raise ValueError("the statement is not part of the function")
+
+
+def _at(root: Stmt, place: Sequence[int]) -> Stmt:
+    for k in place:
+        root = _kids(root)[k]
+    return root
+
+
+def _put(root: Stmt, place: Sequence[int], new: Stmt) -> Stmt:
+    """`root` with the statement at `place` replaced."""
+    if not place:
+        return new
+    old = _kids(root)[place[0]]
+    inner = _put(old, place[1:], new)
+    done = [False]
+
+    def swap(child: Any) -> Any:
+        if child is old and not done[0]:
+            done[0] = True
+            return inner
+        return child
+
+    result: Stmt = rebuild(root, swap)
+    return result
+
+
+def _with(func: PrimFunc, place: Sequence[int], new: Stmt) -> PrimFunc:
+    body = _put(func.body, place, new)
+    assert isinstance(body, Block)
+    return func.with_body(body)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+@dataclass(frozen=True)
+class _Site:
+    """One conjunct of one condition, and how to try without it."""
+
+    place: tuple[int, ...]
+    cond: Expr
+    attempt: Callable[[PrimFunc], tuple[PrimFunc, Refusal | None]]
+
+
+def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
+    """The conjuncts of all conditions at or below a statement, the outermost first."""
+    if isinstance(stmt, Block):
+        for cond in conjuncts(stmt.predicate):
+            yield _Site(place, cond, lambda func, c=cond: _without_predicate(func, place, c))  # type: ignore[misc]
+    elif isinstance(stmt, If) and stmt.orelse is None:
+        for cond in conjuncts(stmt.cond):
+            yield _Site(place, cond, lambda func, c=cond: _without_if(func, place, c))  # type: ignore[misc]
+    elif isinstance(stmt, If):
+        yield _Site(place, stmt.cond, lambda func: _without_else(func, place))
+    elif isinstance(stmt, Store):
+        for call in (n for n in walk(stmt.value) if isinstance(n, Call) and n.name == "if_then_else"):
+            for cond in conjuncts(call.args[0]):
+                yield _Site(
+                    place, cond, lambda func, c=cond, n=call: _without_choice(func, place, n, c)  # type: ignore[misc]
+                )
+    for k, child in enumerate(_kids(stmt)):
+        yield from _sites(child, (*place, k))
+
+
+def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
+    block = _at(func.body, place)
+    assert isinstance(block, Block)
+    rest = all_of([c for c in conjuncts(block.predicate) if c != cond])
+    wide = _widened(replace(block, predicate=rest), cond, _ranges(func, place))
+    return _try(func, place, wide, cond)
+
+
+def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
+    stmt = _at(func.body, place)
+    assert isinstance(stmt, If)
+    rest = all_of([c for c in conjuncts(stmt.cond) if c != cond])
+    then = _widened(stmt.then, cond, _ranges(func, place))
+    return _try(func, place, copy(then) if rest == const(True) else If(rest, then), cond)
+
+
+def _try(func: PrimFunc, place: tuple[int, ...], new: Stmt, cond: Expr) -> tuple[PrimFunc, Refusal | None]:
+    """The function with `new` at `place`, in which the instances that violate `cond` appear."""
+    after = _with(func, place, new)
+    node = _at(after.body, place) if not isinstance(new, Seq) else new
+    program = instances(after)
+    changes = [Change(s, s.resolve(cond)) for s in program.below(node)]
+    harm = _appear(program, changes, is_strict(func))
+    return after, None if harm is None else Refusal(cond, harm)
+
+
+def _appear(program: Program, changes: Sequence[Change], strict: bool) -> Harm | None:
+    return _beyond(changes) or appearing(program, changes, strict) or _race(program, [c.statement for c in changes])
+
+
+def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
+    """Concurrent loops around the statements stay free of conflicts."""
+    loops = {id(loop): loop for s in statements for loop in s.loops if loop.kind in CONCURRENT}
+    for loop in loops.values():
+        found = conflict(program, loop, private=loop.kind != "vectorized")
+        if found is not None:
+            return Harm(str(found))
+    return None
+
+
+def _beyond(changes: Sequence[Change]) -> Harm | None:
+    """Iterators of the blocks below stay in their ranges."""
+    done: set[int] = set()
+    for change in changes:
+        for block in (s for s in change.statement.path if isinstance(s, Block)):
+            for item in block.iters if id(block) not in done else ():
+                value = change.statement.resolve(item.binding)
+                inside = simplify(
+                    binary("and", binary(">=", value, 0), binary("<", value, item.extent)), change.statement.bounds
+                )
+                try:
+                    point = None if inside == const(True) else violations(change.domain, inside).first()
+                except (NotAffine, Unknown) as error:
+                    return Harm(f"it is unknown whether iterator `{item.var.name}` stays in its range: {error}")
+                if point is not None:
+                    return Harm(f"iterator `{item.var.name}` would leave its range [0, {item.extent})", point)
+            done.add(id(block))
+    return None
+
+
+def _ranges(func: PrimFunc, place: Sequence[int]) -> dict[Var, tuple[int, int]]:
+    """Inclusive bounds of the loops and iterators around a place."""
+    found: dict[Var, tuple[int, int]] = {}
+    stmt: Stmt = func.body
+    for k in place:
+        if isinstance(stmt, For) and isinstance(stmt.extent, Const):
+            found[stmt.var] = (0, int(stmt.extent.value) - 1)
+        if isinstance(stmt, Block):
+            found.update({i.var: (0, i.extent - 1) for i in stmt.iters})
+        stmt = _kids(stmt)[k]
+    return found
+
+
+def _widened(stmt: Stmt, cond: Expr, ranges: dict[Var, tuple[int, int]]) -> Stmt:
+    """The statement with iterators wide enough for the instances that `cond` leaves out."""
+    if isinstance(stmt, Block):
+        iters = tuple(
+            replace(i, extent=max(i.extent, int(bound(i.binding, ranges)[1]) + 1))
+            if not variables(cond).isdisjoint(variables(i.binding)) and not _limited(i.binding, i.extent, stmt, ranges)
+            else i
+            for i in stmt.iters
+        )
+        return stmt if iters == stmt.iters else replace(stmt, iters=iters)
+    if isinstance(stmt, For) and isinstance(stmt.extent, Const):
+        ranges = {**ranges, stmt.var: (0, int(stmt.extent.value) - 1)}
+    result: Stmt = rebuild(stmt, lambda child: _widened(child, cond, ranges) if isinstance(child, Stmt) else child)
+    return result
+
+
+def _limited(binding: Expr, extent: int, block: Block, ranges: dict[Var, tuple[int, int]]) -> bool:
+    """Whether a conjunct of the block's predicate says that the binding stays below the extent."""
+    limit = simplify(binary("<", binding, extent), ranges)
+    return any(simplify(c, ranges) == limit for c in conjuncts(block.predicate))
+
+
+def _without_choice(
+    func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr
+) -> tuple[PrimFunc, Refusal | None]:
+    """``if_then_else(c and d, a, b)`` -> ``if_then_else(d, a, b)`` in a stored value."""
+    store = _at(func.body, place)
+    assert isinstance(store, Store)
+    rest = all_of([c for c in conjuncts(call.args[0]) if c != cond])
+    value = _replaced(store.value, call, if_then_else(rest, call.args[1], call.args[2]))
+    after = _with(func, place, Store(store.buffer, store.indices, value))
+    program = instances(after)
+    node = _at(after.body, place)
+    old = _replaced(store.value, call, call.args[2])
+    changes = [Change(s, s.resolve(cond), old) for s in program.below(node) if s.stmt is node]
+    if any(isinstance(n, Load) for n in walk(cond)):
+        return func, Refusal(cond, Harm("it is unknown whether that is legal: the condition reads memory"))
+    harm = _appear(program, changes, is_strict(func))
+    return after, None if harm is None else Refusal(cond, harm)
+
+
+def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
+    if expr == old:
+        return new
+    result: Expr = rebuild(expr, lambda child: _replaced(child, old, new) if isinstance(child, Expr) else child)
+    return result
+
+
+# ---------------------------------------------------------------- else-branches
+
+
+def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Refusal | None]:
+    """``if c: S else: T`` -> S if on "not c" it comes to T, otherwise T if on "c" it comes to S."""
+    stmt = _at(func.body, place)
+    assert isinstance(stmt, If) and stmt.orelse is not None
+    first: Harm | None = None
+    for keep, gone, cond in ((stmt.then, stmt.orelse, stmt.cond), (stmt.orelse, stmt.then, negate(stmt.cond))):
+        after, harm = _one_side(func, place, keep, gone, cond)
+        if harm is None:
+            return after, None
+        first = first or harm
+    assert first is not None
+    return func, Refusal(stmt.cond, first)
+
+
+def _one_side(
+    func: PrimFunc, place: tuple[int, ...], keep: Stmt, gone: Stmt, cond: Expr
+) -> tuple[PrimFunc, Harm | None]:
+    strict = is_strict(func)
+    pairs = _aligned(keep, gone)
+    if pairs is None:
+        harm = _vanish(func, place, gone, cond)
+        if harm is not None:
+            return func, harm
+        pairs = {}
+    new = copy(_widened(keep, cond, _ranges(func, place)))
+    after = _with(func, place, new)
+    program = instances(after)
+    olds = [pairs.get(id(s)) for s in walk(keep) if isinstance(s, Store)]
+    stores = [s for s in walk(new) if isinstance(s, Store)]
+    old_of = {id(s): old for s, old in zip(stores, olds, strict=True)}
+    changes = [Change(s, s.resolve(cond), old_of.get(id(s.stmt))) for s in program.below(new)]
+    return after, _appear(program, changes, strict)
+
+
+def _vanish(func: PrimFunc, place: tuple[int, ...], gone: Stmt, cond: Expr) -> Harm | None:
+    """Whether a branch could go; its instances are those where `cond` fails."""
+    program = instances(func)
+    found = [Change(s, s.resolve(cond)) for s in program.below(gone)]
+    return vanishing(program, found, is_strict(func))
+
+
+def _aligned(keep: Stmt, gone: Stmt) -> dict[int, Expr] | None:
+    """For stores of `keep` by identity, the value of their counterpart in `gone`; None if that has more."""
+    if isinstance(keep, Store) and isinstance(gone, Store):
+        same = keep.buffer == gone.buffer and keep.indices == gone.indices
+        return {id(keep): gone.value} if same else None
+    if isinstance(keep, Seq) or isinstance(gone, Seq):
+        mine = keep.stmts if isinstance(keep, Seq) else (keep,)
+        theirs = gone.stmts if isinstance(gone, Seq) else (gone,)
+        return _aligned_sequences(mine, theirs)
+    if isinstance(keep, For) and isinstance(gone, For) and keep.extent == gone.extent and keep.kind == gone.kind:
+        return _aligned(keep.body, substitute(gone.body, {gone.var: keep.var}))
+    if isinstance(keep, If) and isinstance(gone, If) and keep.cond == gone.cond and keep.orelse == gone.orelse is None:
+        return _aligned(keep.then, gone.then)
+    return {} if keep == gone else None
+
+
+def _aligned_sequences(mine: Sequence[Stmt], theirs: Sequence[Stmt]) -> dict[int, Expr] | None:
+    found: dict[int, Expr] = {}
+    rest = list(theirs)
+    for item in mine:
+        pairs = _aligned(item, rest[0]) if rest else None
+        if pairs is not None:
+            found.update(pairs)
+            rest.pop(0)
+    return None if rest else found
+
+
