@@ -20,6 +20,7 @@ from ..expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Not,
     Ramp,
     Select,
@@ -28,7 +29,7 @@ from ..expr import (
     conjuncts,
     const,
 )
-from .linear import Linear, add, divide, ordered, shared_form
+from .linear import Linear, UndefTerm, add, divide, ordered, shared_form
 
 Interval = tuple[int, int]
 Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
@@ -43,14 +44,17 @@ class Facts:
     """Intervals of atoms and of linear forms; immutable.
 
     `impossible` is true when the facts contradict each other, which means that
-    the place is never reached.
+    the place is never reached.  `strict` is what `simplify` was asked for.
     """
 
     created: ClassVar[int] = 0
 
-    def __init__(self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False) -> None:
+    def __init__(
+        self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False, strict: bool = False
+    ) -> None:
         self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
         self.forms = forms
+        self.strict = strict
         self.impossible = (
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
@@ -81,7 +85,10 @@ class Facts:
         if isinstance(expr, Const):
             return int(expr.value), int(expr.value)
         if isinstance(expr, Binary) and expr.op in ("+", "-", "*") and dtypes.element(expr.dtype) == dtypes.INDEX:
-            form = shared_form(expr)
+            try:
+                form = shared_form(expr)
+            except UndefTerm:
+                return _type_range(expr.dtype)
             if expr not in form[0]:
                 return self._of_form(form, deep)
         natural = self._atom(expr, deep)
@@ -126,6 +133,8 @@ class Facts:
             return base[0] + min(0, *ends), base[1] + max(0, *ends)
         if isinstance(expr, Broadcast):
             return self._interval(expr.value, deep)
+        if isinstance(expr, LetExpr):
+            return self.with_bounds({expr.var: self._interval(expr.value, deep)})._interval(expr.body, deep)
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
             inner, own = self._interval(expr.a, deep), _type_range(expr.dtype)
             return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
@@ -145,7 +154,7 @@ class Facts:
         """The facts with intervals of further variables."""
         added = cast("Mapping[Expr, Interval]", bounds)
         return self._derive(
-            tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible)
+            tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible, self.strict)
         )
 
     def assuming(self, cond: Expr, truth: bool = True) -> Facts:
@@ -169,10 +178,13 @@ class Facts:
 
     def _assume(self, cond: Expr) -> Facts:
         if isinstance(cond, Const):
-            return self if cond.value else Facts(self.bounds, self.forms, True)
+            return self if cond.value else Facts(self.bounds, self.forms, True, self.strict)
         if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != dtypes.INDEX:
             return self
-        terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+        try:
+            terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+        except UndefTerm:
+            return self
         if not terms:
             return self
         items = ordered(terms, signed=False)
@@ -199,7 +211,7 @@ class Facts:
         bounds = dict(self.bounds)
         if len(form) == 1:
             bounds[next(iter(form))] = allowed
-            return Facts(bounds, self.forms, self.impossible)
+            return Facts(bounds, self.forms, self.impossible, self.strict)
         items = tuple(ordered(form, signed=False))
         forms = (*(f for f in self.forms if f[0] != items), (items, *allowed))
         for atom, k in items:
@@ -211,7 +223,7 @@ class Facts:
             new = _intersect(own, (-(-low // abs(k)), high // abs(k)))
             if new != own:
                 bounds[atom] = new
-        return Facts(bounds, forms, self.impossible)
+        return Facts(bounds, forms, self.impossible, self.strict)
 
 
 _SHARED_LIMIT = 4096

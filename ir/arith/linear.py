@@ -12,15 +12,20 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from .. import dtypes
-from ..expr import Binary, Const, Expr, Var, variables
+from ..expr import Binary, Const, Expr, Undef, Var, variables
+from ..node import walk
 
 Linear = tuple[dict[Expr, int], int]
+
+
+class UndefTerm(ValueError):
+    """An operand contains `undef`: equal texts may have different values, so that no terms cancel."""
 
 
 def linear_form(expr: Expr) -> Linear:
     """The coefficients by atom and the constant of an integer expression.
 
-    Atoms are taken as they are; an atom whose coefficients cancel is left out.
+    Atoms are taken as they are; an atom whose coefficients cancel is left out.  Raises UndefTerm.
     """
     terms, constant = _linear_form(expr)
     return dict(terms), constant
@@ -31,6 +36,8 @@ def _linear_form(expr: Expr) -> Linear:
     """`linear_form` with a dictionary that is shared: callers must not change it."""
     if isinstance(expr, Const):
         return {}, int(expr.value)
+    if isinstance(expr, Var):
+        return {expr: 1}, 0
     if isinstance(expr, Binary):
         if expr.op == "+":
             return add(_linear_form(expr.a), _linear_form(expr.b))
@@ -42,7 +49,15 @@ def _linear_form(expr: Expr) -> Linear:
                 return scale(left, right[1])
             if not left[0]:
                 return scale(right, left[1])
+    if contains_undef(expr):
+        raise UndefTerm
     return {expr: 1}, 0
+
+
+@lru_cache(maxsize=1 << 15)
+def contains_undef(expr: Expr) -> bool:
+    """Whether `undef` stands anywhere in it, remembered."""
+    return any(isinstance(node, Undef) for node in walk(expr))
 
 
 @lru_cache(maxsize=1 << 15)

@@ -10,6 +10,7 @@ from math import gcd
 
 from ..expr import Binary, Const, Expr, as_int
 from .intervals import Facts
+from .laws import law
 from .linear import Linear, add, build, divide, shared_form
 
 
@@ -20,6 +21,9 @@ class Quotients:
         self.facts = facts
         self._div: dict[tuple[Expr, int], Linear] = {}
 
+    @law("""
+        (k * x + y) // k  -> x + y // k                 if k > 0
+    """)
     def div(self, form: Linear, c: int) -> Linear:
         """``form // c``: ``(c*Q + R) // c = Q + R // c``."""
         if c == 1:
@@ -27,6 +31,11 @@ class Quotients:
         whole, rest = _split(form, c)
         return self.combine(add(whole, self._div_rest(rest, c)))
 
+    @law("""
+        (k * x + y) % k   -> y % k                      if k > 0
+        (x % k) % m       -> x % m                      if k > 0 and m > 0 and k % m == 0
+        (m * (x % k) + y) % (m * k) -> (m * x + y) % (m * k)   if k > 0 and m > 0
+    """)
     def mod(self, form: Linear, c: int) -> Linear:
         """``form % c``: ``(c*Q + R) % c = R % c``, also through ``k*(x % m)`` when c divides k*m."""
         if c == 1:
@@ -37,6 +46,9 @@ class Quotients:
             return self.mod(self.combine(opened), c)
         return self._mod_rest(rest, c)
 
+    @law("""
+        x // k            -> m                          if k > 0 and k * m <= x and x < k * m + k
+    """)
     def _div_rest(self, rest: Linear, c: int) -> Linear:
         lo, hi = self.facts.of_form(rest)
         if lo // c == hi // c:
@@ -47,6 +59,10 @@ class Quotients:
             return self.div(inner, c // g)
         return self._div_atom(rest, c)
 
+    @law("""
+        (x // k + n) // m -> (x + k * n) // (k * m)     if k > 0 and m > 0
+        (x % k) // m      -> x // m % (k // m)          if k > 0 and m > 0 and k % m == 0
+    """)
     def _div_atom(self, rest: Linear, c: int) -> Linear:
         """``(x//d + k) // c -> (x + k*d) // (c*d)`` and ``(x % m) // c -> x // c % (m//c)``."""
         atom = _single(rest[0])
@@ -59,6 +75,9 @@ class Quotients:
                 return self.mod(self.div(inner, c), divisor // c)
         return self._atom("//", rest, c)
 
+    @law("""
+        x % k             -> x - k * m                  if k > 0 and k * m <= x and x < k * m + k
+    """)
     def _mod_rest(self, rest: Linear, c: int) -> Linear:
         lo, hi = self.facts.of_form(rest)
         if lo // c == hi // c:
@@ -75,6 +94,10 @@ class Quotients:
         known = self.facts.bounds.get(atom)
         return ({}, known[0]) if known is not None and known[0] == known[1] else ({atom: 1}, 0)
 
+    @law("""
+        (m * x + y) // (m * k) -> x // k                if k > 0 and m > 0 and 0 <= y and y < m
+        (m * x + y) % (m * k)  -> m * (x % k) + y       if k > 0 and m > 0 and 0 <= y and y < m
+    """)
     def _group(self, rest: Linear, c: int) -> tuple[int, Linear, Linear] | None:
         """``rest = g*A + S`` with g dividing c and S in [q*g, q*g + g): (g, A + q, S - q*g).
 
@@ -115,6 +138,11 @@ class Quotients:
                 return new
         return None
 
+    @law("""
+        k * (x // k) + x % k             -> x            if k > 0
+        m * k * (x // k) + m * (x % k)   -> m * x        if k > 0
+        k * (x // k % m) + x % k         -> x % (k * m)  if k > 0 and m > 0
+    """)
     def _join_remainder(self, form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
         inner = shared_form(atom.a)
         quotient = self._quotient_of(atom.a, m)
@@ -139,6 +167,13 @@ class Quotients:
 
     # Comparisons
 
+    @law("""
+        k * x < m             -> x < (m - 1) // k + 1    if k > 0
+        k * x + y < m * k     -> x < m                   if k > 0 and 0 <= y and y < k
+        k * x == m * k        -> x == m                  if k > 0
+        k * x == m            -> False                   if k > 0 and m % k != 0
+        k * x != m            -> True                    if k > 0 and m % k != 0
+    """)
     def reduce_comparison(self, op: str, terms: dict[Expr, int], right: int) -> tuple[dict[Expr, int], int] | bool:
         """``terms op right`` (op is ``<=``, ``==`` or ``!=``) with the common factor and small terms divided out.
 
@@ -205,6 +240,10 @@ def _contains(terms: dict[Expr, int], part: dict[Expr, int], factor: int) -> boo
     return all(terms.get(atom) == factor * k for atom, k in part.items())
 
 
+@law("""
+    x - k * (x // k)          -> x % k                   if k > 0
+    m * x - m * k * (x // k)  -> m * (x % k)             if k > 0
+""")
 def _join_quotient(form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
     """``b*y - b*m*(y // m) -> b*(y % m)``."""
     if k % m:

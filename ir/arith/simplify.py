@@ -8,15 +8,22 @@ Index arithmetic takes one canonical linear form.  With ``0 <= j < 6``::
     (x % 32) // 8       -> x // 8 % 4        (x % 32) % 8      -> x % 8
     i*6 + j < 126       -> i < 21            6*i == 3          -> False
 
-Comparisons, ``min``, ``max`` and conditionals are decided by intervals (`Facts`).
-Floating-point expressions keep their operations; only ``x * 1.0``, ``x / 1.0``
-and ``0 * undef`` go.  A statement `buf[i] == undef` is never touched.
+The equations are data: the tables of `rules`, and the laws beside each procedure
+(`quotients`, `compare`, `lattice` and this module), which intervals (`Facts`) decide.
+
+The index type never wraps around; constants of narrower types are folded as the
+interpreter computes them.  Floating-point expressions keep their operations, but for
+the rules of `rules.FLOATS` and, unless `strict`, `rules.FINITE`.  A statement
+`buf[i] == undef` is never touched, and two `undef` are never equal.
+
+A result depends on the expression and the facts alone, never on what was simplified
+before, and simplifying it again changes nothing (`Simplifier.expr`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import dtypes
@@ -25,43 +32,51 @@ from ..expr import (
     FALSE,
     TRUE,
     Binary,
+    Broadcast,
     Call,
     Cast,
     Const,
     Expr,
     LetExpr,
     Not,
+    Ramp,
     Select,
-    Undef,
     Var,
-    binary,
-    conjuncts,
     const,
+    substitute,
+    variables,
 )
 from ..node import Node, rebuild
 from ..stmt import Stmt
+from .compare import compare, decide_zero
+from .constants import fold, fold_cast
 from .intervals import Facts, Interval, is_undef_atom, negate, nothing_known
-from .linear import Linear, add, build, scale, shared_form
+from .lattice import absorb, join, nested, parts, resolve
+from .laws import law
+from .linear import Linear, UndefTerm, add, build, scale, shared_form
 from .quotients import Quotients
+from .rules import operand_dtype, rules_for
 
 _KEPT = 256
+_ROUNDS = 8  # of the parts of a condition against each other; what is left to do is done in the next round of all
 _roots: OrderedDict[Any, Simplifier] = OrderedDict()
 
 
-def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None) -> Any:
+def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None, *, strict: bool = False) -> Any:
     """An equal expression or statement, simpler where intervals allow.
 
     `bounds` are inclusive.  A statement adds its own loops, iterators, let
     bindings and conditions; a loop without iterations or a condition that
-    never holds goes.  Applying it twice changes nothing more.
+    never holds goes.  `strict` assumes nothing of floating-point data: NaN,
+    infinities and the sign of zero are kept.  Applying it twice changes nothing more.
     """
     if isinstance(node, Stmt):
         from .statements import simplify_stmt
 
-        return simplify_stmt(node, Facts(bounds) if bounds else nothing_known())
+        return simplify_stmt(node, Facts(bounds or {}, strict=strict) if bounds or strict else nothing_known())
     if not isinstance(node, Expr):
         raise TypeError(f"simplify takes an expression or a statement, but got {type(node).__name__}")
-    return _root(bounds).expr(node)
+    return _root(bounds, strict).expr(node)
 
 
 def bound(expr: Expr, bounds: Mapping[Var, Interval] | None = None) -> Interval:
@@ -78,12 +93,12 @@ def prove(cond: Expr, bounds: Mapping[Var, Interval] | None = None) -> bool:
     return _root(bounds).expr(cond) == TRUE
 
 
-def _root(bounds: Mapping[Var, Interval] | None) -> Simplifier:
+def _root(bounds: Mapping[Var, Interval] | None, strict: bool = False) -> Simplifier:
     """The simplifier for `bounds`; those of the last few hundred calls are kept."""
-    key = tuple(bounds.items()) if bounds else ()
+    key = (strict, *bounds.items()) if bounds else strict
     known = _roots.get(key)
     if known is None:
-        known = _roots[key] = simplifier_for(Facts(bounds or {}))
+        known = _roots[key] = simplifier_for(Facts(bounds or {}, strict=strict))
         if len(_roots) > _KEPT:
             _roots.popitem(last=False)
     return known
@@ -107,38 +122,63 @@ class Simplifier:
         self._linears: dict[Expr, Linear] = {}
 
     def expr(self, expr: Expr) -> Expr:
-        """The simplified expression."""
+        """The simplified expression: where rewriting over and over arrives.
+
+        Each round is a function of the expression and the facts.  Its fixed point is the
+        result; should the rounds go in a circle, it is the least expression of the circle,
+        wherever one enters it.
+        """
         hit = self._exprs.get(expr)
         if hit is None:
-            hit = self._simplify(expr)
-            if hit == expr:
-                hit = expr
-            self._exprs[expr] = hit
-            self._exprs.setdefault(hit, hit)
+            hit = self._arrive(expr)
         return hit
 
-    def _simplify(self, expr: Expr) -> Expr:
-        if isinstance(expr, Binary):
-            return self._binary(expr)
-        if isinstance(expr, Var):
-            return self._variable(expr)
-        if isinstance(expr, Not):
-            inner = self.expr(expr.a)
-            negated = negate(inner)
-            return negated if isinstance(negated, Not) or is_undef_atom(inner) else self.expr(negated)
-        if isinstance(expr, Call) and expr.name == "if_then_else":
-            return self._conditional(expr)
-        if isinstance(expr, Select):
-            return self._select(expr)
-        if isinstance(expr, LetExpr):
-            return LetExpr(expr.var, self.expr(expr.value), self.expr(expr.body))
+    def proves(self, cond: Expr) -> bool:
+        """Whether `cond` simplifies to true; false means unknown."""
+        return self.expr(cond) == TRUE
+
+    def _arrive(self, expr: Expr) -> Expr:
+        seen = [expr]
+        result: Expr
+        while True:
+            last = seen[-1]
+            new = self._round(last)
+            if type(new) is Const:
+                result = new
+                break
+            known = self._exprs.get(new)
+            if known is not None:
+                result = known
+                break
+            if new in seen:
+                result = last if new == last else min(seen[seen.index(new) :], key=lambda e: (len(repr(e)), repr(e)))
+                break
+            seen.append(new)
+        for item in seen:
+            self._exprs[item] = result
+        return result
+
+    def _round(self, expr: Expr) -> Expr:
+        """One round: the operands simplified, then the procedure of the operation, then its rules."""
+        kind = type(expr)
+        if kind is Const:
+            return expr
+        method = _METHODS.get(kind)
+        if method is not None:
+            return method(self, expr)
         new: Expr = rebuild(expr, self._child)
-        if isinstance(new, Cast):
-            return _cast(new)
-        return new
+        return self._rewrite(_ROOTS[kind], new) if kind in _ROOTS else new
 
     def _child(self, node: Node) -> Node:
         return self.expr(node) if isinstance(node, Expr) else node
+
+    def _rewrite(self, root: str, expr: Expr) -> Expr:
+        """The first rule of the tables that matches, or the expression itself."""
+        for rule in rules_for(root, operand_dtype(expr), self.facts.strict):
+            new = rule.apply(expr, self)
+            if new is not None:
+                return new
+        return expr
 
     def _variable(self, var: Var) -> Expr:
         known = self.facts.bounds.get(var)
@@ -148,24 +188,25 @@ class Simplifier:
 
     def _binary(self, expr: Binary) -> Expr:
         op = expr.op
-        if op in ("and", "or"):
-            return self._logic(op, expr)
-        if is_undef_atom(expr) and op in COMPARISONS:
+        if op == "and" or op == "or":
+            return self._logic(expr)
+        if op in COMPARISONS and is_undef_atom(expr):
             return expr
-        if expr.a.dtype != dtypes.INDEX:
-            return self._other(op, self.expr(expr.a), self.expr(expr.b))
-        if op in COMPARISONS:
-            return self._compare(op, self.linear(expr.a), self.linear(expr.b))
-        if op == "min" or op == "max":
-            return self._extremum(op, self.expr(expr.a), self.expr(expr.b))
-        if op == "/":
-            return binary(op, self.expr(expr.a), self.expr(expr.b))
-        return build(self.linear(expr))
+        if expr.a.dtype != dtypes.INDEX or op == "/":
+            return self._other(expr)
+        try:
+            if op in COMPARISONS:
+                return compare(op, self.linear(expr.a), self.linear(expr.b), self.facts, self.quotients)
+            if op == "min" or op == "max":
+                return self._extremum(expr)
+            return build(self.linear(expr))
+        except UndefTerm:
+            return self._other(expr)
 
     # Integers
 
     def linear(self, expr: Expr) -> Linear:
-        """The simplified linear form; its dictionary is shared and must not be changed."""
+        """The simplified linear form; its dictionary is shared and must not be changed.  Raises UndefTerm."""
         hit = self._linears.get(expr)
         if hit is None:
             hit = self._linear(expr)
@@ -173,8 +214,9 @@ class Simplifier:
         return hit
 
     def _linear(self, expr: Expr) -> Linear:
-        if isinstance(expr, Const):
-            return {}, int(expr.value)
+        kind = type(expr)
+        if kind is Const:
+            return {}, int(expr.value)  # type: ignore[attr-defined]
         if isinstance(expr, Var):
             return shared_form(self._variable(expr))
         if isinstance(expr, Binary):
@@ -187,6 +229,10 @@ class Simplifier:
                 return self._quotient(expr.op, self.linear(expr.a), self.linear(expr.b))
         return shared_form(self.expr(expr))
 
+    @law("""
+        (x + y) * k  -> k * x + k * y
+        x * y        -> y * x
+    """)
     def _product(self, a: Linear, b: Linear) -> Linear:
         if not a[0]:
             return scale(b, a[1])
@@ -195,6 +241,10 @@ class Simplifier:
         left, right = sorted((build(a), build(b)), key=repr)
         return {Binary("*", left, right): 1}, 0
 
+    @law("""
+        x // k       -> (0 - x) // (0 - k)      if k < 0
+        x % k        -> 0 - (0 - x) % (0 - k)   if k < 0
+    """)
     def _quotient(self, op: str, a: Linear, b: Linear) -> Linear:
         divisor = b[1]
         if b[0] or divisor == 0:
@@ -204,184 +254,154 @@ class Simplifier:
             return self.quotients.div(a, divisor) if op == "//" else scale(self.quotients.mod(a, divisor), -1)
         return self.quotients.div(a, divisor) if op == "//" else self.quotients.mod(a, divisor)
 
-    def _extremum(self, op: str, a: Expr, b: Expr) -> Expr:
-        lo, hi = self.facts.of_form(add(self.linear(a), self.linear(b), -1))
-        if hi <= 0:
-            return a if op == "min" else b
-        if lo >= 0:
-            return b if op == "min" else a
-        return Binary(op, *sorted((a, b), key=_operand_key))
+    @law("""
+        min(x, y)    -> x     if x <= y
+        max(x, y)    -> y     if x <= y
+        min(x, y)    -> min(y, x)
+        max(max(x, k), m) -> max(x, k)  if m <= k
+        max(min(x, k), m) -> m          if k <= m
+    """)
+    def _extremum(self, expr: Binary) -> Expr:
+        """The operands that no other one is always below (above), in one order."""
+        op = expr.op
+        kept: list[Expr] = []
+        for part in (q for p in parts(expr, op) for q in parts(self.expr(p), op)):
+            if not any(self._precedes(op, other, part) for other in kept):
+                kept = [other for other in kept if not self._precedes(op, part, other)] + [part]
+        if len(kept) > 1 and nested(op, kept):
+            kept = absorb(op, kept)
+        return join(op, sorted(kept, key=lambda e: (isinstance(e, Const), repr(e))))
 
-    def _compare(self, op: str, a: Linear, b: Linear) -> Expr:
-        """``a op b`` as ``positive terms op negative terms + constant``."""
-        terms, constant = self.quotients.combine(add(a, b, -1))
-        if op in (">", ">="):
-            terms, constant = scale((terms, constant), -1)
-            op = "<" if op == ">" else "<="
-        right = -constant  # terms op right
-        if op == "<":
-            op, right = "<=", right - 1
-        lo, hi = self.facts.of_form((terms, 0))
-        decided = _decide(op, lo, hi, right)
-        if decided is not None:
-            return const(decided)
-        reduced = self.quotients.reduce_comparison(op, terms, right)
-        if isinstance(reduced, bool):
-            return const(reduced)
-        return _write_comparison(op, *reduced)
+    def _precedes(self, op: str, a: Expr, b: Expr) -> bool:
+        """Whether ``a op b`` is always `a`."""
+        lo, hi = self.facts.of_form(add(self.linear(a), self.linear(b), -1))
+        return hi <= 0 if op == "min" else lo >= 0
 
     # Conditions
 
-    def _logic(self, op: str, expr: Binary) -> Expr:
+    @law("""
+        a and True        -> a
+        a and False       -> False
+        a or False        -> a
+        a or True         -> True
+        a and a           -> a
+        a or a            -> a
+        x < k and x < m   -> x < k      if k <= m
+        x < k or x < m    -> x < m      if k <= m
+        x < k and x >= m  -> False      if k <= m
+        x < k or x >= m   -> True       if m <= k
+        x < k and (x < m or a) -> x < k if k <= m
+    """)
+    def _logic(self, expr: Binary) -> Expr:
         """Each part of a conjunction is simplified knowing the others; an ``or`` is its dual."""
+        op = expr.op
         absorbing, neutral = (FALSE, TRUE) if op == "and" else (TRUE, FALSE)
-        parts = [self.expr(p) for p in _parts(expr, op)]
-        while True:
-            before = parts = list(dict.fromkeys(q for p in parts for q in _parts(p, op) if q != neutral))
-            if absorbing in parts:
+        items = [self.expr(p) for p in parts(expr, op)]
+        if dtypes.lanes(items[0].dtype) > 1:
+            return self._other(expr)
+        for _ in range(_ROUNDS):
+            before = items = list(dict.fromkeys(q for p in items for q in parts(p, op) if q != neutral))
+            if absorbing in items:
                 return absorbing
-            parts = self._refine(op, parts, absorbing) if len(parts) > 1 else parts
-            if parts == before:
-                return _join(op, parts, neutral)
+            if len(items) > 1:
+                items = self._refine(op, items, absorbing)
+            if items == before:
+                break
+        return join(op, items) if items else neutral
 
-    def _refine(self, op: str, parts: list[Expr], absorbing: Expr) -> list[Expr]:
+    def _refine(self, op: str, items: list[Expr], absorbing: Expr) -> list[Expr]:
         """One round over the parts; parts that exclude each other decide the whole."""
-        parts = list(parts)
-        for index, part in enumerate(parts):
+        items = list(items)
+        for index, part in enumerate(items):
             facts = self.facts
-            for other in parts[:index] + parts[index + 1 :]:
+            for other in items[:index] + items[index + 1 :]:
                 facts = facts.assuming(other, op == "and")
             if facts.impossible:
                 return [absorbing]
             if facts is not self.facts:
-                parts[index] = simplifier_for(facts).expr(part)
-        return parts
+                items[index] = simplifier_for(facts).expr(part)
+        if nested(op, items) or any(type(p) is not Binary or p.a.dtype != dtypes.INDEX for p in items):
+            resolved = resolve(op, items, lambda p: self.expr(Not(p)))
+            return [absorbing] if resolved is None else absorb(op, [self.expr(p) for p in resolved])
+        return items
 
-    def _conditional(self, expr: Call) -> Expr:
+    @law("""
+        not (x < y)       -> x >= y
+        not (x == y)      -> x != y
+        not (a and b)     -> not a or not b
+        not (a or b)      -> not a and not b
+    """)
+    def _not(self, expr: Not) -> Expr:
+        inner = self.expr(expr.a)
+        return Not(inner) if is_undef_atom(inner) else self._rewrite("not", negate(inner))
+
+    @law("""
+        if_then_else(a, x, y)                      -> x                       if a
+        if_then_else(a, x, y)                      -> y                       if not a
+        if_then_else(x < k, min(x, k), y)          -> if_then_else(x < k, x, y)
+        if_then_else(x < k, y, max(x, k))          -> if_then_else(x < k, y, x)
+    """)
+    def _call(self, expr: Call) -> Expr:
+        """Only the chosen side of a conditional is evaluated, so that each side knows what was chosen."""
+        if expr.name != "if_then_else":
+            new: Expr = rebuild(expr, self._child)
+            return new
         cond = self.expr(expr.args[0])
-        if isinstance(cond, Const):
-            return self.expr(expr.args[1] if cond.value else expr.args[2])
-        then = simplifier_for(self.facts.assuming(cond)).expr(expr.args[1])
-        other = simplifier_for(self.facts.assuming(cond, False)).expr(expr.args[2])
-        return then if then == other else Call(expr.name, (cond, then, other), expr.dtype)
+        yes, no = self.facts.assuming(cond), self.facts.assuming(cond, False)
+        if no.impossible or cond == TRUE:
+            return self.expr(expr.args[1])
+        if yes.impossible or cond == FALSE:
+            return self.expr(expr.args[2])
+        then, other = simplifier_for(yes).expr(expr.args[1]), simplifier_for(no).expr(expr.args[2])
+        return self._rewrite("if_then_else", Call(expr.name, (cond, then, other), expr.dtype))
 
     def _select(self, expr: Select) -> Expr:
         """Both sides are evaluated, so neither may use the condition: its loads must stay in bounds."""
-        cond, a, b = self.expr(expr.cond), self.expr(expr.a), self.expr(expr.b)
-        if isinstance(cond, Const):
-            return a if cond.value else b
-        return a if a == b else Select(cond, a, b)
+        return self._rewrite("select", Select(self.expr(expr.cond), self.expr(expr.a), self.expr(expr.b)))
+
+    def _let(self, expr: LetExpr) -> Expr:
+        """A variable or constant takes the name's place, an unused name goes, others keep their interval.
+
+        ``let v = w in e  ->  e[v := w]``        ``let v = x in e  ->  e``   if v is not in e
+        """
+        value = self.expr(expr.value)
+        if isinstance(value, (Const, Var)):
+            replaced: Expr = substitute(expr.body, {expr.var: value})
+            return self.expr(replaced)
+        facts = self.facts
+        if dtypes.is_int(expr.var.dtype) and dtypes.lanes(expr.var.dtype) == 1:
+            facts = facts.with_bounds({expr.var: facts.interval(value)})
+        body = simplifier_for(facts).expr(expr.body)
+        return LetExpr(expr.var, value, body) if expr.var in variables(body) else body
 
     # Everything that is not index arithmetic
 
-    def _other(self, op: str, a: Expr, b: Expr) -> Expr:
-        if dtypes.is_float(a.dtype):
-            return _float(op, a, b)
-        if dtypes.lanes(a.dtype) == 1 and op in COMPARISONS:
-            lo, hi = self.facts.interval(a)
-            low, high = self.facts.interval(b)
-            difference = (lo - high, hi - low)
-            decided = _decide_any(op, *difference)
+    def _other(self, expr: Binary) -> Expr:
+        op, a, b = expr.op, self.expr(expr.a), self.expr(expr.b)
+        if isinstance(a, Const) and isinstance(b, Const):
+            folded = fold(op, a, b)
+            if folded is not None:
+                return folded
+        if op in COMPARISONS and dtypes.is_int(a.dtype) and dtypes.lanes(a.dtype) == 1:
+            (lo, hi), (low, high) = self.facts.interval(a), self.facts.interval(b)
+            decided = decide_zero(op, lo - high, hi - low)
             if decided is not None:
                 return const(decided)
-        if op == "*" and _zero_times_undef(a, b):
-            return const(0, a.dtype)
-        if isinstance(a, Const) and isinstance(b, Const) and dtypes.is_int(a.dtype):
-            folded = binary(op, a, b)
-            low, high = dtypes.int_range(dtypes.element(a.dtype))
-            fits = isinstance(folded, Const) and (op in COMPARISONS or low <= folded.value <= high)
-            return folded if fits else Binary(op, a, b)
-        return binary(op, a, b)
+        return self._rewrite(op, Binary(op, a, b))
+
+    def _cast(self, expr: Cast) -> Expr:
+        inner = self.expr(expr.a)
+        if isinstance(inner, Const):
+            folded = fold_cast(inner, expr.dtype)
+            if folded is not None:
+                return folded
+        if isinstance(inner, Broadcast):
+            return Broadcast(Cast(dtypes.element(expr.dtype), inner.value), inner.lanes)
+        return self._rewrite("cast", Cast(expr.dtype, inner))
 
 
-def _parts(expr: Expr, op: str) -> tuple[Expr, ...]:
-    if op == "and":
-        return conjuncts(expr)
-    if isinstance(expr, Binary) and expr.op == "or":
-        return _parts(expr.a, op) + _parts(expr.b, op)
-    return (expr,)
-
-
-def _join(op: str, parts: list[Expr], neutral: Expr) -> Expr:
-    if not parts:
-        return neutral
-    result = parts[0]
-    for part in parts[1:]:
-        result = Binary(op, result, part)
-    return result
-
-
-def _operand_key(expr: Expr) -> tuple[bool, str]:
-    return isinstance(expr, Const), repr(expr)
-
-
-def _decide(op: str, lo: int, hi: int, right: int) -> bool | None:
-    """The truth of ``x op right`` for every x in [lo, hi], or None."""
-    if op == "<=":
-        return True if hi <= right else False if lo > right else None
-    if right < lo or right > hi:
-        return op == "!="
-    if lo == hi:
-        return op == "=="
-    return None
-
-
-def _decide_any(op: str, lo: int, hi: int) -> bool | None:
-    """The truth of ``x op 0`` for every x in [lo, hi], or None."""
-    if op in (">", ">="):
-        op, lo, hi = ("<" if op == ">" else "<="), -hi, -lo
-    return _decide("<=", lo, hi, -1) if op == "<" else _decide(op, lo, hi, 0)
-
-
-def _write_comparison(op: str, terms: dict[Expr, int], right: int) -> Expr:
-    """``terms op right`` with positive terms on the left: ``i*6 + j < 127``, ``i >= 1``, ``i <= j``."""
-    positive = {a: k for a, k in terms.items() if k > 0}
-    negative = {a: -k for a, k in terms.items() if k < 0}
-    if op == "<=":
-        if not positive:
-            return Binary(">=", build((negative, 0)), Const(-right))
-        if negative and right == 0:
-            return Binary("<=", build((positive, 0)), build((negative, 0)))
-        op, right = "<", right + 1
-    elif not positive or (negative and _leads(negative, positive)):
-        positive, negative, right = negative, positive, -right
-    return Binary(op, build((positive, 0)), build((negative, right)))
-
-
-def _leads(a: dict[Expr, int], b: dict[Expr, int]) -> bool:
-    """Whether form `a` comes before `b`, to give ``x == y`` and ``y == x`` one shape."""
-    return repr(build((a, 0))) < repr(build((b, 0)))
-
-
-def _zero_times_undef(a: Expr, b: Expr) -> bool:
-    pairs = ((a, b), (b, a))
-    return any(isinstance(x, Undef) and isinstance(y, Const) and y.value == 0 for x, y in pairs)
-
-
-def _float(op: str, a: Expr, b: Expr) -> Expr:
-    if op == "*":
-        if _zero_times_undef(a, b):
-            return const(0, a.dtype)
-        if isinstance(b, Const) and b.value == 1:
-            return a
-        if isinstance(a, Const) and a.value == 1:
-            return b
-    if op == "/" and isinstance(b, Const) and b.value == 1:
-        return a
-    if op in ("min", "max") and a == b:
-        return a
-    return Binary(op, a, b)
-
-
-def _cast(expr: Cast) -> Expr:
-    """A cast to the same type, or of an integer constant that the type holds exactly."""
-    if expr.dtype == expr.a.dtype:
-        return expr.a
-    if isinstance(expr.a, Const) and dtypes.is_int(expr.a.dtype) and dtypes.lanes(expr.dtype) == 1:
-        value = int(expr.a.value)
-        if dtypes.is_int(expr.dtype):
-            low, high = dtypes.int_range(expr.dtype)
-            return Const(value, expr.dtype) if low <= value <= high else expr
-        if dtypes.is_float(expr.dtype) and abs(value) <= 256:
-            return Const(float(value), expr.dtype)
-    return expr
+_METHODS: Mapping[type[Expr], Callable[[Any, Any], Expr]] = {
+    Binary: Simplifier._binary, Var: Simplifier._variable, Not: Simplifier._not, Call: Simplifier._call,
+    Select: Simplifier._select, LetExpr: Simplifier._let, Cast: Simplifier._cast,
+}  # fmt: skip
+_ROOTS: Mapping[type[Expr], str] = {Ramp: "ramp", Broadcast: "broadcast"}
