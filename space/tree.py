@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, substitute, variables
-from ..ir.node import Node, transform, walk
+from ..ir.node import Node, rebuild, transform, walk
 from ..ir.stmt import (
     Allocate,
+    Attr,
     Block,
     Declare,
     For,
@@ -36,7 +38,7 @@ def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
     """Direct child statements; a block's init comes before its body."""
     if isinstance(stmt, Seq):
         return stmt.stmts
-    if isinstance(stmt, (For, Let, Allocate, Declare)):
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
         return (stmt.body,)
     if isinstance(stmt, If):
         return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
@@ -50,7 +52,7 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(stmt, Seq):
         new = [fn(s) for s in stmt.stmts]
         return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
-    if isinstance(stmt, (For, Let, Allocate, Declare)):
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
         body = fn(stmt.body)
         return stmt if body is stmt.body else replace(stmt, body=body)
     if isinstance(stmt, If):
@@ -266,42 +268,80 @@ def guard(stmt: Stmt, cond: Expr) -> Stmt:
         return stmt
     if isinstance(stmt, Block):
         return add_predicate(stmt, cond)
-    if isinstance(stmt, (For, Let, Allocate, Declare, Seq)) and blocks_below(stmt):
+    if isinstance(stmt, If) and stmt.orelse is None:
+        return If(binary("and", cond, stmt.cond), stmt.then)
+    holds_blocks = isinstance(stmt, (For, Allocate, Declare, Attr, Seq)) and bool(blocks_below(stmt))
+    if holds_blocks or (isinstance(stmt, Let) and not reads_memory(stmt.value)):
         return map_children(stmt, lambda child: guard(child, cond))
     return If(cond, stmt)
 
 
 def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]) -> Stmt:
-    """Replace loop variables below `stmt` and simplify the bindings and predicates that held them."""
+    """Replace loop variables below `stmt` and simplify the expressions that held them.
 
-    def visit(item: Stmt) -> Stmt:
-        if isinstance(item, Block):
-            iters = tuple(_rebind(i, mapping, bounds) for i in item.iters)
-            predicate = simplify(substitute(item.predicate, mapping), bounds)
-            item = replace(item, iters=iters, predicate=predicate)
-            if free_variables(item.body).isdisjoint(mapping):
-                return item
-            return replace(item, body=substitute(item.body, mapping))
-        if isinstance(item, For):
-            inner = item.extent if isinstance(item.extent, Const) else substitute(item.extent, mapping)
-            return replace(item, extent=inner, body=visit(item.body))
-        if isinstance(item, (Seq, Allocate, Declare)):
-            return map_children(item, visit)
-        result: Stmt = substitute(item, mapping)
+    `bounds` are those of the variables in the replacements; loops and iterators below add their own.
+    Bindings of index arithmetic that change are written out.
+    """
+
+    mapping = dict(mapping)
+
+    def rewrite(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
+        if free_variables(expr).isdisjoint(mapping):
+            return expr
+        result: Expr = simplify(_simple_indices(substitute(expr, mapping), known), known)
         return result
 
-    return visit(stmt)
+    def visit(item: Stmt, known: dict[Var, tuple[int, int]]) -> Stmt:
+        if free_variables(item).isdisjoint(mapping):
+            return item
+        inner = known
+        if isinstance(item, For) and isinstance(item.extent, Const):
+            inner = {**known, item.var: (0, int(item.extent.value) - 1)}
+        elif isinstance(item, Block):
+            inner = {**known, **{i.var: (0, i.extent - 1) for i in item.iters}}
+            iters = tuple(_rebound(i, rewrite(i.binding, known)) for i in item.iters)
+            item = replace(item, iters=iters, predicate=rewrite(item.predicate, known))
+            return map_children(item, lambda child: visit(child, inner))
+        elif isinstance(item, Let) and dtypes.is_int(item.var.dtype) and not reads_memory(item.value):
+            value = rewrite(item.value, known)
+            if value is not item.value:
+                mapping[item.var] = value
+                return visit(item.body, known)
+
+        def part(child: Node) -> Node:
+            if isinstance(child, Stmt):
+                return visit(child, inner)
+            return rewrite(child, inner) if isinstance(child, Expr) else child
+
+        result: Stmt = rebuild(item, part)
+        return result
+
+    return visit(stmt, bounds)
+
+
+def _simple_indices(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
+    """Simplify the indices of loads, also in ``buf[i] == undef``, which is left alone as a whole."""
+
+    def visit(node: Node) -> Node:
+        return Load(node.buffer, tuple(simplify(i, known) for i in node.indices)) if isinstance(node, Load) else node
+
+    result: Expr = transform(expr, visit)
+    return result
+
+
+def _rebound(item: Iter, binding: Expr) -> Iter:
+    return item if binding is item.binding else replace(item, binding=binding)
+
+
+def reads_memory(node: Node) -> bool:
+    """Whether `node` loads from any buffer."""
+    return any(isinstance(n, Load) for n in walk(node))
 
 
 @lru_cache(maxsize=4096)
 def free_variables(node: Node) -> frozenset[Var]:
     """Variables that occur below `node`."""
     return frozenset(variables(node))
-
-
-def _rebind(item: Iter, mapping: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]) -> Iter:
-    binding = substitute(item.binding, mapping)
-    return item if binding is item.binding else replace(item, binding=simplify(binding, bounds))
 
 
 def _label(stmt: Stmt) -> str:

@@ -1,5 +1,7 @@
 """The primitives; importing this package registers all of them."""
 
-from . import boundary, cache, compute, layout, loops, reduction
+from . import annotations, blockize, boundary, cache, compute, layout, loops, reduction, sampling, storage
 
-__all__ = ["boundary", "cache", "compute", "layout", "loops", "reduction"]
+__all__ = [
+    "annotations", "blockize", "boundary", "cache", "compute", "layout", "loops", "reduction", "sampling", "storage",
+]  # fmt: skip

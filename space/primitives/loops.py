@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
 
+from ...ir.affine.instances import Statement
+from ...ir.affine.order import Time
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Expr, Var, as_expr, binary
-from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, Stmt, fresh, names
+from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
+from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, fresh, names
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
-from ..primitive import Result, primitive
-from ..tree import (
-    blocks_below,
-    extent_of,
-    find_block,
-    find_loop,
-    guard,
-    substitute_loops,
-    walk_stmts,
-    with_stmt,
+from ..nest import (
+    any_order,
+    check_order,
+    check_rectangular,
+    check_still_concurrent,
+    depth_of,
+    enclosing_bounds,
+    perfect_nest,
 )
+from ..primitive import Result, primitive
+from ..tree import extent_of, find_block, find_loop, guard, substitute_loops, with_stmt
 
 
 @primitive
@@ -47,7 +49,7 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
     for var, size in zip(new_vars, sizes, strict=True):
         index = index * size + var
     bounds = {v: (0, s - 1) for v, s in zip(new_vars, sizes, strict=True)}
-    body = substitute_loops(target.body, {target.var: index}, bounds)
+    body = substitute_loops(target.body, {target.var: index}, {**enclosing_bounds(func, target), **bounds})
     if prod(sizes) > extent:
         body = guard(body, simplify(binary("<", index, extent), bounds))
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
@@ -103,7 +105,7 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
         mapping[loop.var] = index if loop is chain[0] else index % extent
     if len(chain) == 1:
         mapping = {chain[0].var: var}
-    bounds = {var: (0, prod(extents) - 1)}
+    bounds = {**enclosing_bounds(func, chain[0]), var: (0, prod(extents) - 1)}
     body = substitute_loops(chain[-1].body, mapping, bounds)
     return with_stmt(func, chain[0], For(var, as_expr(prod(extents), var), body)), name
 
@@ -112,57 +114,37 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
 def reorder(func: PrimFunc, *loops: str) -> Result:
     """``for i: for j: S`` -> ``for j: for i: S``: the named loops take each other's places in the given order.
 
-    Conditions: (1) the loops lie on one perfect nest; (2) every statement below is
-    a block whose iterators are spatial or reduce: its instances may run in any
-    order, since spatial instances are independent, reductions commute, and the
-    all-minimum reduce point stays first in every order.
+    Conditions between the loops, ``for i: if c(i): for j: S``, move inside the last one.
+    Conditions: (1) the loops lie on one perfect nest; (2) their extents do not depend on
+    each other; (3) no two instances that touch one element change their order, unless both
+    are updates by one associative operation; for a single block whose iterators are
+    spatial or reduce that holds by their meaning; (4) concurrent loops may still be so.
     """
-    chosen = [find_loop(func, name) for name in loops]
-    if len({loop.var for loop in chosen}) != len(chosen):
-        raise ScheduleError("(1) a loop is named twice: {loops}", loops=list(loops))
-    outer = next(loop for loop in _by_depth(func, chosen))
-    chain = _perfect_chain(outer, chosen)
-    _check_reorderable(chain[-1].body)
-    order = iter(chosen)
-    places = {loop.var for loop in chosen}
-    new_chain = [next(order) if loop.var in places else loop for loop in chain]
-    body: Stmt = chain[-1].body
-    for loop in reversed(new_chain):
+    nest = perfect_nest(func, loops)
+    check_rectangular(nest)
+    order = iter(find_loop(func, name) for name in loops)
+    new_loops = [next(order) if loop.var.name in loops else loop for loop in nest.loops]
+    outer = nest.loops[0]
+    if not any_order(nest.body):
+        check_order(func, outer, _permuted(depth_of(func, outer), [loop.var for loop in new_loops]), 3)
+    body = guard(nest.body, all_of(nest.conditions))
+    for loop in reversed(new_loops):
         body = replace(loop, body=body)
-    return with_stmt(func, outer, body), None
+    result = with_stmt(func, outer, body)
+    check_still_concurrent(result, new_loops)
+    return result, None
 
 
-def _by_depth(func: PrimFunc, chosen: Sequence[For]) -> list[For]:
-    wanted = {loop.var for loop in chosen}
-    return [s for s in walk_stmts(func.body) if isinstance(s, For) and s.var in wanted]
+def _permuted(depth: int, variables: Sequence[Var]) -> Callable[[Statement], Time]:
+    """Time stamps with the loops from `depth` on in another order."""
 
+    def time(statement: Statement) -> Time:
+        stamp: list[ExprLike] = list(statement.schedule)
+        for place, var in enumerate(variables):
+            stamp[2 * (depth + place) + 1] = var
+        return tuple(stamp)
 
-def _perfect_chain(outer: For, chosen: Sequence[For]) -> list[For]:
-    """The loops from `outer` down to the deepest chosen one."""
-    missing = {loop.var for loop in chosen}
-    chain: list[For] = []
-    stmt: Stmt = outer
-    while missing:
-        if not isinstance(stmt, For):
-            left = ", ".join(sorted(v.name for v in missing))
-            raise ScheduleError(
-                "(1) loop {left} is not in a perfect nest with `{outer}`", left=left, outer=outer.var.name
-            )
-        chain.append(stmt)
-        missing.discard(stmt.var)
-        stmt = stmt.body
-    return chain
-
-
-def _check_reorderable(body: Stmt) -> None:
-    blocks = blocks_below(body)
-    if not blocks:
-        raise ScheduleError("(2) the statements below are not in a block, so their order may matter")
-    for block in blocks:
-        if any(i.kind == "opaque" for i in block.iters):
-            raise ScheduleError("(2) block `{name}` has opaque iterators", name=block.name)
-    if len(blocks) > 1:
-        raise ScheduleError("(2) more than one block below: {names}", names=[b.name for b in blocks])
+    return time
 
 
 def _set_kind(func: PrimFunc, loop: str, kind: str, thread: str = "") -> Result:

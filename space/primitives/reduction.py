@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, implies
 from ...ir.arith.simplify import simplify
 from ...ir.expr import TRUE, Binary, Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
-from ...ir.node import transform
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq
+from ...ir.node import transform, walk
+from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import (
@@ -21,9 +22,11 @@ from ..tree import (
     loop_bounds,
     loops_above,
     nest_of,
+    path_to,
     with_alloc,
     with_stmt,
 )
+from .nests import chain_to_sequence, separate
 
 
 @primitive
@@ -31,13 +34,19 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     """``for r: {init if r is first; C[s] += e}`` -> ``C[s] = init`` for the points below, then ``for r: C[s] += e``.
 
     The init stands before `loop`, with a copy of the spatial loops below it.
-    Conditions: (1) the block has an init; (2) `loop` is above it, and no loop outside
-    `loop` is part of a reduction; (3) wherever some point of the reduction is
-    executed, its first one is.  Returns the block that initialises.
+    Conditions: (1) the block has an init, or statements before its first update; (2) `loop` is
+    above it, and no loop outside `loop` is part of a reduction; (3) wherever some point of the
+    reduction is executed, its first one is.  Returns the block that initialises.
+
+    In bare loops, ``for i: {B[i] = 0; for f: B[i] += e}`` -> ``for i: B[i] = 0``, then
+    ``for i: for f: B[i] += e``: what stands before the first update is distributed, from
+    `loop` on, and a block without iterators around it becomes two.  Condition: (2) no
+    instance of the one part needs the order of the other's.  Returns the block ``init_<block>``,
+    or the init's outermost loop where the block goes on around both.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
     if target.init is None:
-        raise ScheduleError("(1) block `{block}` has no init", block=block)
+        return _separate_init(func, target, outer)
     above = loops_above(func, target)
     _check_first_point(target, above)
     if outer not in above:
@@ -52,6 +61,24 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     func = with_stmt(func, target, replace(target, init=None))
     outer = find_loop(func, loop)
     return with_stmt(func, outer, seq([init, outer])), name
+
+
+def _separate_init(func: PrimFunc, block: Block, outer: For) -> Result:
+    """`decompose_reduction` of bare loops."""
+    path = path_to(func.body, outer)
+    assert path is not None
+    if block not in path and path_to(outer, block) is None:
+        raise ScheduleError("(2) loop `{loop}` is not around `{block}` or in it", loop=outer.var.name, block=block.name)
+    whole = block.body is outer and not block.iters and not block.allocs and block is not func.body
+    top: Stmt = block if whole else outer
+    cut = chain_to_sequence(top)[1]
+    updates = (any(update_op(s) for s in stores(item)) for item in cut.stmts)
+    position = next((k for k, found in enumerate(updates) if found), 0)
+    if position == 0:
+        raise ScheduleError("(1) block `{block}` has nothing that is stored before an update", block=block.name)
+    func, first, _ = separate(func, top, position, "init", copy_first=True)
+    made = next(s for s in walk(first) if isinstance(s, (Block, For)))
+    return func, made.name if isinstance(made, Block) else made.var.name
 
 
 def _check_first_point(block: Block, above: tuple[For, ...]) -> None:

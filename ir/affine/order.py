@@ -1,0 +1,135 @@
+"""Whether another order of a program's statement instances keeps its meaning.
+
+An order is given by a time stamp for each statement: a tuple of integers and expressions
+over the statement's variables, compared lexicographically.  With the program's own
+stamps ``t`` and others ``u``, over every two instances that clash (touch one element, one
+of them writing):
+
+    kept   <=>   t(x) < t(y)  =>  u(x) < u(y)
+
+Two updates ``B[e] = B[e] op v`` and ``B[f] = B[f] op w`` with the same associative and
+commutative ``op``, where neither ``v`` nor ``w`` reads ``B``, may change places: reductions
+may be added up in any order.
+
+Reordering, distribution and any affine change of loops are such orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, substitute
+from ..node import walk
+from ..stmt import Assume, Evaluate, Store
+from .dataflow import Clash, Point, clashes
+from .instances import Access, Statement
+from .sets import points
+
+Time = tuple[ExprLike, ...]
+COMMUTATIVE = ("+", "*", "min", "max")
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """Two instances that clash, in program order, and the accesses by which they do."""
+
+    clash: Clash
+    points: tuple[Point, Point]
+
+    def __str__(self) -> str:
+        clash, (p, q) = self.clash, self.points
+        one, other = _touches(clash.first, clash.a, p), _touches(clash.second, clash.b, q)
+        return f"{one}, and later {other}; the order of the two would change"
+
+
+def _touches(statement: Statement, access: Access, point: Point) -> str:
+    from ..script.printer import expr_text
+
+    indices = ", ".join(expr_text(i) for i in access.node.indices)
+    where = ", ".join(f"{k}={v}" for k, v in point.items())
+    at = f" at {where}" if where else ""
+    return f"{statement.label} {'writes' if access.is_write else 'reads'} `{access.node.buffer.name}[{indices}]`{at}"
+
+
+def find_reversal(
+    statements: Sequence[Statement], time: Callable[[Statement], Time], common: Sequence[Var] = ()
+) -> Reversal | None:
+    """Two instances whose order matters and that `time` turns round, or leaves at one time; None if there are none.
+
+    Compared are instances that agree in the variables `common`.  What is not affine counts
+    as any value.  Raises Unknown where a set is too large to decide.
+    """
+    known = [_knowing(s) for s in statements]
+    times = {s.number: time(s) for s in known}
+    for first in known:
+        for second in known:
+            for clash in clashes(first, second, common):
+                if _commute(first, second, clash.buffer):
+                    continue
+                found = _turned(clash, times)
+                if found is not None:
+                    return Reversal(clash, found)
+    return None
+
+
+def _knowing(statement: Statement) -> Statement:
+    """An assumption reads what it speaks of, so it keeps its place among the writers."""
+    stmt = statement.stmt
+    return replace(statement, stmt=Evaluate(stmt.cond)) if isinstance(stmt, Assume) else statement
+
+
+def _turned(clash: Clash, times: dict[int, Time]) -> tuple[Point, Point] | None:
+    first, second = clash.first, clash.second
+    primes: dict[Var, Expr] = {v: _primed(v) for v in second.variables}
+    before = _before(first.schedule, _renamed(second.schedule, primes), FALSE)
+    after = _before(_renamed(times[second.number], primes), times[first.number], TRUE)
+    if FALSE in (before, after):
+        return None
+    found = points(clash.domain.where(before, after).relaxed()).first()
+    if found is None:
+        return None
+    mine = {v.name: found[v.name] for v in first.variables}
+    return mine, {v.name: found[_primed(v).name] for v in second.variables}
+
+
+def _primed(var: Var) -> Var:
+    return replace(var, name=f"{var.name}'")
+
+
+def _renamed(time: Time, primes: dict[Var, Expr]) -> Time:
+    return tuple(substitute(t, primes) if isinstance(t, Expr) else t for t in time)
+
+
+def _before(a: Time, b: Time, equal: Expr) -> Expr:
+    """``a < b`` lexicographically, up to the shorter one; `equal` is the answer for equal stamps."""
+    result = equal
+    for x, y in reversed(list(zip(a, b, strict=False))):
+        result = binary("or", binary("<", x, y), binary("and", binary("==", x, y), result))
+    return result
+
+
+def update_op(store: Store) -> str | None:
+    """The operation of an update ``B[e] = B[e] op v`` in which neither ``e`` nor ``v`` reads ``B``; None for others."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op not in COMMUTATIVE:
+        return None
+    own = Load(store.buffer, store.indices)
+    for one, rest in ((value.a, value.b), (value.b, value.a)):
+        if one == own and not any(_reads(e, store.buffer) for e in (*store.indices, rest)):
+            return value.op
+    return None
+
+
+def _reads(expr: Expr, buffer: Buffer) -> bool:
+    return any(isinstance(n, Load) and n.buffer.memory == buffer.memory for n in walk(expr))
+
+
+def _commute(first: Statement, second: Statement, memory: Buffer) -> bool:
+    """Whether both are updates of `memory` by one operation."""
+    a, b = first.stmt, second.stmt
+    if not isinstance(a, Store) or not isinstance(b, Store):
+        return False
+    op = update_op(a)
+    same = op is not None and op == update_op(b) and a.value.dtype == b.value.dtype
+    return same and a.buffer.memory == b.buffer.memory == memory.name

@@ -1,0 +1,267 @@
+"""Whole loop nests: any injective affine change of loops, and separation into several nests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.affine.index_map import IndexMap
+from ...ir.affine.instances import Statement
+from ...ir.affine.order import Time
+from ...ir.affine.sets import Domain, NotAffine, Relation, Unknown, access_map, implies, is_affine
+from ...ir.arith.simplify import simplify
+from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, substitute
+from ...ir.node import walk
+from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, seq
+from ...ir.verify.rules import VerifyError, verify
+from ..errors import ScheduleError
+from ..nest import Nest, any_order, check_order, check_rectangular, depth_of, enclosing_bounds, perfect_nest
+from ..primitive import Result, primitive
+from ..tree import (
+    extent_of,
+    find_loop,
+    guard,
+    reads_memory,
+    stmt_children,
+    substitute_loops,
+    with_stmt,
+)
+
+
+@primitive
+def transform_loops(
+    func: PrimFunc, loops: Sequence[str], index_map: Any, extents: Sequence[int] | None = None
+) -> Result:
+    """``for x in X: S(x)`` -> ``for y in Y: if y in f(X): S(f^-1(y))``, with y in the order of the map's indices.
+
+    `loops` are those of one perfect nest, the outermost first, with none left out between
+    them; Y is the box of `extents`, by default the least that holds the image.  Skewing,
+    offsets and tilings are maps like any other: ``lambda i, f: [(i + f) // 4, (i + f) % 4, f]``.
+    Conditions: (1) the loops are a perfect nest in this order, of constant extents; (2) the map is affine
+    and injective on the instances that run; (3) `extents` holds its image; (4) no two
+    instances that touch one element change their order, unless both are updates by one
+    associative operation; (5) an init still comes before what it initialises.
+    Returns the new loops, outermost first.
+    """
+    nest = perfect_nest(func, loops)
+    if [v.name for v in nest.variables] != list(loops):
+        raise ScheduleError(
+            "(1) the nest has the loops {known} in this order, but got {given}",
+            known=[v.name for v in nest.variables],
+            given=list(loops),
+        )
+    check_rectangular(nest)
+    mapping = IndexMap.make(index_map, len(nest.loops))
+    images = mapping.map_indices(nest.variables)
+    sizes, inverse, new_vars = _invert(func, nest, images, extents)
+    outer = nest.loops[0]
+    if not any_order(nest.body):
+        start = 2 * depth_of(func, outer)
+        inner = start + 2 * len(nest.loops)
+
+        def time(statement: Statement) -> Time:
+            return (*statement.schedule[: start + 1], *images, *statement.schedule[inner:])
+
+        check_order(func, outer, time, 4)
+    result = with_stmt(func, outer, _new_nest(func, nest, images, sizes, inverse, new_vars))
+    _check_init(result, nest.body)
+    return result, [v.name for v in new_vars]
+
+
+def _executed(nest: Nest) -> Domain:
+    """The instances of the loops that can do anything: conditions that stand alone below count too."""
+    conditions = list(nest.conditions)
+    body = nest.body
+    while True:
+        if isinstance(body, Let) and not reads_memory(body.value):
+            body = substitute(body.body, {body.var: body.value})
+        elif isinstance(body, If) and body.orelse is None:
+            conditions += conjuncts(body.cond)
+            body = body.then
+        else:
+            break
+    if isinstance(body, Block):
+        conditions += conjuncts(body.predicate)
+    known = frozenset(nest.variables)
+    dims = tuple((loop.var, extent_of(loop)) for loop in nest.loops)
+    return Domain(dims, tuple(c for c in conditions if is_affine(c, known)))
+
+
+def _invert(
+    func: PrimFunc, nest: Nest, images: tuple[Expr, ...], extents: Sequence[int] | None
+) -> tuple[list[int], dict[Var, Expr], list[Var]]:
+    """Conditions (2) and (3): the extents, the old loops in terms of the new ones, and the new ones."""
+    taken = names(func)
+    new_vars: list[Var] = []
+    for place, image in enumerate(images):
+        base = image.name if isinstance(image, Var) else f"{nest.variables[0].name}_{place}"
+        new_vars.append(Var(fresh(base, taken - {v.name for v in nest.variables}), nest.variables[0].dtype))
+        taken.add(new_vars[-1].name)
+    try:
+        relation = access_map(_executed(nest), images, new_vars)
+        pair = relation.collision()
+        if pair is not None:
+            raise ScheduleError("(2) the map is not injective: {a} and {b} have one image", a=pair[0], b=pair[1])
+        sizes = _extents(relation, extents, len(images))
+        inverse = relation.inverse()
+    except NotAffine as error:
+        raise ScheduleError("(2) the map is not affine: {error}", error=str(error)) from None
+    except Unknown as error:
+        raise ScheduleError("(2) whether the map is injective is unknown: {error}", error=str(error)) from None
+    bounds = {v: (0, n - 1) for v, n in zip(new_vars, sizes, strict=True)}
+    return sizes, {x: simplify(e, bounds) for x, e in zip(nest.variables, inverse, strict=True)}, new_vars
+
+
+def _extents(relation: Relation, extents: Sequence[int] | None, rank: int) -> list[int]:
+    image = relation.image()
+    if image.is_empty():
+        raise ScheduleError("(3) no instance of the loops runs")
+    low = [image.minimum(k) for k in range(rank)]
+    least = [image.maximum(k) + 1 for k in range(rank)]
+    if min(low) < 0:
+        raise ScheduleError("(3) the image begins at {low}", hint="add an offset", low=low)
+    sizes = least if extents is None else [int(e) for e in extents]
+    if len(sizes) != rank or any(s < e for s, e in zip(sizes, least, strict=True)):
+        raise ScheduleError(
+            "(3) the extents {sizes} do not hold the image, which needs {least}", sizes=sizes, least=least
+        )
+    return sizes
+
+
+def _new_nest(
+    func: PrimFunc,
+    nest: Nest,
+    images: tuple[Expr, ...],
+    sizes: Sequence[int],
+    inverse: dict[Var, Expr],
+    new_vars: Sequence[Var],
+) -> Stmt:
+    bounds = {v: (0, n - 1) for v, n in zip(new_vars, sizes, strict=True)}
+    known = {**enclosing_bounds(func, nest.loops[0]), **bounds}
+    conditions = [substitute(c, inverse) for c in nest.conditions]
+    cond = simplify(all_of([_image_condition(nest, images, inverse, bounds), *conditions]), known)
+    body = guard(substitute_loops(nest.body, inverse, known), cond)
+    for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
+        body = For(var, as_expr(size, var), body)
+    assert isinstance(body, For)
+    return replace(body, annotations=nest.loops[0].annotations)
+
+
+def _image_condition(
+    nest: Nest, images: tuple[Expr, ...], inverse: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]
+) -> Expr:
+    """``f^-1(y) in X and f(f^-1(y)) == y``, without what the loops' bounds or the first part imply."""
+    inside: Expr = TRUE
+    for loop in nest.loops:
+        value = inverse[loop.var]
+        for cond in (binary("<=", 0, value), binary("<", value, extent_of(loop))):
+            inside = binary("and", inside, simplify(cond, bounds))
+    domain = Domain(tuple((v, high + 1) for v, (_, high) in bounds.items()), conjuncts(inside))
+    for var, image in zip(bounds, images, strict=True):
+        same = simplify(binary("==", substitute(image, inverse), var), bounds)
+        if same != TRUE and implies(domain, same) is not True:
+            inside = binary("and", inside, same)
+            domain = domain.where(same)
+    return inside
+
+
+def _check_init(func: PrimFunc, body: Stmt) -> None:
+    """Condition (5), which only a block with an init can break."""
+    if not any(isinstance(n, Block) and n.init is not None for n in walk(body)):
+        return
+    try:
+        verify(func)
+    except VerifyError as error:
+        raise ScheduleError("(5) {error}", hint="decompose the reduction first", error=str(error)) from None
+
+
+@primitive
+def distribute(func: PrimFunc, loop: str, position: int) -> Result:
+    """``for i: (S; T)`` -> ``for i: S`` then ``for i': T``; the first `position` statements make up ``S``.
+
+    The statements are those of the first sequence below `loop`; the loops, conditions,
+    bindings and blocks on the way to it are repeated around both parts.
+    Conditions: (1) there is such a sequence, and it has more than `position` > 0 statements; (2) no
+    instance of ``T`` writes what a later one of ``S`` touches, or reads what it writes.
+    Returns the outermost loop of the second part.
+    """
+    outer = find_loop(func, loop)
+    func, _, second = separate(func, outer, position, "rest", copy_first=False)
+    return func, next(s for s in walk(second) if isinstance(s, For)).var.name
+
+
+def separate(
+    func: PrimFunc, top: Stmt, position: int, suffix: str, *, copy_first: bool
+) -> tuple[PrimFunc, Stmt, Stmt]:
+    """`distribute` everything from `top` on, and the two parts.
+
+    The loops and blocks of one part keep their names, those of the other get `suffix`.
+    Raises ScheduleError (1) and (2).
+    """
+    chain, cut = chain_to_sequence(top)
+    if not 0 < position < len(cut.stmts):
+        raise ScheduleError(
+            "(1) `position` must lie between 0 and the {count} statements, but got {position}",
+            count=len(cut.stmts),
+            position=position,
+        )
+    head, tail = cut.stmts[:position], cut.stmts[position:]
+
+    def time(statement: Statement) -> Time:
+        return (0 if any(statement.below(s) for s in head) else 1, *statement.schedule)
+
+    check_order(func, top, time, 2)
+    taken = names(func)
+    first = _around(chain, seq(head), suffix if copy_first else "", taken)
+    second = _around(chain, seq(tail), "" if copy_first else suffix, taken)
+    return with_stmt(func, top, seq([first, second])), first, second
+
+
+def chain_to_sequence(top: Stmt) -> tuple[list[Stmt], Seq]:
+    """The loops, conditions, bindings and blocks from `top` down to the first sequence.  Raises ScheduleError (1)."""
+    chain: list[Stmt] = []
+    stmt = top
+    while not isinstance(stmt, Seq):
+        passes = (
+            isinstance(stmt, For)
+            or (isinstance(stmt, If) and stmt.orelse is None and not reads_memory(stmt.cond))
+            or (isinstance(stmt, Let) and not reads_memory(stmt.value))
+            or (isinstance(stmt, Block) and stmt.init is None and not stmt.allocs)
+        )
+        if not passes:
+            raise ScheduleError("(1) there are no statements to separate")
+        chain.append(stmt)
+        (stmt,) = stmt_children(stmt)
+    return chain, stmt
+
+
+def _around(chain: Sequence[Stmt], body: Stmt, suffix: str, taken: set[str]) -> Stmt:
+    """`body` inside the chain; with a suffix, variables and blocks get names of their own."""
+    for item in reversed(chain):
+        if isinstance(item, If):
+            body = If(item.cond, body)
+            continue
+        assert isinstance(item, (For, Let, Block))
+        body = replace(item, body=body)
+        if suffix:
+            body = _renamed(body, suffix, taken)
+    return body
+
+
+def _renamed(stmt: For | Let | Block, suffix: str, taken: set[str]) -> Stmt:
+    """`stmt` with other names for what it binds, which are added to `taken`."""
+
+    def own(var: Var) -> Var:
+        made = replace(var, name=fresh(f"{var.name}_{suffix}", taken))
+        taken.add(made.name)
+        return made
+
+    if isinstance(stmt, (For, Let)):
+        var = own(stmt.var)
+        return replace(stmt, var=var, body=substitute(stmt.body, {stmt.var: var}))
+    name = fresh(f"{suffix}_{stmt.name}", taken)
+    taken.add(name)
+    variables: dict[Var, Expr] = {i.var: own(i.var) for i in stmt.iters}
+    iters = tuple(replace(i, var=variables[i.var]) for i in stmt.iters)
+    return replace(stmt, name=name, iters=iters, body=substitute(stmt.body, variables))
