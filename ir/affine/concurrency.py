@@ -37,6 +37,9 @@ class Conflict:
     accesses: tuple[Access, ...]
     clash: Clash | None
 
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         from ..script.printer import expr_text
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..affine.concurrency import CONCURRENT, conflict
 from ..affine.guard import NotAffine, Unknown
@@ -25,9 +24,10 @@ from ..affine.sets import violations
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
-from ..node import children, rebuild, walk
+from ..node import rebuild, walk
 from ..script.printer import expr_text
 from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+from .positions import at, children_of, position, with_statement
 
 Choice = Callable[[Expr], bool]
 
@@ -62,9 +62,9 @@ def overcompute(
     `within` is a statement of the function, by identity; `chosen` picks conjuncts.
     """
     refused: dict[tuple[tuple[int, ...], Expr], Refusal] = {}
-    root = _position(func.body, within)
+    root = position(func.body, within)
     while True:
-        for site in _sites(_at(func.body, root), root):
+        for site in _sites(at(func.body, root), root):
             if (site.place, site.cond) in refused or not chosen(site.cond):
                 continue
             new, refusal = site.attempt(func)
@@ -74,53 +74,6 @@ def overcompute(
             refused[site.place, site.cond] = refusal
         else:
             return func, list(refused.values())
-
-
-# ---------------------------------------------------------------- places
-
-
-def _kids(stmt: Stmt) -> tuple[Stmt, ...]:
-    return tuple(child for child in children(stmt) if isinstance(child, Stmt))
-
-
-def _position(root: Stmt, target: Stmt) -> tuple[int, ...]:
-    """The child numbers that lead from `root` to `target`."""
-    if root is target:
-        return ()
-    for k, child in enumerate(_kids(root)):
-        if any(s is target for s in walk(child)):
-            return (k, *_position(child, target))
-    raise ValueError("the statement is not part of the function")
-
-
-def _at(root: Stmt, place: Sequence[int]) -> Stmt:
-    for k in place:
-        root = _kids(root)[k]
-    return root
-
-
-def _put(root: Stmt, place: Sequence[int], new: Stmt) -> Stmt:
-    """`root` with the statement at `place` replaced."""
-    if not place:
-        return new
-    old = _kids(root)[place[0]]
-    inner = _put(old, place[1:], new)
-    done = [False]
-
-    def swap(child: Any) -> Any:
-        if child is old and not done[0]:
-            done[0] = True
-            return inner
-        return child
-
-    result: Stmt = rebuild(root, swap)
-    return result
-
-
-def _with(func: PrimFunc, place: Sequence[int], new: Stmt) -> PrimFunc:
-    body = _put(func.body, place, new)
-    assert isinstance(body, Block)
-    return func.with_body(body)
 
 
 # ---------------------------------------------------------------- conditions
@@ -151,12 +104,12 @@ def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
                 yield _Site(
                     place, cond, lambda func, c=cond, n=call: _without_choice(func, place, n, c)  # type: ignore[misc]
                 )
-    for k, child in enumerate(_kids(stmt)):
+    for k, child in enumerate(children_of(stmt)):
         yield from _sites(child, (*place, k))
 
 
 def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
-    block = _at(func.body, place)
+    block = at(func.body, place)
     assert isinstance(block, Block)
     rest = all_of([c for c in conjuncts(block.predicate) if c != cond])
     wide = _widened(replace(block, predicate=rest), cond, _ranges(func, place))
@@ -164,7 +117,7 @@ def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tu
 
 
 def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
-    stmt = _at(func.body, place)
+    stmt = at(func.body, place)
     assert isinstance(stmt, If)
     rest = all_of([c for c in conjuncts(stmt.cond) if c != cond])
     then = _widened(stmt.then, cond, _ranges(func, place))
@@ -173,8 +126,8 @@ def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[Pri
 
 def _try(func: PrimFunc, place: tuple[int, ...], new: Stmt, cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     """The function with `new` at `place`, in which the instances that violate `cond` appear."""
-    after = _with(func, place, new)
-    node = _at(after.body, place) if not isinstance(new, Seq) else new
+    after = with_statement(func, place, new)
+    node = at(after.body, place) if not isinstance(new, Seq) else new
     program = instances(after)
     changes = [Change(s, s.resolve(cond)) for s in program.below(node)]
     harm = _appear(program, changes, is_strict(func))
@@ -224,7 +177,7 @@ def _ranges(func: PrimFunc, place: Sequence[int]) -> dict[Var, tuple[int, int]]:
             found[stmt.var] = (0, int(stmt.extent.value) - 1)
         if isinstance(stmt, Block):
             found.update({i.var: (0, i.extent - 1) for i in stmt.iters})
-        stmt = _kids(stmt)[k]
+        stmt = children_of(stmt)[k]
     return found
 
 
@@ -254,13 +207,13 @@ def _without_choice(
     func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr
 ) -> tuple[PrimFunc, Refusal | None]:
     """``if_then_else(c and d, a, b)`` -> ``if_then_else(d, a, b)`` in a stored value."""
-    store = _at(func.body, place)
+    store = at(func.body, place)
     assert isinstance(store, Store)
     rest = all_of([c for c in conjuncts(call.args[0]) if c != cond])
     value = _replaced(store.value, call, if_then_else(rest, call.args[1], call.args[2]))
-    after = _with(func, place, Store(store.buffer, store.indices, value))
+    after = with_statement(func, place, Store(store.buffer, store.indices, value))
     program = instances(after)
-    node = _at(after.body, place)
+    node = at(after.body, place)
     old = _replaced(store.value, call, call.args[2])
     changes = [Change(s, s.resolve(cond), old) for s in program.below(node) if s.stmt is node]
     if any(isinstance(n, Load) for n in walk(cond)):
@@ -281,7 +234,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Refusal | None]:
     """``if c: S else: T`` -> S if on "not c" it comes to T, otherwise T if on "c" it comes to S."""
-    stmt = _at(func.body, place)
+    stmt = at(func.body, place)
     assert isinstance(stmt, If) and stmt.orelse is not None
     first: Harm | None = None
     for keep, gone, cond in ((stmt.then, stmt.orelse, stmt.cond), (stmt.orelse, stmt.then, negate(stmt.cond))):
@@ -304,7 +257,7 @@ def _one_side(
             return func, harm
         pairs = {}
     new = copy(_widened(keep, cond, _ranges(func, place)))
-    after = _with(func, place, new)
+    after = with_statement(func, place, new)
     program = instances(after)
     olds = [pairs.get(id(s)) for s in walk(keep) if isinstance(s, Store)]
     stores = [s for s in walk(new) if isinstance(s, Store)]

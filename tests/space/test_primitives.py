@@ -334,7 +334,7 @@ def test_overcompute_into_a_padded_tile_is_accepted_and_undone() -> None:
 
 def test_removing_overcompute_needs_known_padding() -> None:
     """Condition (1): without padding of known value there is nothing to leave out."""
-    with pytest.raises(ScheduleError, match="reads no padding"):
+    with pytest.raises(ScheduleError, match="touches no padding"):
         schedule(MATMUL).remove_overcompute_through_branching("matmul")
 
 

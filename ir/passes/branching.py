@@ -1,0 +1,163 @@
+"""``remove_overcompute_through_branching``: leave out instances that work on padding alone.
+
+The conditions that are tried come from known contents:
+
+- *reads*: "this load is not of padding", where the buffer holds a known pad value;
+- *writes*: "this element does not get its final padding later", where a later store gives
+  it a constant or `undef`.
+
+A condition goes where all its variables are bound: into a block's predicate, around the
+body of a bare loop, or around single stores.  It is put in where the instances that
+vanish are harmless, so that an implicit writer of padding is never lost.
+
+Source: RFC 0077, "Remove Overcompute Through Branching".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..affine.contents import element_variables, held, reading, writers
+from ..affine.guard import NotAffine, Unknown
+from ..affine.harmless import Change, vanishing
+from ..affine.instances import Access, Program, Statement, instances
+from ..affine.sets import IntSet, box, points
+from ..arith.simplify import simplify
+from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
+from ..node import Node, walk
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+from .overcompute import Refusal, is_strict
+from .positions import at, children_of, position, with_statement
+
+
+def remove_overcompute_through_branching(func: PrimFunc) -> PrimFunc:
+    """``S`` -> ``if c: S`` for each condition ``c`` from known padding that is proven harmless."""
+    return branch(func, func.body)[0]
+
+
+def branch(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Refusal]]:
+    """Put conditions on the statements at or below `within`, and say why others stay out."""
+    root = position(func.body, within)
+    refused: dict[tuple[tuple[int, ...], Expr], Refusal] = {}
+    while True:
+        for place, cond in _candidates(func, root):
+            if (place, cond) in refused:
+                continue
+            refusal = _refusal(func, place, cond)
+            if refusal is None:
+                func = with_statement(func, place, _guarded(at(func.body, place), cond))
+                break
+            refused[place, cond] = refusal
+        else:
+            return func, list(refused.values())
+
+
+def _refusal(func: PrimFunc, place: Sequence[int], cond: Expr) -> Refusal | None:
+    program = instances(func)
+    changes = [Change(s, s.resolve(cond)) for s in program.below(at(func.body, place))]
+    harm = vanishing(program, changes, is_strict(func))
+    return None if harm is None else Refusal(cond, harm, "stays out")
+
+
+def _guarded(stmt: Stmt, cond: Expr) -> Stmt:
+    if isinstance(stmt, Block):
+        return replace(stmt, predicate=binary("and", stmt.predicate, cond))
+    if isinstance(stmt, If) and stmt.orelse is None:
+        return If(binary("and", stmt.cond, cond), stmt.then)
+    return If(cond, stmt)
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def _candidates(func: PrimFunc, root: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Expr]]:
+    """Places with conditions to try there, the widest first."""
+    program = instances(func)
+    within = at(func.body, root)
+    found: dict[Expr, Statement] = {}
+    for statement in program.below(within):
+        if isinstance(statement.stmt, Store) and not statement.is_init:
+            for cond in _conditions(program, statement):
+                found.setdefault(cond, statement)
+    for cond, statement in found.items():
+        for place in _places(func, root, statement, cond):
+            yield place, cond
+
+
+def _conditions(program: Program, statement: Statement) -> Iterator[Expr]:
+    """Conditions over the loops of a store that some of its instances violate."""
+    write = statement.write
+    try:
+        if write is not None and not write.whole:
+            yield from _from_writes(program, statement, write)
+        for access in statement.loads(statement.value):
+            if not access.whole and (write is None or access.buffer != write.buffer):
+                yield from _from_reads(program, statement, access)
+    except (NotAffine, Unknown):
+        return
+
+
+def _from_writes(program: Program, statement: Statement, write: Access) -> Iterator[Expr]:
+    for writer in writers(program, write.buffer):
+        if writer.number > statement.number and writer.exact:
+            for piece in writer.pieces:
+                if isinstance(piece.value, (Const, Undef)) and writer.indices is not None and not writer.owners:
+                    names = element_variables(write.buffer)
+                    later = points(writer.domain.where(*piece.conditions)).image(writer.indices, names)
+                    yield from _outside(statement, write, later)
+
+
+def _from_reads(program: Program, statement: Statement, access: Access) -> Iterator[Expr]:
+    for _, where in held(program, reading(statement, access)).values:
+        names = element_variables(access.buffer)
+        yield from _outside(statement, access, where.image(access.indices, names))
+
+
+def _outside(statement: Statement, access: Access, elements: IntSet) -> Iterator[Expr]:
+    """"The element is none of these" over the loops, unless that is trivial."""
+    whole = box(elements.variables, access.buffer.shape)
+    rest = whole.subtract(elements)
+    cond = rest.condition(whole)
+    placed: Expr = simplify(
+        substitute(cond, dict(zip(elements.variables, access.indices, strict=True))), statement.bounds
+    )
+    everything = points(statement.domain)
+    if placed in (TRUE, FALSE) or everything.where(placed).is_equal(everything):
+        return
+    kept = everything.where(placed)
+    short = _shortest(statement, everything, kept, placed)
+    yield short
+
+
+def _shortest(statement: Statement, everything: IntSet, kept: IntSet, placed: Expr) -> Expr:
+    """The condition given the statement's own domain, if that is the shorter text."""
+    given = kept.condition(everything)
+    return given if _size(given) < _size(placed) else placed
+
+
+def _size(node: Node) -> int:
+    return sum(1 for _ in walk(node))
+
+
+def _places(
+    func: PrimFunc, root: tuple[int, ...], statement: Statement, cond: Expr
+) -> Iterator[tuple[int, ...]]:
+    """Where a condition may stand, the widest place first: where its variables are bound, down to the store."""
+    bound: set[Var] = set(statement.parameters)
+    place: tuple[int, ...] = ()
+    needed = variables(cond)
+    allowed = not root
+    for outer, inner in zip(statement.path, statement.path[1:], strict=False):
+        if isinstance(outer, For):
+            bound.add(outer.var)
+        place = (*place, next(k for k, c in enumerate(children_of(outer)) if c is inner))
+        allowed = allowed or place[: len(root)] == root
+        if not (allowed and len(place) >= len(root) and needed <= bound):
+            continue
+        in_block = statement.block is not None and statement.block.iters and inner not in (statement.block,)
+        if in_block and statement.block in statement.path[: statement.path.index(inner)]:
+            return  # the loops around are not visible inside a block with iterators
+        if not isinstance(inner, Seq) or isinstance(outer, For):
+            yield place
+

@@ -1,0 +1,60 @@
+"""Statements by position: the child numbers that lead from the root to them.
+
+A position stays what it is while the statement there is rewritten, and tells equal
+statements at different places apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..node import children, rebuild, walk
+from ..stmt import Block, PrimFunc, Stmt
+
+Position = tuple[int, ...]
+
+
+def children_of(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements held directly in a statement, in field order."""
+    return tuple(child for child in children(stmt) if isinstance(child, Stmt))
+
+
+def position(root: Stmt, target: Stmt) -> Position:
+    """The child numbers that lead from `root` to `target`, which is found by identity.  Raises ValueError."""
+    if root is target:
+        return ()
+    for k, child in enumerate(children_of(root)):
+        if any(s is target for s in walk(child)):
+            return (k, *position(child, target))
+    raise ValueError("the statement is not part of the function")
+
+
+def at(root: Stmt, place: Sequence[int]) -> Stmt:
+    """The statement at a position."""
+    for k in place:
+        root = children_of(root)[k]
+    return root
+
+
+def with_statement(func: PrimFunc, place: Sequence[int], new: Stmt) -> PrimFunc:
+    """The function with the statement at a position replaced."""
+    body = _put(func.body, place, new)
+    assert isinstance(body, Block)
+    return func.with_body(body)
+
+
+def _put(root: Stmt, place: Sequence[int], new: Stmt) -> Stmt:
+    if not place:
+        return new
+    number = -1
+
+    def swap(child: Any) -> Any:
+        nonlocal number
+        if not isinstance(child, Stmt):
+            return child
+        number += 1
+        return _put(child, place[1:], new) if number == place[0] else child
+
+    result: Stmt = rebuild(root, swap)
+    return result
