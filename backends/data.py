@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir import dtypes
 from ..ir.affine.index_map import IndexMap
 from ..ir.affine.pad_value import PadValue
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
+from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.interpreter.pads import pad_contents
-from ..ir.stmt import PrimFunc, written_buffers
+from ..ir.stmt import Layout, PrimFunc, written_buffers
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
@@ -28,9 +30,10 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Argument:
-    """A buffer parameter as the caller sees it (logical) and as the kernel does (physical).
+    """A parameter as the caller sees it (logical) and as the kernel does (physical).
 
-    `index_map` is empty where both agree.  `pad_value` is the text of a `PadValue`: a
+    A buffer of vectors has an axis more, for their lanes.  A scalar has the shape () and
+    lies in memory of one element.  `index_map` is empty where both agree.  `pad_value` is the text of a `PadValue`: a
     number, ``"undef"``, a lambda of the physical indices, or empty where the padding may
     not be touched.
     """
@@ -42,6 +45,7 @@ class Argument:
     index_map: str = ""
     pad_value: str = ""
     is_output: bool = False
+    is_scalar: bool = False
 
     @property
     def pads(self) -> bool:
@@ -51,33 +55,42 @@ class Argument:
     def to_json(self) -> list[Any]:
         return [
             self.name, list(self.logical_shape), self.index_map, self.pad_value,
-            list(self.physical_shape), self.dtype, self.is_output,
+            list(self.physical_shape), self.dtype, self.is_output, self.is_scalar,
         ]  # fmt: skip
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> Argument:
-        name, logical, index_map, pad_value, physical, dtype, is_output = data
-        return Argument(name, tuple(logical), tuple(physical), dtype, index_map, pad_value, bool(is_output))
+        name, logical, index_map, pad_value, physical, dtype, is_output, *scalar = data
+        is_scalar = bool(scalar and scalar[0])
+        return Argument(name, tuple(logical), tuple(physical), dtype, index_map, pad_value, bool(is_output), is_scalar)
 
 
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
-    """The buffer parameters of `func` with their layouts, in order."""
+    """The parameters of `func` with their layouts, in order.  Raises ValueError for a layout of vectors."""
     layouts = {layout.param: layout for layout in func.layouts}
     written = {buffer.memory for buffer in written_buffers(func.body)}
-    result = []
-    for buffer in func.buffers:
-        layout = layouts.get(buffer.name)
-        logical = buffer.shape if layout is None else layout.logical_shape
-        index_map, pad_value = ("", "") if layout is None else (layout.index_map, layout.pad_value)
-        result.append(
-            Argument(buffer.name, logical, buffer.shape, buffer.dtype, index_map, pad_value, buffer.name in written)
-        )
-    return tuple(result)
+    return tuple(
+        _buffer_argument(param, layouts.get(param.name), param.name in written)
+        if isinstance(param, Buffer)
+        else Argument(param.name, (), (), param.dtype, is_scalar=True)
+        for param in func.params
+    )
+
+
+def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> Argument:
+    element, lanes = dtypes.split_dtype(buffer.dtype)
+    shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
+    if layout is None:
+        return Argument(buffer.name, shape, shape, element, is_output=is_output)
+    if lanes > 1:
+        raise ValueError(f"`{buffer.name}` holds {buffer.dtype} and has a layout; declare its scalars instead")
+    logical, text, pad = layout.logical_shape, layout.index_map, layout.pad_value
+    return Argument(buffer.name, logical, shape, element, text, pad, is_output)
 
 
 def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array:
     """The physical array of `logical`; padding is the pad value, or else what `fill` (physical) holds there."""
-    dtype = np.dtype(argument.dtype)
+    dtype = boundary_dtype(argument.dtype)
     if not argument.index_map:
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
     physical = np.zeros(prod(argument.physical_shape), dtype)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.expr import Buffer
+from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.target import KINDS, Target
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from .lower import Lowered
 
 ALIGNMENT = 64  # of every buffer that a Bound allocates, in bytes
+
+numpy_dtype = boundary_dtype
+"""The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
 
 
 class Artifact(TypedDict):
@@ -61,12 +65,6 @@ class Memory(NamedTuple):
 def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
     """Buffers as they stand in an artifact."""
     return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
-    base = dtypes.element(dtype)
-    return np.dtype({"bool": "bool", "bfloat16": "uint16"}.get(base, base))
 
 
 def compile_lowered(lowered: Lowered, target: Target) -> Artifact:

@@ -6,15 +6,15 @@ top to bottom, and `lowering_steps` shows the program after each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine.bounds import check_in_bounds
 from ..ir.arith.simplify import simplify
-from ..ir.expr import Buffer
+from ..ir.expr import Buffer, Const, Load, Var
 from ..ir.node import walk
 from ..ir.passes.transform import without_assume, without_undef_stores
-from ..ir.stmt import For, PrimFunc, Stmt
+from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt
 from ..ir.target import Target
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
@@ -22,6 +22,7 @@ from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
 from .passes.partition import fold_single_loops, partition_loops, split_ranges, trim_loops
+from .passes.plain import plain_statements
 from .passes.vectorize import guard_vectors, vectorize_loops
 from .passes.workspaces import place_workspaces
 
@@ -30,27 +31,39 @@ __all__ = ["PASSES", "Lowered", "LoweringError", "lower", "lowering_steps"]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A program without blocks, over flat buffers, ready for a code generator.
+    """A program without blocks, over flat buffers of scalars, ready for a code generator.
 
-    `workspaces` live for the whole call; the runtime provides them after the parameters.
+    A scalar parameter is a buffer of one element.  `workspaces` live for the whole
+    call; the runtime provides them after the parameters.  A `strict` program is
+    compiled without reassociation, and with signed zeros.
     """
 
     name: str
     params: tuple[Buffer, ...]
     workspaces: tuple[Buffer, ...]
     body: Stmt
+    strict: bool = False
 
 
-Pass = Callable[[Stmt, Target], Stmt]
+@dataclass(frozen=True)
+class Setting:
+    """What passes know besides the statement."""
+
+    target: Target
+    params: tuple[Buffer, ...] = ()
+
+
+Pass = Callable[[Stmt, Setting], Stmt]
 
 
 def _plain(name: str, fn: Callable[[Stmt], Stmt]) -> tuple[str, Pass]:
-    return name, lambda stmt, target: fn(stmt)
+    return name, lambda stmt, setting: fn(stmt)
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("remove_assume", without_assume),
     _plain("remove_blocks", remove_blocks),
+    _plain("plain_statements", plain_statements),
     _plain("simplify", simplify),
     # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
@@ -64,24 +77,25 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("trim_loops", trim_loops),
     _plain("fold_trimmed_loops", fold_single_loops),
     _plain("vectorize_loops", vectorize_loops),
-    ("flatten_buffers", lambda stmt, target: flatten_buffers(stmt, target.kind != "cpu")),
+    ("flatten_buffers", lambda stmt, its: flatten_buffers(stmt, its.target.kind != "cpu", its.params)),
     _plain("simplify_flat", simplify),
     _plain("fold_flat_loops", fold_single_loops),
 )
 
 
-def lower(func: PrimFunc, target: Target) -> Lowered:
-    """`func` for the code generator of `target`.
+def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
+    """`func` for the code generator of `target`; `strict` as in `Lowered`.
 
     Every access is proven in bounds, before the first pass in the program as given,
     and after the last one in what was made of it, private buffers and vectors
     included.  Raises OutOfBounds, and LoweringError for what the target cannot run.
     """
-    params = _flat_params(func, target)
+    params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
     *_, (_, last) = lowering_steps(func, target)
     check_in_bounds(last)
     body, workspaces = place_workspaces(last)
-    return Lowered(func.name, params, workspaces, body)
+    scalars = [p for p in func.params if isinstance(p, Var)]
+    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict)
 
 
 def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]:
@@ -89,8 +103,9 @@ def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]
     check_in_bounds(func)
     check_loops(func.body, target)
     body: Stmt = func.body
+    setting = Setting(target, func.buffers)
     for name, run in PASSES:
-        body = run(body, target)
+        body = run(body, setting)
         yield name, body
 
 
@@ -111,8 +126,16 @@ def check_loops(stmt: Stmt, target: Target) -> None:
             )
 
 
-def _flat_params(func: PrimFunc, target: Target) -> tuple[Buffer, ...]:
-    scalars = [p.name for p in func.params if not isinstance(p, Buffer)]
-    if scalars:
-        raise LoweringError(f"`{func.name}` takes the scalar `{scalars[0]}`; only buffers can be lowered")
-    return tuple(flat_buffer(p, target.kind != "cpu") for p in func.buffers)
+def _memory_of(param: Buffer | Var) -> Buffer:
+    return param if isinstance(param, Buffer) else Buffer(param.name, (1,), param.dtype)
+
+
+def _with_scalars(body: Stmt, scalars: Sequence[Var]) -> Stmt:
+    """Each statement at the top, which may become a kernel of its own, with the scalars that it uses read first."""
+    if isinstance(body, Seq):
+        return Seq(tuple(_with_scalars(item, scalars) for item in body.stmts))
+    used = {n for n in walk(body) if isinstance(n, Var)} & set(scalars)
+    for scalar in reversed(scalars):
+        if scalar in used:
+            body = Let(scalar, Load(_memory_of(scalar), (Const(0),)), body)
+    return body

@@ -71,8 +71,8 @@ def replay(record: Record | str, db: str | None = None, *, any_device: bool = Fa
         return run(found, database, any_device=any_device)
 
 
-def lower(func: PrimFunc, target: str | Target = "cpu") -> Lowered:
-    """`func` as the code generators see it: loops, flat buffers, no blocks."""
+def lower(func: PrimFunc, target: str | Target = "cpu", *, strict: bool = False) -> Lowered:
+    """`func` as the code generators see it: loops, flat buffers, no blocks; `strict` as in `build`."""
     from ..backends.lower import lower as run
 
-    return run(func, device_of(target))
+    return run(func, device_of(target), strict)

@@ -12,6 +12,8 @@ import numpy as np
 from ..backends.data import Argument, Array, arguments_of, pack, unpack
 from ..backends.kernel import ALIGNMENT, Executable, compile_lowered, load_artifact, numpy_dtype
 from ..errors import BadRecord, NoRecord, UsageError, did_you_mean
+from ..ir import dtypes
+from ..ir.interpreter.numbers import bfloat16_bits
 from .database import Database
 from .records import Record
 from .task import command, interface_of
@@ -58,17 +60,23 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
 
-def build(func: PrimFunc, target: str | Target = "cpu", interface: Mapping[str, str] | None = None) -> Kernel:
+def build(
+    func: PrimFunc,
+    target: str | Target = "cpu",
+    interface: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+) -> Kernel:
     """Compile `func` as it is scheduled.
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
-    physical shape.
+    physical shape.  A `strict` kernel keeps the order of sums and the sign of zeros.
     """
     from ..backends.lower import lower
 
     device = device_of(target)
-    executable = load_artifact(compile_lowered(lower(func, device), device))
+    executable = load_artifact(compile_lowered(lower(func, device, strict), device))
     return Kernel(executable, arguments_of(func), interface or {})
 
 
@@ -84,7 +92,9 @@ class Kernel:
 
     Inputs come in the order of the program's parameters, C-contiguous and of
     exactly the expected shape and dtype: the logical one, except that an argument
-    of a free interface has the physical one.  TypeError and ValueError name the
+    of a free interface has the physical one.  Scalars are numbers in the range of
+    their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
+    type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
     dtype, index map and pad value of every argument.  Calls from several threads
     wait for each other.
@@ -115,8 +125,7 @@ class Kernel:
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
-        for (_, argument), array in zip(self._inputs, inputs, strict=True):
-            _check(argument, self._shape(argument), array)
+        inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
         self._refuse_overlap(inputs, outputs)
         with self._lock:
@@ -134,8 +143,8 @@ class Kernel:
                 hint = did_you_mean(name, inputs) or f"; there are {', '.join(inputs)}"
                 raise UsageError(f"the kernel has no input {name!r} to pack{hint}")
             argument = inputs[name]
-            _check(argument, self._shape(argument), array)
-            packed[name] = pack(argument, array) if self._packs(argument) else array.copy()
+            given = self._given(argument, array)
+            packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
         return Kernel(self._executable, self.signature, self.interface, packed)
 
     def to_physical(self, name: str, array: Array) -> Array:
@@ -164,14 +173,20 @@ class Kernel:
         """The shape in which the caller gives an argument."""
         return argument.physical_shape if self.interface[argument.name] == "free" else argument.logical_shape
 
+    def _given(self, argument: Argument, value: Any) -> Array:
+        """An input as an array of the expected shape and of NumPy's own types."""
+        if argument.is_scalar:
+            return _scalar(argument, value)
+        return _check(argument, self._shape(argument), value)
+
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
-            return [np.zeros(self._shape(a), np.dtype(numpy_dtype(a.dtype))) for _, a in self._outputs]
+            return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
         given = [out] if isinstance(out, np.ndarray) else list(out)
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
-        for (_, argument), array in zip(self._outputs, given, strict=True):
-            _check(argument, self._shape(argument), array)
+        for number, (_, argument) in enumerate(self._outputs):
+            array = given[number] = _check(argument, self._shape(argument), given[number])
             if not array.flags.writeable:
                 raise ValueError(f"`out` for `{argument.name}` is read-only")
         return given
@@ -185,17 +200,33 @@ class Kernel:
                     raise ValueError(f"`{argument.name}` is written and shares memory with `{name}`")
 
 
-def _check(argument: Argument, shape: tuple[int, ...], array: object) -> None:
-    """The argument is a C-contiguous array of exactly this shape and dtype."""
+def _scalar(argument: Argument, value: Any) -> Array:
+    """A number in memory of one element.  Raises TypeError and ValueError for what the type does not hold."""
+    if np.ndim(value) != 0 or isinstance(value, (str, bytes)) or not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"`{argument.name}` is a scalar of type {argument.dtype}, but got {type(value).__name__}")
+    if dtypes.is_int(argument.dtype):
+        low, high = dtypes.int_range(argument.dtype)
+        if value != int(value) or not low <= int(value) <= high:
+            raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
+    if argument.dtype == "bfloat16":
+        return np.asarray(bfloat16_bits(np.float32(value))).reshape(1)
+    return np.full(1, value, numpy_dtype(argument.dtype))
+
+
+def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
+    """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"`{argument.name}` must be a NumPy array, but got {type(array).__name__}")
-    dtype = np.dtype(numpy_dtype(argument.dtype))
+    dtype = numpy_dtype(argument.dtype)
+    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(dtype)
     if array.dtype != dtype:
         raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")
     if array.shape != shape:
         raise ValueError(f"`{argument.name}` must have shape {shape}, but got {array.shape}")
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
+    return array
 
 
 class _Memory(ABC):

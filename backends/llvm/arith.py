@@ -1,7 +1,8 @@
 """Arithmetic: floor division and modulo, minimum and maximum, comparison, conversion.
 
 Integers divide towards minus infinity: ``a // b = floor(a / b)`` and ``a % b = a - b * (a // b)``,
-which has the sign of b.  The hardware truncates, so that a quotient is corrected by one where the
+which has the sign of b.  Division by 0, an error in the language, gives some number instead of a trap, so
+that lanes which are not chosen do no harm.  The hardware truncates, so that a quotient is corrected by one where the
 remainder is not zero and differs from b in sign; no correction is made where the interval of the
 operands proves that they are not negative.  Minimum and maximum of floats propagate NaN.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from .index import INLINE, INT64_MAX, INT64_MIN, Linear
-from .types import FAST, CodegenError, literal, suffix, value_type
+from .types import FAST, STRICT, CodegenError, literal, suffix, value_type
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -81,7 +82,7 @@ def _divide(out: Builder, a: Linear, b: Linear) -> Linear:
         bounds = INT64_MIN, INT64_MAX
     left, right = out.scalar(a), out.scalar(b)
     depth = _division_depth(a, b)
-    if a.bounds()[0] >= 0 and b.bounds()[0] >= 0:
+    if a.bounds()[0] >= 0 and b.bounds()[0] > 0:
         return out.atom(("//", a, b), depth, bounds, f"udiv i64 {left}, {right}")
     return out.atom(("//", a, b), depth, bounds, *_floor_div_texts("i64", left, right))
 
@@ -90,7 +91,7 @@ def _modulo(out: Builder, a: Linear, b: Linear) -> Linear:
     left, right = out.scalar(a), out.scalar(b)
     depth = _division_depth(a, b)
     blo, bhi = b.bounds()
-    if a.bounds()[0] >= 0 and blo >= 0:
+    if a.bounds()[0] >= 0 and blo > 0:
         return out.atom(("%", a, b), depth, (0, max(bhi - 1, 0)), f"urem i64 {left}, {right}")
     bounds = (0, bhi - 1) if blo > 0 else (min(blo + 1, 0), max(bhi - 1, 0))
     return out.atom(("%", a, b), depth, bounds, *_floor_mod_texts("i64", left, right))
@@ -101,31 +102,69 @@ def _division_depth(a: Linear, b: Linear) -> int:
     return max(a.depth, b.depth) if b.is_const and b.const else INLINE
 
 
+class _Texts(list[str]):
+    """Instructions, each of which may name the result of an earlier one."""
+
+    def add(self, text: str) -> str:
+        """The place that stands for the result of `text`."""
+        self.append(text)
+        return f"{{{len(self) - 1}}}"
+
+    def divisor(self, kind: str, b: str) -> tuple[str, str]:
+        """`b`, but 1 where it is 0 or -1, on which the hardware may trap; and a flag that says where that is."""
+        if _divides_safely(b):
+            return b, ""
+        above = self.add(f"add {kind} {b}, {_ones(kind)}")
+        special = self.add(f"icmp ult {kind} {above}, {_splat(kind, '2')}")
+        return self.add(f"select {_bool_like(kind)} {special}, {kind} {_ones(kind)}, {kind} {b}"), special
+
+
+def _divides_safely(b: str) -> bool:
+    """Whether `b` is a constant other than 0 and -1, in every lane."""
+    numbers = [part.split()[-1] for part in b.strip("<>").split(",")]
+    return not b.startswith("%") and all(n.lstrip("-").isdigit() and int(n) not in (0, -1) for n in numbers)
+
+
 def _floor_div_texts(kind: str, a: str, b: str) -> tuple[str, ...]:
-    one, flag = kind, _bool_like(kind)
-    return (
-        f"sdiv {kind} {a}, {b}",
-        f"srem {kind} {a}, {b}",
-        f"icmp ne {kind} {{1}}, {_zero(kind)}",
-        f"xor {kind} {{1}}, {b}",
-        f"icmp slt {kind} {{3}}, {_zero(kind)}",
-        f"and {flag} {{2}}, {{4}}",
-        f"sext {flag} {{5}} to {one}",
-        f"add {kind} {{0}}, {{6}}",
-    )
+    """The quotient; ``a // -1`` wraps around, and ``a // 0`` is some number."""
+    texts, flag = _Texts(), _bool_like(kind)
+    divisor, special = texts.divisor(kind, b)
+    quotient = texts.add(f"sdiv {kind} {a}, {divisor}")
+    rest = texts.add(f"srem {kind} {a}, {divisor}")
+    inexact = texts.add(f"icmp ne {kind} {rest}, {_zero(kind)}")
+    signs = texts.add(f"xor {kind} {rest}, {divisor}")
+    apart = texts.add(f"icmp slt {kind} {signs}, {_zero(kind)}")
+    wrong = texts.add(f"and {flag} {inexact}, {apart}")
+    floor = texts.add(f"add {kind} {quotient}, {texts.add(f'sext {flag} {wrong} to {kind}')}")
+    if special:
+        negated = texts.add(f"sub {kind} {_zero(kind)}, {a}")
+        texts.add(f"select {flag} {special}, {kind} {negated}, {kind} {floor}")
+    return tuple(texts)
 
 
 def _floor_mod_texts(kind: str, a: str, b: str) -> tuple[str, ...]:
-    flag = _bool_like(kind)
-    return (
-        f"srem {kind} {a}, {b}",
-        f"icmp ne {kind} {{0}}, {_zero(kind)}",
-        f"xor {kind} {{0}}, {b}",
-        f"icmp slt {kind} {{2}}, {_zero(kind)}",
-        f"and {flag} {{1}}, {{3}}",
-        f"select {flag} {{4}}, {kind} {b}, {kind} {_zero(kind)}",
-        f"add {kind} {{0}}, {{5}}",
-    )
+    """The remainder, with the sign of `b`; ``a % 0`` is 0."""
+    texts, flag = _Texts(), _bool_like(kind)
+    divisor, _ = texts.divisor(kind, b)
+    rest = texts.add(f"srem {kind} {a}, {divisor}")
+    inexact = texts.add(f"icmp ne {kind} {rest}, {_zero(kind)}")
+    signs = texts.add(f"xor {kind} {rest}, {divisor}")
+    apart = texts.add(f"icmp slt {kind} {signs}, {_zero(kind)}")
+    wrong = texts.add(f"and {flag} {inexact}, {apart}")
+    correction = texts.add(f"select {flag} {wrong}, {kind} {divisor}, {kind} {_zero(kind)}")
+    texts.add(f"add {kind} {rest}, {correction}")
+    return tuple(texts)
+
+
+def _splat(kind: str, number: str) -> str:
+    if not kind.startswith("<"):
+        return number
+    count, one = kind.strip("<>").split(" x ")
+    return f"<{', '.join([f'{one} {number}'] * int(count))}>"
+
+
+def _ones(kind: str) -> str:
+    return _splat(kind, "1")
 
 
 def _zero(kind: str) -> str:
@@ -172,10 +211,10 @@ def binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
 def _float_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
     kind = value_type(dtype)
     if op in _FLOAT_OPS:
-        return out.emit(f"{_FLOAT_OPS[op]} {FAST} {kind} {a}, {b}")
+        return out.emit(f"{_FLOAT_OPS[op]} {STRICT if out.module.strict else FAST} {kind} {a}, {b}")
     if op in ("min", "max"):
         function = out.module.intrinsic("minimum" if op == "min" else "maximum", dtype, 2)
-        return out.emit(f"call nsz {kind} {function}({kind} {a}, {kind} {b})")
+        return out.emit(f"call {'' if out.module.strict else 'nsz '}{kind} {function}({kind} {a}, {kind} {b})")
     quotient = out.emit(f"fdiv {kind} {a}, {b}")
     function = out.module.intrinsic("floor", dtype, 1)
     whole = out.emit(f"call {kind} {function}({kind} {quotient})")
@@ -196,7 +235,9 @@ def _int_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
     if op not in ("//", "%"):
         raise CodegenError(f"`{op}` of {dtype} is not defined; use `//` for the quotient")
     if unsigned:
-        return out.emit(f"{'udiv' if op == '//' else 'urem'} {kind} {a}, {b}")
+        zero = out.emit(f"icmp eq {kind} {b}, {_zero(kind)}")
+        divisor = out.emit(f"select {_bool_like(kind)} {zero}, {kind} {_ones(kind)}, {kind} {b}")
+        return out.emit(f"{'udiv' if op == '//' else 'urem'} {kind} {a}, {divisor}")
     texts = _floor_div_texts(kind, a, b) if op == "//" else _floor_mod_texts(kind, a, b)
     names: list[str] = []
     for text in texts:

@@ -18,8 +18,8 @@ from ...ir.expr import Buffer
 from .index import INLINE, Atom, Linear, Ramped, Terms
 from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
 
-# What is known of each buffer: (offset, stride of a vector, lanes) -> value.
-Memory = dict[str, dict[tuple[Linear, Linear | None, int], str]]
+# What is known of each memory: (element type, offset, stride of a vector, lanes) -> value.
+Memory = dict[str, dict[tuple[str, Linear, Linear | None, int], str]]
 
 
 class _Scope:

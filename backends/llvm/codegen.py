@@ -66,13 +66,13 @@ def entry_name(name: str) -> str:
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`.  Raises CodegenError."""
     entry = entry_name(lowered.name)
-    context = _Context(
-        ModuleText(), entry, _attributes(target), target.registers, max(target.vector_bits // 8, 16), {}, {}, {}
-    )
+    module, register_bytes = ModuleText(lowered.strict), max(target.vector_bits // 8, 16)
+    context = _Context(module, entry, _attributes(target), target.registers, register_bytes, {}, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
     function.pointers.update({b.name: f"%p.{_clean(b.name)}" for b in buffers})
+    function.alignments.update({b.name: dtypes.nbytes(dtypes.element(b.dtype)) for b in lowered.params})
     function.alignments.update({b.name: 64 for b in lowered.workspaces})
     function.statement(lowered.body)
     context.module.functions.append(function.text("internal", context.attributes))
@@ -260,8 +260,8 @@ class Statements(Expressions):
         pointer = self.address(buffer, base)
         self.do(f"store {kind} {stored}, ptr {pointer}, align {self.alignment(buffer, base)}")
         root, count = self.root(buffer), dtypes.lanes(dtype)
-        self._overwritten(root, base, count)
-        self.memory.setdefault(root, {})[(base, stride, count)] = value
+        self._overwritten(root, dtypes.element(dtype), base, count)
+        self.memory.setdefault(root, {})[(dtypes.element(dtype), base, stride, count)] = value
 
     def _store_lanes(self, buffer: Buffer, offset: Ramped | Lanes, value: str, dtype: str) -> None:
         if dtypes.lanes(buffer.dtype) != 1:
@@ -271,16 +271,17 @@ class Statements(Expressions):
             scalar = self.emit(f"extractelement {value_type(dtype)} {value}, i64 {lane}")
             self._store_here(buffer, offset.lane(lane), None, scalar, one)
 
-    def _overwritten(self, root: str, base: Linear, count: int) -> None:
+    def _overwritten(self, root: str, element: str, base: Linear, count: int) -> None:
         """Forget what was loaded from `root`, except at constant distances that the store does not reach."""
         known = self.memory.get(root)
         if not known:
             return
         kept = {}
         for key, value in known.items():
-            start, stride, width = key
+            kind, start, stride, width = key
             distance = base.const - start.const
-            if start.terms == base.terms and (distance >= width or distance <= -count) and stride in (None, ONE):
+            apart = distance >= width or distance <= -count
+            if kind == element and start.terms == base.terms and apart and stride in (None, ONE):
                 kept[key] = value
         self.memory[root] = kept
 
@@ -293,7 +294,8 @@ class Statements(Expressions):
         buffers, scalars = self._captured(stmt)
         pointers = [self.pointers[b] for b in buffers]
         values = [self.materialise(self.env[v.name], v.dtype) for v in scalars]
-        record = self._record([*pointers, *values], ["ptr"] * len(buffers) + [value_type(v.dtype) for v in scalars])
+        kinds = ["ptr"] * len(buffers) + [value_type(v.dtype) for v in scalars]
+        record = self._record([*pointers, *values], kinds, _places(len(buffers), scalars))
         self._outline(stmt, name, extent, buffers, scalars)
         function = self.module.declare(PARALLEL, "void", "ptr", "ptr", "i64", "i64", "i64")
         chunk = next((int(v) for k, v in stmt.annotations if k == "chunk"), 0)
@@ -315,11 +317,11 @@ class Statements(Expressions):
         inside = {n.buffer.name for n in walk(stmt.body) if isinstance(n, Allocate)}
         return buffer.name in inside or buffer.data in inside
 
-    def _record(self, operands: list[str], kinds: list[str]) -> str:
-        """Stack memory with the operands, eight bytes each."""
-        record = self.emit(f"alloca [{max(len(operands), 1)} x i64], align 64", self.entry)
-        for number, (operand, kind) in enumerate(zip(operands, kinds, strict=True)):
-            slot = self.emit(f"getelementptr i64, ptr {record}, i64 {number}")
+    def _record(self, operands: list[str], kinds: list[str], places: list[int]) -> str:
+        """Stack memory with the operands at `places`, in units of eight bytes; the last one is the end."""
+        record = self.emit(f"alloca [{max(places[-1], 1)} x i64], align 64", self.entry)
+        for place, operand, kind in zip(places, operands, kinds, strict=False):
+            slot = self.emit(f"getelementptr i64, ptr {record}, i64 {place}")
             self.do(f"store {kind} {operand}, ptr {slot}, align 8")
         return record
 
@@ -338,7 +340,9 @@ class Statements(Expressions):
             inner.bind(stmt.var, iteration)
             inner.statement(stmt.body)
         self.context.module.functions.append(inner.text("internal", self.context.attributes))
-        self.context.module.functions.append(_task(name, ["ptr"] * len(buffers) + kinds))
+        self.context.module.functions.append(
+            _task(name, ["ptr"] * len(buffers) + kinds, _places(len(buffers), scalars))
+        )
 
     def captured(self, name: str, outside: Value, var: Var) -> Value:
         """A variable from outside of the function: the argument `name`, with the interval that it had."""
@@ -348,12 +352,20 @@ class Statements(Expressions):
         return self.parameter(name, *bounds)
 
 
-def _task(name: str, kinds: list[str]) -> str:
+def _places(pointers: int, scalars: Sequence[Var]) -> list[int]:
+    """Where each captured value starts in a record, and where the record ends, in units of eight bytes."""
+    places = list(range(pointers + 1))
+    for var in scalars:
+        places.append(places[-1] + -(-dtypes.nbytes(var.dtype) // 8))
+    return places
+
+
+def _task(name: str, kinds: list[str], places: list[int]) -> str:
     """The function that the pool calls: unpack the record, run the iterations."""
     lines = [f"define internal void @{name}(ptr %record, i64 %begin, i64 %end) nounwind {{"]
     arguments = ["i64 %begin", "i64 %end"]
     for number, kind in enumerate(kinds):
-        lines.append(f"  %a{number} = getelementptr i64, ptr %record, i64 {number}")
+        lines.append(f"  %a{number} = getelementptr i64, ptr %record, i64 {places[number]}")
         lines.append(f"  %r{number} = load {kind}, ptr %a{number}, align 8")
         arguments.append(f"{kind} %r{number}")
     lines += [f"  call void @{name}.body({', '.join(arguments)})", "  ret void", "}"]

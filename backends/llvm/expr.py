@@ -24,6 +24,7 @@ from ...ir.expr import (
     Not,
     Ramp,
     Select,
+    Undef,
     Var,
 )
 from ...ir.node import walk
@@ -49,6 +50,7 @@ class Expressions(Loads):
         self._eval: dict[type, Callable[[Any], Value]] = {
             Var: self._var, Const: self._const, Binary: self._binary, Not: self._not, Select: self._select,
             Call: self._call, Cast: self._cast, Load: self.load, Ramp: self._ramp, Broadcast: self._broadcast,
+            Undef: self._undef,
         }  # fmt: skip
 
     def bind(self, var: Var, value: Value) -> None:
@@ -94,6 +96,12 @@ class Expressions(Loads):
         if expr.dtype == "bool":
             return bool(expr.value)
         return literal(expr.value, expr.dtype)
+
+    def _undef(self, expr: Undef) -> Value:
+        """Any value does."""
+        if expr.dtype == dtypes.INDEX:
+            return ZERO
+        return False if expr.dtype == "bool" else literal(0, expr.dtype)
 
     def _ramp(self, expr: Ramp) -> Value:
         base, stride = self.value(expr.base), self.value(expr.stride)
@@ -153,7 +161,7 @@ class Expressions(Loads):
         return self._linear_binary(expr.op, self.linear(expr.a), self.linear(expr.b))
 
     def _compare(self, op: str, left: str, right: str, dtype: str) -> str:
-        key = ("compare", op, left, right)
+        key = ("compare", op, left, right, dtype)
         if key not in self.region:
             self.region[key] = arith.compare(self, op, left, right, dtype)
         return str(self.region[key])

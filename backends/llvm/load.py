@@ -101,7 +101,7 @@ class Loads(Builder):
     def _load_plain(self, buffer: Buffer, base: Linear, stride: Linear | None, dtype: str) -> str:
         """A scalar (no stride) or strided vector load, unless it is known already."""
         known = self.memory.setdefault(self.root(buffer), {})
-        key = (base, stride, dtypes.lanes(dtype))
+        key = (dtypes.element(dtype), base, stride, dtypes.lanes(dtype))
         if key in known:
             return known[key]
         if stride is None or stride == ONE:

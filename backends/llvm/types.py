@@ -19,6 +19,8 @@ _SCALARS = {
 }  # fmt: skip
 
 FAST = "reassoc nsz arcp contract afn"
+STRICT = "contract"
+"""Flags of float arithmetic; strict programs keep the order of sums and the sign of zero."""
 
 
 class CodegenError(Exception):
@@ -44,7 +46,8 @@ def memory_type(dtype: str) -> str:
 def suffix(dtype: str) -> str:
     """The overload suffix of an intrinsic: ``float32x8`` -> ``v8f32``."""
     base, count = dtypes.split_dtype(dtype)
-    scalar = f"f{dtypes.bits(base)}" if dtypes.is_float(base) else f"i{1 if base == 'bool' else dtypes.bits(base)}"
+    is_float = dtypes.is_float(base) and base != "bfloat16"
+    scalar = f"f{dtypes.bits(base)}" if is_float else f"i{1 if base == 'bool' else dtypes.bits(base)}"
     return scalar if count == 1 else f"v{count}{scalar}"
 
 
@@ -104,7 +107,8 @@ def bfloat16_bits(value: float) -> int:
 class ModuleText:
     """The text of one module: functions in order, and each declaration once."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
         self.functions: list[str] = []
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
 from ...ir.arith.simplify import simplifier_for
-from ...ir.expr import Buffer, Const, Expr, Load, Var, as_int, const, substitute, variables
+from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, read_buffers, written_buffers
 from ...ir.target import Target
 from ..llvm.types import CodegenError
-from .expr import Expressions, NeedsLong, as_ramp, lane
-from .types import Helpers, Names, bare, memory_type, pieces
+from .access import as_ramp, lane
+from .expr import Expressions, NeedsLong
+from .types import Helpers, Names, array_type, bare, memory_type, pieces
 
 if TYPE_CHECKING:
     from ..lower import Lowered
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MAX_WRITTEN_OUT = 1 << 14
 """Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
 MAX_PRIVATE_BYTES = 256 << 10
+MAX_RANK = 2
 
 AXES = "xyz"
 
@@ -69,11 +71,12 @@ def generate(lowered: Lowered, target: Target) -> Source:
         launches.append(launch)
     header = "#pragma OPENCL FP_CONTRACT ON\n"
     used = {dtypes.element(n.dtype) for n in walk(lowered.body) if isinstance(n, (Expr, Buffer))}
-    for dtype, extension in (("float64", "cl_khr_fp64"), ("float16", "cl_khr_fp16")):
-        if dtype in used:
-            if extension not in target.features.split():
-                raise CodegenError(f"`{target.name}` has no {dtype} arithmetic ({extension} is missing)")
-            header += f"#pragma OPENCL EXTENSION {extension} : enable\n"
+    if "float64" in used:
+        if "cl_khr_fp64" not in target.features.split():
+            raise CodegenError(f"`{target.name}` has no float64 arithmetic (cl_khr_fp64 is missing)")
+        header += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+    if "float16" in used and "float16" not in _emulated(target):
+        header += "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
     text = header + helpers.text() + "\n" + "\n".join(kernels)
     return _with_digest(text, launches)
 
@@ -85,6 +88,12 @@ def _with_digest(text: str, launches: Sequence[Launch]) -> Source:
     for old, new in zip(launches, renamed, strict=True):
         text = text.replace(f"\nvoid {old.kernel}(", f"\nvoid {new.kernel}(")
     return Source(text, renamed)
+
+
+def _emulated(target: Target) -> frozenset[str]:
+    """The floats of 16 bits that are computed as float and rounded after every operation."""
+    native = "cl_khr_fp16" in target.features.split()
+    return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
 
 
 def _kernel(
@@ -124,7 +133,7 @@ class _Kernel(Expressions):
     def __init__(
         self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str
     ) -> None:
-        super().__init__(index_type, helpers)
+        super().__init__(index_type, helpers, _emulated(target))
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
         self.local_lines: list[str] = []
@@ -135,13 +144,13 @@ class _Kernel(Expressions):
         self.shared: list[Buffer] = []
         self.active: set[str] = set()
         self.differing: set[Var] = set()
-        self.written = frozenset(written_buffers(body))
+        self.written = frozenset(b.memory for b in written_buffers(body))
 
     def finished(self) -> tuple[str, Launch]:
         """The text of the kernel and its launch."""
         self.names.fresh(self.name)
-        used = set(read_buffers(self.body)) | set(written_buffers(self.body))
-        args = [k for k, b in enumerate(self.buffers) if b in used]
+        used = {b.memory for b in read_buffers(self.body)} | self.written
+        args = [k for k, b in enumerate(self.buffers) if b.name in used]
         parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
         self._check_work_group()
         self.statement(self.body)
@@ -169,15 +178,17 @@ class _Kernel(Expressions):
     def _parameter(self, buffer: Buffer) -> str:
         if "texture" in buffer.scope or "image" in buffer.scope:
             raise CodegenError(f"buffer `{buffer.name}`: images are not supported; use the scope `global`")
-        self._declare(buffer, "global")
-        const_ = "" if buffer in self.written else "const "
-        return f"__global {const_}{memory_type(buffer.dtype)}* restrict {self.pointers[buffer]}"
+        if len(buffer.shape) > MAX_RANK:
+            raise CodegenError(
+                f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; OpenCL code takes linear memory of one "
+                f"or two; use fewer axis separators"
+            )
+        self.declare(buffer, "global")
+        const_ = "" if buffer.name in self.written else "const "
+        return f"__global {const_}{self._array(buffer)}* restrict {self.pointers[buffer.name]}"
 
-    def _declare(self, buffer: Buffer, space: str) -> None:
-        if dtypes.lanes(buffer.dtype) > 1:
-            raise CodegenError(f"buffer `{buffer.name}` has the vector type {buffer.dtype}; use one element type")
-        self.pointers[buffer] = self.names.fresh(buffer.name)
-        self.spaces[buffer] = space
+    def _array(self, buffer: Buffer) -> str:
+        return array_type(buffer.dtype) if buffer.dtype in self.emulated else memory_type(buffer.dtype)
 
     # ------------------------------------------------------------ statements
 
@@ -195,7 +206,7 @@ class _Kernel(Expressions):
         elif isinstance(stmt, Allocate):
             self._allocate(stmt)
         elif isinstance(stmt, Declare):
-            raise CodegenError(f"buffer `{stmt.buffer.name}` is an alias; access its data through one buffer")
+            self.statement(stmt.body)
         elif isinstance(stmt, Evaluate):
             self.line(f"(void){self.scalar(self.fixed(stmt.value))};")
         else:
@@ -234,17 +245,18 @@ class _Kernel(Expressions):
         position = self.position(stmt.buffer, indices)
         lanes = dtypes.lanes(position.dtype)
         if lanes == 1:
-            self.line(f"{self.element(stmt.buffer, position)} = {bare(self.scalar(value))};")
+            self.write(stmt.buffer, position, self.scalar(value))
             return
         ramp = as_ramp(position)
-        if ramp is not None and ramp[1] == const(1) and not dtypes.is_bool(stmt.buffer.dtype):
+        by_lane = dtypes.is_bool(stmt.buffer.dtype) or stmt.buffer.dtype in self.emulated
+        if ramp is not None and ramp[1] == const(1) and not by_lane:
             self._store_vector(stmt.buffer, ramp[0], value, lanes)
         else:
             self._store_lanes(stmt.buffer, position, value, lanes)
 
     def _check_owner(self, stmt: Store) -> None:
         """Memory that work-items share is written inside of every bound loop, or each item would repeat the store."""
-        space = self.spaces.get(stmt.buffer)
+        space = self.spaces.get(stmt.buffer.memory)
         items = ("threadIdx", self.items)
         tables = {"global": (("blockIdx", self.groups), items), "local": (items,)}
         for where, table in tables.get(space or "", ()):
@@ -259,20 +271,21 @@ class _Kernel(Expressions):
         parts = pieces(lanes)
         kind = memory_type(buffer.dtype)
         texts = [self.vector(value, start, count) for start, count in parts]
-        if len(parts) > 1 and any(isinstance(n, Load) and n.buffer == buffer for n in walk(value)):
+        if len(parts) > 1 and any(isinstance(n, Load) and n.buffer.memory == buffer.memory for n in walk(value)):
             texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
-                self.line(f"{self.element(buffer, base + start)} = {bare(text)};")
+                self.write(buffer, binary("+", base, start), text)
             else:
-                macro = self.helpers.store(kind, count, self.spaces[buffer])
-                self.line(f"{macro}({bare(text)}, {self.address(buffer, base + start)});")
+                macro = self.helpers.store(kind, count, self.space(buffer))
+                place = self.address(buffer, binary("+", base, start))
+                self.line(f"{macro}({bare(text)}, {place});")
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
-        kind = memory_type(buffer.dtype)
+        kind = self.value_type(buffer.dtype)
         texts = self._before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
         for k, text in enumerate(texts):
-            self.line(f"{self.element(buffer, lane(position, k))} = {text};")
+            self.write(buffer, lane(position, k), text)
 
     def _before(self, texts: list[str], kinds: list[str]) -> list[str]:
         """All values before the first store, as a vector statement means it."""
@@ -391,17 +404,23 @@ class _Kernel(Expressions):
                 self.statement(stmt.body)
 
     def _substituted(self, stmt: Let, value: Expr) -> None:
-        changed = written_buffers(stmt.body)
-        if any(isinstance(n, Load) and n.buffer in changed for n in walk(value)):
-            raise CodegenError(f"the vector `{stmt.var.name}` is read from memory that changes while it lives")
-        self.statement(substitute(stmt.body, {stmt.var: value}))
+        """The body with the value in place of the variable; a vector that memory may change is kept in an array."""
+        changed = {b.memory for b in written_buffers(stmt.body)}
+        if not any(isinstance(n, Load) and n.buffer.memory in changed for n in walk(value)):
+            self.statement(substitute(stmt.body, {stmt.var: value}))
+            return
+        base, lanes = dtypes.split_dtype(value.dtype)
+        kept, all_lanes = Buffer(stmt.var.name, (lanes,), base, "local"), (Ramp(const(0), const(1), lanes),)
+        body: Stmt = substitute(stmt.body, {stmt.var: Load(kept, all_lanes)})
+        self.written |= {kept.name}
+        self._allocate(Allocate(kept, Seq((Store(kept, all_lanes, value), body))))
 
     def _allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         if buffer.scope == "shared":
-            self._declare(buffer, "local")
+            self.declare(buffer, "local")
             self.local_bytes += buffer.nbytes
-            text = f"__local {memory_type(buffer.dtype)} {self.pointers[buffer]}[{buffer.size}]"
+            text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
             self.local_lines.append(f"    {text} __attribute__((aligned(64)));")
             self.shared.append(buffer)
             self.statement(stmt.body)
@@ -413,9 +432,9 @@ class _Kernel(Expressions):
                 f"buffer `{buffer.name}` makes {self.private_bytes} bytes of private memory in kernel `{self.name}`; "
                 f"at most {MAX_PRIVATE_BYTES} are allowed"
             )
-        self._declare(buffer, "private")
+        self.declare(buffer, "private")
         with self.braces(""):
-            text = f"{memory_type(buffer.dtype)} {self.pointers[buffer]}[{buffer.size}]"
+            text = f"{self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
             self.line(f"{text} __attribute__((aligned(64)));")
             self.statement(stmt.body)
         self.private_bytes -= buffer.nbytes
@@ -427,11 +446,11 @@ def _parts(stmt: Stmt) -> list[Stmt]:
 
 
 def _writes(stmt: Stmt, buffer: Buffer) -> bool:
-    return buffer in written_buffers(stmt)
+    return any(b.memory == buffer.name for b in written_buffers(stmt))
 
 
 def _touches(stmt: Stmt, buffer: Buffer) -> bool:
-    return _writes(stmt, buffer) or buffer in read_buffers(stmt)
+    return _writes(stmt, buffer) or any(b.memory == buffer.name for b in read_buffers(stmt))
 
 
 def _written_out(stmt: Stmt) -> int:

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from ...ir import dtypes
-from ..llvm.types import CodegenError
+from ..llvm.types import bfloat16_bits
 
 NATIVE_LANES = (16, 8, 4, 2)
 
 _SCALARS = {
     "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
-    "float16": "half", "float32": "float", "float64": "double",
+    "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
 }  # fmt: skip
 
 _RESERVED = frozenset([
@@ -31,11 +31,22 @@ _RESERVED = frozenset([
 
 
 def memory_type(dtype: str) -> str:
-    """The scalar type of one element in memory; a bool takes a byte."""
-    base = dtypes.element(dtype)
-    if base not in _SCALARS:
-        raise CodegenError(f"OpenCL has no {base}; cast to float32 in the program")
-    return _SCALARS[base]
+    """The scalar type of one element in memory; a bool takes a byte, a bfloat16 is kept as its bits."""
+    return _SCALARS[dtypes.element(dtype)]
+
+
+def array_type(dtype: str) -> str:
+    """The type in which memory of this element is declared: without cl_khr_fp16 there are only pointers to half."""
+    kind = memory_type(dtype)
+    return "ushort" if kind == "half" else kind
+
+
+def narrow_value(value: float, dtype: str) -> float:
+    """`value` rounded to a float of 16 bits."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return float(np.float16(value))
+    return float((np.array([bfloat16_bits(value)], np.uint32) << 16).view(np.float32)[0])
 
 
 def pieces(lanes: int) -> list[tuple[int, int]]:
@@ -111,7 +122,7 @@ class Names:
 
 def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
-    prefix = r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_"
+    prefix = r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_"
     return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
 
@@ -153,7 +164,8 @@ class Helpers:
         size = {"char": 1, "uchar": 1, "short": 2, "half": 2, "int": 4, "float": 4}.get(ctype, 8)
         self._texts.setdefault(
             f"{ctype}{count}_u",
-            f"#ifdef __clang__\ntypedef {ctype}{count} {ctype}{count}_u __attribute__((aligned({size})));\n#endif\n",
+            f"#ifdef __clang__\ntypedef {ctype}{count} {ctype}{count}_u "
+            f"__attribute__((aligned({size}), may_alias));\n#endif\n",
         )
 
     def extremum(self, op: str, ctype: str, count: int) -> str:
@@ -167,11 +179,72 @@ class Helpers:
     def floor_division(self, op: str, ctype: str) -> str:
         """A function for ``//`` or ``%`` that rounds towards minus infinity."""
         name = f"floor_{'div' if op == '//' else 'mod'}_{ctype}"
-        wrong = "(r != 0 && ((r < 0) != (b < 0)))"
-        result = f"{wrong} ? q - 1 : q" if op == "//" else f"{wrong} ? r + b : r"
+        wrong = "(r != 0 && ((r < 0) != (d < 0)))"
+        unsigned = {"char": "uchar", "short": "ushort", "int": "uint", "long": "ulong"}.get(ctype, ctype)
+        negated = f"({ctype})(({unsigned})0 - ({unsigned})a)"
+        quotient = f"b == ({ctype})-1 && d == 1 ? {negated} : {wrong} ? q - 1 : q"
+        result = quotient if op == "//" else f"{wrong} ? r + d : r"
+        # Division by 0, an error, and by -1, which may overflow, trap on some devices even where nobody asks for it.
+        divisor = "b == 0" if ctype == "uchar" else "b == 0 || b == -1"
         self._texts.setdefault(
             name,
-            f"inline {ctype} {name}({ctype} a, {ctype} b) "
-            f"{{ const {ctype} q = a / b, r = a - q * b; return {result}; }}\n",
+            f"inline {ctype} {name}({ctype} a, {ctype} b) {{ const {ctype} d = {divisor} ? 1 : b;\n"
+            f"    const {ctype} q = a / d, r = a - q * d; return {result}; }}\n",
         )
         return name
+
+    def view(self, ctype: str) -> str:
+        """A type that may alias memory of any other type."""
+        name = f"{ctype}_view"
+        self._texts.setdefault(
+            name,
+            f"#ifdef __clang__\ntypedef {ctype} {name} __attribute__((may_alias));\n"
+            f"#else\ntypedef {ctype} {name};\n#endif\n",
+        )
+        return name
+
+    # ------------------------------------------------------------ floats of 16 bits, computed in float
+
+    def load_narrow(self, dtype: str, space: str, pointer: str, place: str) -> str:
+        """The float value of an element."""
+        if dtype == "float16":
+            return f"vload_half({place}, (const __{space} half*){pointer})"
+        return f"{self._from_bits()}({pointer}[{place}])"
+
+    def store_narrow(self, dtype: str, space: str, pointer: str, place: str, value: str) -> str:
+        """The statement that rounds a float and stores it."""
+        if dtype == "float16":
+            return f"vstore_half_rte({value}, {place}, (__{space} half*){pointer});"
+        return f"{pointer}[{place}] = {self._to_bits()}({value});"
+
+    def round_narrow(self, dtype: str, value: str) -> str:
+        """The nearest value of the type, ties to even, as a float."""
+        name = f"round_{dtype}"
+        if dtype == "float16":
+            body = "ushort b; vstore_half_rte(v, 0, (half*)&b); return vload_half(0, (const half*)&b);"
+        else:
+            body = f"return {self._from_bits()}({self._to_bits()}(v));"
+        self._texts.setdefault(name, f"inline float {name}(float v) {{ {body} }}\n")
+        return f"{name}({value})"
+
+    def odd_float(self) -> str:
+        """A function from double to float, towards zero and odd where inexact, so that rounding once more is exact."""
+        self._texts.setdefault(
+            "odd_float",
+            "inline float odd_float(double v) { const float t = convert_float_rtz(v);\n"
+            "    return (double)t == v ? t : as_float(as_uint(t) | 1u); }\n",
+        )
+        return "odd_float"
+
+    def _from_bits(self) -> str:
+        text = "inline float from_bfloat16(ushort b) { return as_float((uint)b << 16); }\n"
+        self._texts.setdefault("from_bfloat16", text)
+        return "from_bfloat16"
+
+    def _to_bits(self) -> str:
+        self._texts.setdefault(
+            "to_bfloat16",
+            "inline ushort to_bfloat16(float v) { const uint b = as_uint(v);\n"
+            "    return (ushort)(v != v ? (b >> 16) | 0x40u : (b + 0x7FFFu + ((b >> 16) & 1u)) >> 16); }\n",
+        )
+        return "to_bfloat16"

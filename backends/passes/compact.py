@@ -55,7 +55,7 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
     """Whether other names stand for the same memory, so that it must keep its shape."""
-    return any(isinstance(n, Declare) and n.buffer.data == (buffer.data or buffer.name) for n in walk(body))
+    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk(body))
 
 
 @dataclass

@@ -1,23 +1,36 @@
-"""Buffers become flat: one index per group of axes between separators, row-major.
+"""Buffers become flat memory of scalars: one index per group of axes between separators, row-major.
 
-``B[i, j] -> B[i*shape[1] + j]``; vector indices add up to one ramp.
+::
+
+    B[i, j]                       ->  B[i*shape[1] + j]
+    V[i],  V of float32x4         ->  V[ramp(i*4, 1, 4)],  V of float32
+    declare A over B: S           ->  S,  with A a view of B where A's element type differs, else B itself
+
+Vector indices add up to one ramp where each of them is one.  Memory of a vector type is
+memory of its scalars, so that a view that only groups them differently is no view any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-from ...ir.expr import Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, binary
+from ...ir import dtypes
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_expr, binary
 from ...ir.node import Node, rebuild
 from ...ir.stmt import Allocate, Declare, Stmt, Store
 from .errors import LoweringError
 
 
 def flat_buffer(buffer: Buffer, separated: bool) -> Buffer:
-    """The buffer with one dimension, or one per group of axes if `separated`."""
-    shape = tuple(prod(buffer.shape[a:b]) for a, b in _groups(buffer, separated))
-    return Buffer(buffer.name, shape, buffer.dtype, buffer.scope, tuple(range(1, len(shape))), buffer.data)
+    """The buffer with one dimension, or one per group of axes if `separated`, and scalar elements."""
+    width = dtypes.lanes(buffer.dtype)
+    shape = [prod(buffer.shape[a:b]) for a, b in _groups(buffer, separated)]
+    shape[-1] *= width
+    separators = tuple(range(1, len(shape)))
+    return Buffer(buffer.name, tuple(shape), dtypes.element(buffer.dtype), buffer.scope, separators, buffer.data)
 
 
 def _groups(buffer: Buffer, separated: bool) -> list[tuple[int, int]]:
@@ -25,30 +38,32 @@ def _groups(buffer: Buffer, separated: bool) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def flatten_buffers(stmt: Stmt, separated: bool) -> Stmt:
-    """Every access through flat buffers; a declared alias becomes the memory that it names."""
-    result = _Flatten(separated).visit(stmt)
+def flatten_buffers(stmt: Stmt, separated: bool, params: Sequence[Buffer] = ()) -> Stmt:
+    """Every access through flat buffers of scalars; declarations go, views of another type name their memory."""
+    result = _Flatten(separated, params).visit(stmt)
     assert isinstance(result, Stmt)
     return result
 
 
 class _Flatten:
-    def __init__(self, separated: bool) -> None:
+    def __init__(self, separated: bool, params: Sequence[Buffer]) -> None:
         self.separated = separated
         self.flat: dict[Buffer, Buffer] = {}
-        self.by_name: dict[str, Buffer] = {}
+        self.owners: dict[str, Buffer] = {}
+        for param in params:
+            self.buffer(param)
 
     def buffer(self, buffer: Buffer) -> Buffer:
         if buffer not in self.flat:
             self.flat[buffer] = flat_buffer(buffer, self.separated)
-            self.by_name[buffer.name] = self.flat[buffer]
+            self.owners[buffer.name] = self.flat[buffer]
         return self.flat[buffer]
 
     def visit(self, node: Node) -> Node:
         if isinstance(node, Buffer):
             return self.buffer(node)
         if isinstance(node, Declare):
-            self._alias(node.buffer)
+            self._declare(node.buffer)
             return self.visit(node.body)
         if isinstance(node, Allocate):
             self.buffer(node.buffer)
@@ -61,40 +76,95 @@ class _Flatten:
         result: Node = rebuild(node, self.visit)
         return result
 
-    def _alias(self, buffer: Buffer) -> None:
-        """An alias is its memory, if that is as large and holds the same type."""
+    def _declare(self, buffer: Buffer) -> None:
         if not buffer.data:
             raise LoweringError(f"`{buffer.name}` is declared without memory; give it `data=` of a buffer")
-        base = self.by_name.get(buffer.data)
-        wanted = flat_buffer(buffer, self.separated)
-        if base is None:
-            base = Buffer(buffer.data, wanted.shape, buffer.dtype, buffer.scope, wanted.axis_separators)
-        if (base.shape, base.dtype) != (wanted.shape, wanted.dtype):
+        view, owner = flat_buffer(buffer, self.separated), self.owners.get(buffer.data)
+        if owner is None:
+            raise LoweringError(f"`{buffer.name}` views `{buffer.data}`, which is not defined around its declaration")
+        if view.nbytes > owner.nbytes:
             raise LoweringError(
-                f"alias `{buffer.name}` has {wanted.dtype}{list(wanted.shape)}, but its memory `{base.name}` has "
-                f"{base.dtype}{list(base.shape)}; both must agree in type and size"
+                f"`{buffer.name}` of {view.nbytes} bytes views `{owner.name}`, which has only {owner.nbytes}"
             )
-        self.flat[buffer] = base
+        plain = len(view.shape) == len(owner.shape) == 1 or view.shape == owner.shape
+        same = plain and view.dtype == owner.dtype
+        self.flat[buffer] = owner if same else replace(view, scope=owner.scope)
 
     def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        visited = [self.visit(i) for i in indices]
+        visited: list[Expr] = []
+        for index in indices:
+            new = self.visit(index)
+            assert isinstance(new, Expr)
+            visited.append(new)
+        lanes = max((dtypes.lanes(i.dtype) for i in visited), default=1)
         flat = []
         for first, last in _groups(buffer, self.separated):
-            extents = buffer.shape[first:last]
-            flat.append(_row_major([i for i in visited[first:last] if isinstance(i, Expr)], extents))
+            flat.append(_row_major(visited[first:last], buffer.shape[first:last], lanes))
+        flat[-1] = _elements(flat[-1], dtypes.lanes(buffer.dtype))
         return tuple(flat)
 
 
-def _row_major(indices: list[Expr], extents: tuple[int, ...]) -> Expr:
-    base: Expr = Const(0)
-    stride: Expr = Const(0)
-    lanes = 1
+def _row_major(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+    """``sum(index * stride)``; a ramp if every vector among the indices is one."""
+    base, stride = as_expr(0), as_expr(0)
     for index, extent in zip(indices, extents, strict=True):
-        start, step = index, as_expr(0)
-        if isinstance(index, Ramp):
-            start, step, lanes = index.base, index.stride, index.lanes
-        elif isinstance(index, Broadcast):
-            start, lanes = index.value, index.lanes
+        start, step = _as_ramp(index)
+        if start is None:
+            return _vector_sum(indices, extents, lanes)
         base = binary("+", binary("*", base, extent), start)
         stride = binary("+", binary("*", stride, extent), step)
-    return base if lanes == 1 else Ramp(base, stride, lanes)
+    vector = any(dtypes.lanes(i.dtype) > 1 for i in indices)
+    return Ramp(base, stride, lanes) if vector else base
+
+
+def _as_ramp(index: Expr) -> tuple[Expr | None, Expr]:
+    if isinstance(index, Ramp):
+        return index.base, index.stride
+    if isinstance(index, Broadcast):
+        return index.value, as_expr(0)
+    return (index if dtypes.lanes(index.dtype) == 1 else None), as_expr(0)
+
+
+def _vector_sum(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+    total: Expr | None = None
+    for index, extent in zip(indices, extents, strict=True):
+        wide = index if dtypes.lanes(index.dtype) > 1 else Broadcast(index, lanes)
+        scaled = None if total is None else Binary("*", total, Broadcast(Const(extent), lanes))
+        total = wide if scaled is None else Binary("+", scaled, wide)
+    assert total is not None
+    return total
+
+
+def _elements(index: Expr, width: int) -> Expr:
+    """The scalars of the vectors of `width` at `index`: ``index*width + k`` for each k, next to each other."""
+    if width == 1:
+        return index
+    if dtypes.lanes(index.dtype) == 1:
+        return Ramp(binary("*", index, width), Const(1), width)
+    if isinstance(index, Ramp) and index.stride == Const(1):
+        return Ramp(binary("*", index.base, width), Const(1), width * index.lanes)
+    lanes = dtypes.lanes(index.dtype) * width
+    scaled = Binary("*", _repeated(index, width), Broadcast(Const(width), lanes))
+    return Binary("+", scaled, Binary("%", Ramp(Const(0), Const(1), lanes), Broadcast(Const(width), lanes)))
+
+
+def _repeated(expr: Expr, times: int) -> Expr:
+    """Each lane of `expr` repeated `times` times."""
+    lanes = dtypes.lanes(expr.dtype) * times
+    if lanes == times:
+        return expr
+    if isinstance(expr, Broadcast):
+        return Broadcast(expr.value, lanes)
+    if isinstance(expr, Ramp):
+        number = Binary("//", Ramp(Const(0), Const(1), lanes), Broadcast(Const(times), lanes))
+        return Binary("+", Broadcast(expr.base, lanes), Binary("*", number, Broadcast(expr.stride, lanes)))
+    if isinstance(expr, Var):
+        raise LoweringError(
+            f"the vector `{expr.name}` stands in an index of a buffer of vectors; write its value in the index"
+        )
+    if isinstance(expr, Load):
+        return Load(expr.buffer, tuple(_repeated(i, times) for i in expr.indices))
+    made: Expr = rebuild(expr, lambda child: _repeated(child, times) if isinstance(child, Expr) else child)
+    if isinstance(made, (Cast, Call)):
+        return replace(made, dtype=dtypes.with_lanes(made.dtype, lanes))
+    return made

@@ -35,6 +35,7 @@ from ...ir.expr import (
 from ...ir.node import rebuild, walk
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
+from .lanes import independent_lanes
 from .partition import restrict, trim_loops
 from .scopes import loop_facts
 
@@ -108,16 +109,29 @@ def by_lane(loop: For) -> For:
 
 
 def vectorize_loops(stmt: Stmt) -> Stmt:
-    """Every vectorized loop as vectors, or as a plain loop where that is not possible."""
-    result: Stmt = rebuild(stmt, lambda child: vectorize_loops(child) if isinstance(child, Stmt) else child)
+    """Every vectorized loop as vectors, or as a plain loop where that is not possible or not proven to be the same."""
+    return _vectorize(stmt, nothing_known())
+
+
+def _vectorize(stmt: Stmt, facts: Facts) -> Stmt:
+    if isinstance(stmt, If):
+        then = _vectorize(stmt.then, facts.assuming(stmt.cond))
+        other = None if stmt.orelse is None else _vectorize(stmt.orelse, facts.assuming(stmt.cond, False))
+        return If(stmt.cond, then, other)
+    inside = loop_facts(facts, stmt) if isinstance(stmt, For) else facts
+    result: Stmt = rebuild(stmt, lambda child: _vectorize(child, inside) if isinstance(child, Stmt) else child)
     if not isinstance(result, For) or result.kind != "vectorized":
         return result
-    if not isinstance(result.extent, Const) or as_int(result.extent) < 2:
+    if not isinstance(result.extent, Const) or as_int(result.extent) < 2 or not independent_lanes(result, facts):
         return by_lane(result)
     try:
         return _Lanes(result.var, as_int(result.extent)).stmt(result.body)
     except _NotVector:
         return by_lane(result)
+
+
+def _reads(expr: Expr) -> set[str]:
+    return {n.buffer.memory for n in walk(expr) if isinstance(n, Load)}
 
 
 class _Lanes:
@@ -140,6 +154,8 @@ class _Lanes:
         if isinstance(stmt, Let):
             if not self.varies(stmt.value):
                 return replace(stmt, body=self.stmt(stmt.body))
+            if _reads(stmt.value) & {n.buffer.memory for n in walk(stmt.body) if isinstance(n, Store)}:
+                raise _NotVector  # the value is that of before the stores
             return self.stmt(substitute(stmt.body, {stmt.var: stmt.value}))
         if isinstance(stmt, Store):
             indices = tuple(self.index(i) for i in stmt.indices)

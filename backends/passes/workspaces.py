@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.expr import Buffer
-from ...ir.node import rebuild, walk
+from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import Allocate, For, Stmt
 from .compact import CONCURRENT
 from .errors import LoweringError
@@ -54,7 +54,12 @@ def _check_size(buffer: Buffer) -> None:
 
 
 def _rename(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
-    from ...ir.stmt import replace_buffer
+    """`old` as `new`, and its views in the scope of `new`."""
 
-    result: Stmt = replace_buffer(stmt, old, new)
+    def swap(item: Node) -> Node:
+        if not isinstance(item, Buffer) or item.memory != old.name:
+            return item
+        return new if item == old else replace(item, scope=new.scope)
+
+    result: Stmt = transform(stmt, swap)
     return result

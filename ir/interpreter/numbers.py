@@ -8,7 +8,8 @@
     others      NumPy's type         NumPy's type; an int64 that is the same everywhere, a Python int
 
 Integers wrap around.  A float becomes an integer by truncation; what lies outside of the
-integer's range becomes its nearest end, and NaN becomes 0.
+integer's range becomes its nearest end, and NaN becomes 0.  Functions of the 16-bit floats
+are computed in float32 and rounded once.
 """
 
 from __future__ import annotations

@@ -233,7 +233,13 @@ class Evaluator:
         if function is None:
             raise InterpreterError(f"{self.context}the function `{e.name}` is unknown; known are {', '.join(_MATH)}")
         values = [self(nest, a) for a in e.args]
-        result = np.asarray(function(*(v[0] for v in values))).astype(numpy_dtype(e.dtype), copy=False)[()]
+        data = [v[0] for v in values]
+        if dtypes.element(e.dtype) == "float16":
+            data = [np.asarray(d, np.float32) for d in data]
+        result = np.asarray(function(*data))
+        if dtypes.bits(e.dtype) == 16 and dtypes.is_float(e.dtype):
+            result = result.astype(np.float32, copy=False)
+        result = result.astype(numpy_dtype(e.dtype), copy=False)[()]
         return round_to(e.dtype, result), join(*(v[1] for v in values))
 
     def _let(self, nest: Nest, e: LetExpr) -> Value:

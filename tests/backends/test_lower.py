@@ -399,17 +399,21 @@ def f(A: T.Buffer((4, 600000), "float32"), C: T.Buffer((4, 600000), "float32")):
     refusal(text, CPU, "buffer `B` needs 2400000 bytes", "1048576")
 
 
-def test_scalar_arguments_are_refused():
-    """Only buffers are lowered."""
-    text = """
+def test_a_scalar_argument_is_memory_of_one_element():
+    """A scalar becomes a parameter of one element, which the statements that use it read first."""
+    lowered = lower(function("""
 @T.prim_func
-def f(n: T.int64, C: T.Buffer((4,), "float32")):
+def f(n: T.int64, C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
     for i in range(4):
-        with T.block("b"):
-            vi = T.axis.spatial(4, i)
-            C[vi] = T.float32(1)
-"""
-    refusal(text, CPU, "scalar `n`")
+        if i < n:
+            C[i] = T.float32(1)
+    for j in range(4):
+        D[j] = T.float32(2)
+"""), CPU)
+    assert [(b.name, b.shape, b.dtype) for b in lowered.params] == [
+        ("n", (1,), "int64"), ("C", (4,), "float32"), ("D", (4,), "float32"),
+    ]  # fmt: skip
+    assert [type(s).__name__ for s in lowered.body.stmts] == ["Let", "For"]
 
 
 def test_nothing_is_lowered_that_leaves_its_buffer():

@@ -18,7 +18,6 @@ from stridesmith.ir.expr import (
     Not,
     Ramp,
     Select,
-    Undef,
     Var,
     const,
     if_then_else,
@@ -297,7 +296,6 @@ def test_float_literals_are_exact(value, text):
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (Undef("float32"), "no code for a Undef expression"),
         (Var("unbound", "float32"), "variable `unbound` is used outside of the loop or let that defines it"),
         (Cast("float32", Binary("/", Var("i"), Const(2))), "`/` of integers is not defined; use `//`"),
         (Call("gamma", (const(1.0),)), "no code for the function `gamma`"),

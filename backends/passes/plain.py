@@ -1,0 +1,183 @@
+"""What a script may say and code generators need not know, said in plainer words.
+
+::
+
+    attr(k, v): S                       ->  S
+    S(let x = e in f)                   ->  let x = e: S(f)       where e is evaluated in any case
+    if_then_else(c, let x = e in f, g)  ->  if_then_else(c, f[x := e], g)
+    for i: int32 in n: S(i)             ->  for i: int64 in int64(n): S(int32(i))
+    A[e],  e: int32                     ->  A[int64(e)]           computed in 64 bits where e cannot overflow
+
+Let expressions leave a lazy position by substitution, because there e may not be evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...ir import dtypes
+from ...ir.arith.intervals import Facts, nothing_known
+from ...ir.expr import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Ramp,
+    Select,
+    Var,
+    const,
+    substitute,
+)
+from ...ir.node import Node, rebuild, transform, walk
+from ...ir.stmt import Attr, Evaluate, For, If, Let, Stmt, Store
+from .errors import LoweringError
+from .scopes import loop_facts
+
+LARGEST_VALUE = 1 << 14
+"""Nodes of an expression beyond which let expressions are not written out inside of it."""
+
+
+def plain_statements(stmt: Stmt) -> Stmt:
+    """`stmt` without attributes, let expressions, and loops and indices of types other than int64.
+
+    Raises LoweringError where let expressions in lazy positions would grow too large.
+    """
+    return _widen(_without_lets(_without_attributes(stmt)), nothing_known())
+
+
+def _without_attributes(stmt: Stmt) -> Stmt:
+    result: Stmt = transform(stmt, lambda node: node.body if isinstance(node, Attr) else node)
+    return result
+
+
+# ---------------------------------------------------------------- let expressions
+
+
+def _without_lets(stmt: Stmt) -> Stmt:
+    bound: dict[Var, Expr] = {}
+
+    def visit(child: Any) -> Any:
+        if isinstance(child, Stmt):
+            return _without_lets(child)
+        return _bind(child, bound, False) if isinstance(child, Expr) else child
+
+    result: Stmt = rebuild(stmt, visit)
+    for var, value in reversed(bound.items()):
+        result = Let(var, value, result)
+    return result
+
+
+def _bind(expr: Expr, bound: dict[Var, Expr], lazy: bool) -> Expr:
+    """`expr` without let expressions; what they name is added to `bound`, in order, unless `lazy`."""
+    if not any(isinstance(n, LetExpr) for n in walk(expr)):
+        return expr
+    if isinstance(expr, LetExpr):
+        value = _bind(expr.value, bound, lazy)
+        if not lazy:
+            bound.setdefault(expr.var, value)
+            return _bind(expr.body, bound, lazy)
+        body: Expr = substitute(_bind(expr.body, bound, lazy), {expr.var: value})
+        return _limited(body)
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, a, b = expr.args
+        return replace(expr, args=(_bind(cond, bound, lazy), _bind(a, bound, True), _bind(b, bound, True)))
+    if isinstance(expr, Binary) and expr.op in ("and", "or"):
+        return Binary(expr.op, _bind(expr.a, bound, lazy), _bind(expr.b, bound, True))
+    result: Expr = rebuild(expr, lambda e: _bind(e, bound, lazy) if isinstance(e, Expr) else e)
+    return result
+
+
+def _limited(expr: Expr) -> Expr:
+    for count, _ in enumerate(walk(expr)):
+        if count > LARGEST_VALUE:
+            raise LoweringError(
+                f"let expressions inside of a conditional make a value of more than {LARGEST_VALUE} operations when "
+                f"written out; bind them by a let statement around it"
+            )
+    return expr
+
+
+# ---------------------------------------------------------------- integers as indices
+
+
+def _widen(stmt: Stmt, facts: Facts) -> Stmt:
+    if isinstance(stmt, For):
+        stmt = _wide_loop(stmt, facts)
+        return replace(stmt, extent=_accesses(stmt.extent, facts), body=_widen(stmt.body, loop_facts(facts, stmt)))
+    if isinstance(stmt, If):
+        then = _widen(stmt.then, facts.assuming(stmt.cond))
+        other = None if stmt.orelse is None else _widen(stmt.orelse, facts.assuming(stmt.cond, False))
+        return If(_accesses(stmt.cond, facts), then, other)
+    if isinstance(stmt, Let):
+        inside = facts
+        if dtypes.is_int(stmt.var.dtype):
+            inside = facts.with_bounds({stmt.var: facts.interval(stmt.value)})
+        return Let(stmt.var, _accesses(stmt.value, facts), _widen(stmt.body, inside))
+    if isinstance(stmt, Store):
+        indices = tuple(_index(i, facts) for i in stmt.indices)
+        return Store(stmt.buffer, indices, _accesses(stmt.value, facts))
+    if isinstance(stmt, Evaluate):
+        return Evaluate(_accesses(stmt.value, facts))
+    result: Stmt = rebuild(stmt, lambda child: _widen(child, facts) if isinstance(child, Stmt) else child)
+    return result
+
+
+def _wide_loop(loop: For, facts: Facts) -> For:
+    if loop.var.dtype == dtypes.INDEX:
+        return loop
+    var = Var(loop.var.name)
+    body: Stmt = substitute(loop.body, {loop.var: Cast(loop.var.dtype, var)})
+    return replace(loop, var=var, extent=wide_index(loop.extent, facts), body=body)
+
+
+def _accesses(expr: Expr, facts: Facts) -> Expr:
+    """`expr` with 64-bit indices in all of its loads."""
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Load):
+            return Load(node.buffer, tuple(_index(i, facts) for i in node.indices))
+        if isinstance(node, (Buffer, Var, Const)):
+            return node
+        result: Node = rebuild(node, visit)
+        return result
+
+    result = visit(expr)
+    assert isinstance(result, Expr)
+    return result
+
+
+def _index(index: Expr, facts: Facts) -> Expr:
+    return wide_index(_accesses(index, facts), facts)
+
+
+def wide_index(expr: Expr, facts: Facts) -> Expr:
+    """An integer expression in 64 bits: the operations themselves where no narrow one can overflow, else a cast."""
+    if dtypes.element(expr.dtype) == dtypes.INDEX:
+        return expr
+    wide = dtypes.with_lanes(dtypes.INDEX, dtypes.lanes(expr.dtype))
+    if isinstance(expr, Const):
+        return const(expr.value, dtypes.INDEX)
+    if isinstance(expr, Broadcast):
+        return Broadcast(wide_index(expr.value, facts), expr.lanes)
+    if isinstance(expr, Select):
+        return Select(expr.cond, wide_index(expr.a, facts), wide_index(expr.b, facts))
+    if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == dtypes.INDEX and _holds(expr.a, expr.dtype, facts):
+        return expr.a
+    unlimited: Expr | None = None
+    if isinstance(expr, Binary):
+        unlimited = Binary(expr.op, wide_index(expr.a, facts), wide_index(expr.b, facts))
+    elif isinstance(expr, Ramp):
+        unlimited = Ramp(wide_index(expr.base, facts), wide_index(expr.stride, facts), expr.lanes)
+    return Cast(wide, expr) if unlimited is None or not _holds(unlimited, expr.dtype, facts) else unlimited
+
+
+def _holds(expr: Expr, dtype: str, facts: Facts) -> bool:
+    low, high = facts.interval(expr)
+    own = dtypes.int_range(dtypes.element(dtype))
+    return own[0] <= low and high <= own[1]
