@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -141,7 +141,7 @@ def _satisfying(order: tuple[Var, ...], extents: tuple[int, ...], conds: tuple[E
             rest = rest // extent
         holds = np.ones(len(rest), dtype=bool)
         for cond in conds:
-            holds &= np.broadcast_to(_evaluate(cond, values), holds.shape).astype(bool)
+            holds &= np.broadcast_to(evaluate(cond, values), holds.shape).astype(bool)
         total += int(holds.sum())
     return total
 
@@ -153,19 +153,20 @@ _UFUNCS = {
 }  # fmt: skip
 
 
-def _evaluate(expr: Expr, values: dict[Var, NDArray[np.int64]]) -> NDArray[np.int64] | NDArray[np.bool_]:
+def evaluate(expr: Expr, values: Mapping[Var, NDArray[np.int64]]) -> NDArray[np.int64] | NDArray[np.bool_]:
+    """An index or condition at many points at once.  Raises ValueError for what depends on more than variables."""
     if isinstance(expr, Var):
         return values[expr]
     if isinstance(expr, Const):
         return np.asarray(int(expr.value))
     if isinstance(expr, Binary) and expr.op in _UFUNCS:
-        result: NDArray[np.int64] = _UFUNCS[expr.op](_evaluate(expr.a, values), _evaluate(expr.b, values))
+        result: NDArray[np.int64] = _UFUNCS[expr.op](evaluate(expr.a, values), evaluate(expr.b, values))
         return result
     if isinstance(expr, Not):
-        return np.logical_not(_evaluate(expr.a, values))
+        return np.logical_not(evaluate(expr.a, values))
     if isinstance(expr, Cast):
-        return _evaluate(expr.a, values)
+        return evaluate(expr.a, values)
     if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
         cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
-        return np.where(_evaluate(cond, values), _evaluate(a, values), _evaluate(b, values))
+        return np.where(evaluate(cond, values), evaluate(a, values), evaluate(b, values))
     raise ValueError(f"cannot count the instances of a condition with {type(expr).__name__}")

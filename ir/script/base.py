@@ -49,7 +49,8 @@ class Scope:
     """Names of one function: what each means here, and which are used up.
 
     A name that is bound again after its scope ended is renamed (``i``, ``i_1``),
-    because a name stands for one thing in the whole function.
+    because a name stands for one thing in the whole function.  `declared` are
+    variables with a type that a let is yet to bind (``x = T.int32()``).
     """
 
     source: Source
@@ -59,6 +60,7 @@ class Scope:
     ended: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     lets: dict[str, Expr] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def nested(self) -> Iterator[None]:
@@ -70,19 +72,14 @@ class Scope:
 
     def unique(self, name: str, where: ast.AST) -> str:
         """The name that the program will use for a new binding of `name`, which must not be visible here."""
-        if self.find(name) is not None:
-            message = f"`{name}` is already defined, in line {self.lines[name]}; choose another name"
-            raise self.source.error(where, f"{message}, or store to an element of a buffer")
-        if name in NAMESPACES:
-            raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
+        self._bindable(name, where)
         result = fresh(name, self.taken)
         self.taken.add(result)
         return result
 
     def shared(self, name: str, value: Expr, where: ast.AST) -> str:
         """The name for a let expression's variable: one that is bound to an equal value may stand again."""
-        if self.find(name) is not None or name in NAMESPACES:
-            return self.unique(name, where)
+        self._bindable(name, where)
         result, number = name, 0
         while result in self.taken and self.lets.get(result) != value:
             number += 1
@@ -90,6 +87,13 @@ class Scope:
         self.taken.add(result)
         self.lets[result] = value
         return result
+
+    def _bindable(self, name: str, where: ast.AST) -> None:
+        if self.find(name) is not None:
+            message = f"`{name}` is already defined, in line {self.lines[name]}; choose another name"
+            raise self.source.error(where, f"{message}, or store to an element of a buffer")
+        if name in NAMESPACES:
+            raise self.source.error(where, f"`{name}` is the script's namespace and cannot be bound; use another name")
 
     def bind(self, name: str, value: Expr | Buffer, where: ast.AST) -> None:
         self.frames[-1][name] = value
@@ -106,10 +110,12 @@ class Scope:
         message = f"`{name}` is not defined"
         if name in self.ended:
             message = f"`{name}` is out of scope here; it was defined in line {self.ended[name]}, in a suite that ended"
+        elif name in self.declared:
+            message = f"`{name}` has a type, but no value here; bind it by `T.Let(..., where={{{name}: value}})`"
         else:
             known = [n for frame in self.frames for n in frame]
             near = difflib.get_close_matches(name, known, 1)
-            message += f"; did you mean `{near[0]}`?" if near else ""
+            message += f"; did you mean `{near[0]}`, of line {self.lines[near[0]]}?" if near else ""
         return self.source.error(where, message)
 
 
@@ -135,3 +141,14 @@ def is_namespaced(node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
             return node.id in NAMESPACES
     return False
+
+
+def called(node: ast.AST) -> str:
+    """The name of the function that `node` calls, without its namespace; empty for no call."""
+    return dotted(node.func) if isinstance(node, ast.Call) else ""
+
+
+def show(node: ast.AST) -> str:
+    """`node` as text of at most 60 characters."""
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else text[:57] + "..."

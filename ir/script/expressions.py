@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from .. import dtypes
 from ..arith.linear import linear_form
-from ..expr import Binary, Buffer, Call, Cast, Expr, LetExpr, Load, Not, Ramp, Var, const
-from .base import Scope, ScriptError, dotted, is_namespaced
-from .intrinsics import finish, is_dtype, lookup, match, negate, operate
-
-_BINARY: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-    ast.And: "and", ast.Or: "or",
-}  # fmt: skip
-_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul,
-    "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
-}  # fmt: skip
+from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Var, const
+from .base import Scope, ScriptError, called, dotted, is_namespaced, show
+from .constants import OPERATORS, PYTHON, compute, constant, integer
+from .intrinsics import apply, convert, finish, is_dtype, lookup, match, negate, operate
+from .words import unknown
 
 
 @dataclass(frozen=True)
@@ -46,12 +38,26 @@ class ExprParser:
 
     def expr(self, node: ast.AST, dtype: str | None = None) -> Expr:
         """`node` as an expression; a lone number becomes `dtype` or its default type."""
-        return finish(_plain(self.value(node)), dtype)
+        return self.finished(node, self.value(node), dtype)
+
+    def finished(self, node: ast.AST, value: Value, dtype: str | None = None) -> Expr:
+        try:
+            return finish(_plain(value), dtype)
+        except ValueError as error:
+            raise self.error(node, str(error)) from None
+
+    def converted(self, node: ast.AST, dtype: str, what: str = "") -> Expr:
+        """`node` in type `dtype`, cast or broadcast if it has another; `what` it is, for the error."""
+        value = _plain(self.value(node))
+        try:
+            return convert(value, dtype)
+        except ValueError as error:
+            raise self.error(node, f"{what}: {error}" if what else str(error)) from None
 
     def value(self, node: ast.AST) -> Value:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.error(node, f"`{_show(node)}` is not an expression of the script")
+            raise self.error(node, f"`{show(node)}` is not an expression of the script")
         result: Value = method(node)
         return result
 
@@ -78,34 +84,34 @@ class ExprParser:
         if isinstance(node.op, ast.UAdd):
             return value
         if isinstance(node.op, ast.Not):
-            return Not(finish(_plain(value), "bool"))
+            return Not(self.finished(node, value, "bool"))
         raise self.error(node, "the operator `~` is not supported; use `not` for conditions")
 
     def _binop(self, node: ast.BinOp) -> Value:
         a, b = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.Pow):
             return self._apply(node, "pow", (_plain(a), _plain(b)))
-        op = _BINARY.get(type(node.op))
+        op = OPERATORS.get(type(node.op))
         if op is None:
-            raise self.error(node, f"the operator of `{_show(node)}` is not supported; known are {', '.join(_PYTHON)}")
+            raise self.error(node, f"the operator of `{show(node)}` is not supported; known are {', '.join(PYTHON)}")
         if isinstance(a, Number) and isinstance(b, Number) and (a.outer or b.outer):
             return self._fold(node, op, a, b)
         return self._operate(node, op, a, b)
 
     def _fold(self, node: ast.AST, op: str, a: Number, b: Number) -> Number:
         try:
-            return Number(_PYTHON[op](a.value, b.value), outer=True)
-        except ZeroDivisionError:
-            raise self.error(node, f"`{_show(node)}` divides by zero") from None
+            return Number(compute(op, a.value, b.value), outer=True)
+        except ValueError as error:
+            raise self.error(node, f"`{show(node)}` {error}") from None
 
     def _operate(self, node: ast.AST, op: str, a: Value, b: Value) -> Expr:
         try:
             return operate(op, _plain(a), _plain(b))
         except ValueError as error:
-            raise self.error(node, f"`{_show(node)}`: {error}") from None
+            raise self.error(node, f"`{show(node)}`: {error}") from None
 
     def _boolop(self, node: ast.BoolOp) -> Value:
-        op = _BINARY[type(node.op)]
+        op = OPERATORS[type(node.op)]
         result = self.value(node.values[0])
         for value in node.values[1:]:
             result = self._operate(node, op, result, self.value(value))
@@ -115,9 +121,9 @@ class ExprParser:
         left = self.value(node.left)
         parts: list[Expr] = []
         for kind, item in zip(node.ops, node.comparators, strict=True):
-            op = _BINARY.get(type(kind))
+            op = OPERATORS.get(type(kind))
             if op is None:
-                raise self.error(node, f"the comparison in `{_show(node)}` is not supported; use == != < <= > >=")
+                raise self.error(node, f"the comparison in `{show(node)}` is not supported; use == != < <= > >=")
             right = self.value(item)
             parts.append(self._operate(node, op, left, right))
             left = right
@@ -127,31 +133,45 @@ class ExprParser:
         return result
 
     def _ifexp(self, node: ast.IfExp) -> Value:
-        cond, a, b = (_plain(self.value(n)) for n in (node.test, node.body, node.orelse))
-        left, right = match(a, b)
-        return Call("if_then_else", (finish(cond, "bool"), left, right), left.dtype)
+        cond = self.expr(node.test, "bool")
+        sides = _plain(self.value(node.body)), _plain(self.value(node.orelse))
+        try:
+            left, right = match(*sides)
+        except ValueError as error:
+            raise self.error(node, str(error)) from None
+        return Call("if_then_else", (cond, left, right), left.dtype)
 
     def _subscript(self, node: ast.Subscript) -> Value:
+        return self.element(node)
+
+    def element(self, node: ast.Subscript) -> Load:
+        """``buffer[indices]``, of a type that exists."""
         buffer = self.buffer(node.value)
-        return Load(buffer, self.indices(node, buffer))
+        load = Load(buffer, self.indices(node, buffer))
+        try:
+            dtypes.split_dtype(load.dtype)
+        except ValueError as error:
+            raise self.error(node, f"`{show(node)}`: {error}") from None
+        return load
 
     def buffer(self, node: ast.AST) -> Buffer:
         """The buffer that `node` names."""
         if not isinstance(node, ast.Name):
-            raise self.error(node, f"expected the name of a buffer, but got `{_show(node)}`")
+            raise self.error(node, f"expected the name of a buffer, but got `{show(node)}`")
         found = self.scope.find(node.id)
         if found is None:
             raise self.scope.undefined(node, node.id)
         if not isinstance(found, Buffer):
-            raise self.error(node, f"`{node.id}` is not a buffer, so it cannot be indexed")
+            where = self.scope.lines.get(node.id, 0)
+            raise self.error(node, f"`{node.id}`, of line {where}, is not a buffer but a {found.dtype}")
         return found
 
     def indices(self, node: ast.Subscript, buffer: Buffer) -> tuple[Expr, ...]:
         items: Sequence[ast.expr] = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(items) != len(buffer.shape):
             shape = ", ".join(map(str, buffer.shape))
-            given = f"{len(items)} index" if len(items) == 1 else f"{len(items)} indices"
-            raise self.error(node, f"`{buffer.name}` has shape ({shape}), but {given} are given in `{_show(node)}`")
+            given = "1 index is" if len(items) == 1 else f"{len(items)} indices are"
+            raise self.error(node, f"`{buffer.name}` has shape ({shape}), but {given} given in `{show(node)}`")
         return tuple(self._slice(i) if isinstance(i, ast.Slice) else self.expr(i) for i in items)
 
     def _slice(self, node: ast.Slice) -> Expr:
@@ -160,15 +180,16 @@ class ExprParser:
         if node.lower is not None and node.upper is not None and step > 0:
             base = self.expr(node.lower)
             atoms, length = linear_form(Binary("-", self.expr(node.upper), base))
-            if not atoms and length > step:
-                return Ramp(base, const(step), -(-length // step))
+            count = -(-length // step)
+            if not atoms and 2 <= count <= dtypes.MAX_LANES and dtypes.lanes(base.dtype) == 1:
+                return Ramp(base, const(step, base.dtype), count)
         raise self.error(node, "a slice is a vector of indices: `base:base + lanes`, with at least 2 lanes")
 
     def _call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute) and not is_namespaced(node.func):
             return self._method(node, node.func)
         if not is_namespaced(node.func):
-            raise self.error(node, f"`{_show(node.func)}` is no function of the script; those are `T.name`")
+            raise self.error(node, f"`{show(node.func)}` is no function of the script; those are `T.name`")
         name = dotted(node.func)
         if name == "meta_var" and len(node.args) == 1:
             return self.value(node.args[0])
@@ -176,9 +197,10 @@ class ExprParser:
             return self._let(node)
         if is_dtype(name):
             return self._typed(node, name)
-        return self._apply(
-            node, name, [self._argument(a) for a in node.args], {k.arg: self._argument(k.value) for k in node.keywords}
-        )
+        if any(k.arg is None for k in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args):
+            raise self.error(node, f"the arguments of `T.{name}` are written out, without `*` and `**`")
+        keywords = {k.arg: self._argument(k.value) for k in node.keywords if k.arg}
+        return self._apply(node, name, [self._argument(a) for a in node.args], keywords)
 
     def _let(self, node: ast.Call) -> Expr:
         """``T.Let(body, where={x: value, ...})``: each value may use the variables before it."""
@@ -190,7 +212,8 @@ class ExprParser:
             for key, item in zip(where.keys, where.values, strict=True):
                 if not isinstance(key, ast.Name):
                     raise self.error(key or node, "the keys of `where=` are names")
-                value = self.expr(item)
+                declared = self.scope.declared.get(key.id)
+                value = self.expr(item) if declared is None else self.converted(item, declared)
                 var = Var(self.scope.shared(key.id, value, key), value.dtype)
                 self.scope.bind(key.id, var, key)
                 bound.append((var, value))
@@ -200,17 +223,17 @@ class ExprParser:
         return body
 
     def _method(self, node: ast.Call, func: ast.Attribute) -> Value:
-        if func.attr == "astype" and len(node.args) == 1:
-            argument = node.args[0]
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                return Cast(argument.value, self.expr(func.value))
-        raise self.error(node, f"`{_show(node)}` is not part of the script")
+        if func.attr == "astype" and len(node.args) == 1 and not node.keywords:
+            return self._apply(node, "Cast", [self._argument(node.args[0]), _plain(self.value(func.value))])
+        raise self.error(node, f"`{show(node)}` is not part of the script")
 
     def _argument(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
-        if isinstance(node, ast.Call) and dotted(node.func) == "float" and len(node.args) == 1:
+        if called(node) == "float" and isinstance(node, ast.Call) and len(node.args) == 1:
             return self._argument(node.args[0])
+        if is_namespaced(node) and is_dtype(dotted(node)):
+            return dotted(node)
         return _plain(self.value(node))
 
     def _typed(self, node: ast.Call, dtype: str) -> Expr:
@@ -221,84 +244,18 @@ class ExprParser:
         argument = self._argument(node.args[0]) if number is None else number
         return self._apply(node, dtype, [argument])
 
-    def _apply(self, node: ast.AST, name: str, args: Sequence[Any], keywords: dict[Any, Any] | None = None) -> Expr:
+    def _apply(
+        self, node: ast.AST, name: str, args: Sequence[Any], keywords: Mapping[str, Any] | None = None
+    ) -> Expr:
         build = lookup(name)
         if build is None:
-            raise self.error(node, f"unknown function `T.{name}` in an expression")
+            raise self.error(node, unknown(name))
         try:
-            result: Expr = build(*args, **(keywords or {}))
-        except (TypeError, ValueError, KeyError) as error:
+            result: Expr = apply(build, args, keywords or {})
+        except ValueError as error:
             raise self.error(node, f"`T.{name}`: {error}") from None
         return result
 
 
 def _plain(value: Value) -> Any:
     return value.value if isinstance(value, Number) else value
-
-
-def _show(node: ast.AST) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def constant(node: ast.AST, scope: Scope) -> int | float | None:
-    """The value of arithmetic on numbers and names from around the function; None for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, (int, float)) else None
-    if isinstance(node, ast.Name):
-        outer = scope.captured.get(node.id) if scope.find(node.id) is None else None
-        return outer if isinstance(outer, (int, float)) else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = constant(node.operand, scope)
-        return None if value is None else -value
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        a, b = constant(node.left, scope), constant(node.right, scope)
-        op = _BINARY[type(node.op)]
-        if a is None or b is None or (b == 0 and op in ("/", "//", "%")):
-            return None
-        result: int | float = _PYTHON[op](a, b)
-        return result
-    if isinstance(node, ast.Call) and dotted(node.func) in ("int32", "int64") and len(node.args) == 1:
-        return constant(node.args[0], scope) if is_namespaced(node.func) else None
-    return None
-
-
-def integer(node: ast.AST, scope: Scope, what: str) -> int:
-    """A constant integer, or a ScriptError that says `what` had to be one."""
-    value = constant(node, scope)
-    if isinstance(value, int):
-        return int(value)
-    raise scope.source.error(node, f"{what} must be a constant integer, but got `{_show(node)}`")
-
-
-def literal(node: ast.AST, scope: Scope) -> Any:
-    """A value of an annotation or attribute: numbers, strings, None, and tuples of them."""
-    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
-        return node.value
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return tuple(literal(e, scope) for e in node.elts)
-    if isinstance(node, ast.Dict):
-        return attributes(node, scope)
-    if isinstance(node, ast.Call) and len(node.args) == 1:
-        inner = literal(node.args[0], scope)
-        name = dotted(node.func)
-        if name == "float":
-            return float(inner)
-        if is_dtype(name):
-            return float(inner) if "float" in name else inner
-    number = constant(node, scope)
-    if number is not None:
-        return number
-    raise scope.source.error(node, f"`{_show(node)}` is not a number, string or tuple of them")
-
-
-def attributes(node: ast.AST, scope: Scope) -> tuple[tuple[str, Any], ...]:
-    """``{"key": value, ...}`` as pairs in order."""
-    if not isinstance(node, ast.Dict):
-        raise scope.source.error(node, f"expected a dictionary of annotations, but got `{_show(node)}`")
-    pairs = []
-    for key, value in zip(node.keys, node.values, strict=True):
-        if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
-            raise scope.source.error(node, "the keys of annotations must be strings")
-        pairs.append((key.value, literal(value, scope)))
-    return tuple(pairs)

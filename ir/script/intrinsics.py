@@ -8,7 +8,8 @@ more, a scalar to a vector of the other's lanes.  Nothing is folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Union
 
@@ -29,6 +30,25 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.
             "float64": 1.7976931348623157e308}  # fmt: skip
 
 
+def number(value: int | float | bool, dtype: str | None = None) -> Const:
+    """A literal of type `dtype`, or of its default type.  Raises ValueError where the type cannot hold it."""
+    if not isinstance(value, (bool, int, float)):
+        raise ValueError(f"expected an expression or a number, but got `{value!r}`")
+    try:
+        result = const(value, dtype)
+    except (OverflowError, ValueError):
+        raise ValueError(f"the number {_short(value)} is no {dtype}") from None
+    if dtypes.is_int(result.dtype):
+        low, high = dtypes.int_range(result.dtype)
+        if result.value != value or not low <= result.value <= high:
+            raise ValueError(f"the number {_short(value)} is no {result.dtype}")
+    return result
+
+
+def _short(value: int | float | bool) -> str:
+    return "of so many digits" if isinstance(value, int) and abs(value) >= 10**40 else repr(value)
+
+
 def finish(value: Operand, dtype: str | None = None) -> Expr:
     """`value` as an expression; numbers and ``T.undef()`` become `dtype` or their default type."""
     if isinstance(value, Undef) and not value.dtype:
@@ -36,8 +56,8 @@ def finish(value: Operand, dtype: str | None = None) -> Expr:
     if isinstance(value, Expr):
         return value
     if dtype is None or dtypes.lanes(dtype) == 1:
-        return const(value, dtype)
-    return Broadcast(const(value, dtypes.element(dtype)), dtypes.lanes(dtype))
+        return number(value, dtype)
+    return Broadcast(number(value, dtypes.element(dtype)), dtypes.lanes(dtype))
 
 
 def convert(value: Operand, dtype: str) -> Expr:
@@ -85,6 +105,8 @@ def operate(op: str, a: Operand, b: Operand) -> Expr:
     """``a op b``."""
     if op in ("and", "or"):
         return Binary(op, finish(a, "bool"), finish(b, "bool"))
+    if op == "/" and not isinstance(a, Expr) and not isinstance(b, Expr):
+        a = float(number(a, "float64").value)
     left, right = match(a, b)
     return Binary(op, left, right)
 
@@ -115,6 +137,9 @@ def _math(name: str, *args: Operand) -> Expr:
 
 
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
+    dtypes.split_dtype(dtype)
+    if not isinstance(name, str):
+        raise ValueError("the name of the function must be a string")
     return Call(name, tuple(finish(a) for a in args), dtype)
 
 
@@ -128,26 +153,40 @@ def _chain(op: str, *args: Operand) -> Expr:
 
 
 def _cast(dtype: str, value: Operand) -> Expr:
+    """A conversion; ``T.Cast(dtype, T.undef())`` is undef of that type, since TVM's has none."""
     dtypes.split_dtype(dtype)
+    if isinstance(value, Undef) and not value.dtype:
+        return Undef(dtype)
     return Cast(dtype, finish(value))
 
 
 def typed(dtype: str, value: Operand | str) -> Expr:
     """``T.float32(0.5)``: a constant of a number or of ``"inf"``, ``"nan"``; a cast of an expression."""
     if isinstance(value, str):
-        return const(float(value), dtype)
-    if not isinstance(value, Expr):
-        return Const(float(value), dtype) if dtypes.is_float(dtype) else const(value, dtype)
-    return Cast(dtype, value)
+        value = float(value)
+    return _cast(dtype, value) if isinstance(value, Expr) else finish(value, dtype)
+
+
+def _lanes(count: Any) -> int:
+    value = count.value if isinstance(count, Const) else count
+    if not isinstance(value, int) or not 2 <= value <= dtypes.MAX_LANES:
+        raise ValueError(f"the lanes of a vector are a constant of 2 to {dtypes.MAX_LANES}")
+    return value
+
+
+def _scalar(value: Expr) -> Expr:
+    if dtypes.lanes(value.dtype) > 1:
+        raise ValueError(f"makes a vector of a scalar, but got a {value.dtype}")
+    return value
 
 
 def _ramp(base: Operand, stride: Operand, lanes: int) -> Expr:
     first, step = match(base, stride)
-    return Ramp(first, step, int(lanes))
+    return Ramp(_scalar(first), step, _lanes(lanes))
 
 
 def _broadcast(value: Operand, lanes: int) -> Expr:
-    return Broadcast(finish(value), int(lanes))
+    return Broadcast(_scalar(finish(value)), _lanes(lanes))
 
 
 def _undef(dtype: str = "") -> Expr:
@@ -157,13 +196,31 @@ def _undef(dtype: str = "") -> Expr:
 
 
 def _limit(sign: int, dtype: str) -> Expr:
+    if dtypes.lanes(dtype) > 1 or dtypes.is_bool(dtype):
+        raise ValueError(f"the type {dtype} has no smallest and largest number")
     if dtypes.is_float(dtype):
         return const(sign * _LARGEST[dtype], dtype)
     return const(dtypes.int_range(dtype)[sign > 0], dtype)
 
 
 def _infinity(dtype: str = "float32") -> Expr:
-    return const(float("inf"), dtype)
+    return finish(float("inf"), dtype)
+
+
+def _not(condition: Operand) -> Expr:
+    return Not(finish(condition, "bool"))
+
+
+def _binary(op: str, a: Operand, b: Operand) -> Expr:
+    return operate(op, a, b)
+
+
+def _likely(condition: Operand) -> Expr:
+    return finish(condition, "bool")
+
+
+def _cast_to(value: Operand, dtype: str) -> Expr:
+    return _cast(dtype, value)
 
 
 def _ceildiv(a: Operand, b: Operand) -> Expr:
@@ -173,25 +230,27 @@ def _ceildiv(a: Operand, b: Operand) -> Expr:
 TABLE: dict[str, Callable[..., Expr]] = {
     "if_then_else": _conditional,
     "Select": _select,
-    "Not": lambda a: Not(finish(a, "bool")),
-    "min": partial(operate, "min"),
-    "max": partial(operate, "max"),
+    "Not": _not,
+    "min": partial(_binary, "min"),
+    "max": partial(_binary, "max"),
     "all": partial(_chain, "and"),
     "any": partial(_chain, "or"),
     "Cast": _cast,
-    "cast": lambda value, dtype: _cast(dtype, value),
+    "cast": _cast_to,
     "Ramp": _ramp,
+    "ramp": _ramp,
     "Broadcast": _broadcast,
+    "broadcast": _broadcast,
     "undef": _undef,
     "call_extern": _extern,
     "min_value": partial(_limit, -1),
     "max_value": partial(_limit, 1),
     "infinity": _infinity,
-    "likely": lambda cond: finish(cond, "bool"),
+    "likely": _likely,
     "ceildiv": _ceildiv,
     **{name: partial(_math, name) for name in MATH_CALLS},
 }
-TABLE.update({alias: TABLE[name] if name in TABLE else partial(operate, name) for alias, name in ALIASES.items()})
+TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 
 
 def is_dtype(name: str) -> bool:
@@ -201,6 +260,20 @@ def is_dtype(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def apply(build: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """``build(*args, **keywords)``.  Raises ValueError that says in words what it takes."""
+    try:
+        bound = inspect.signature(build).bind(*args, **keywords)
+    except TypeError:
+        wanted = ", ".join(p.name for p in inspect.signature(build).parameters.values())
+        given = f"{len(args) + len(keywords)} argument{'s' * (len(args) + len(keywords) != 1)}"
+        raise ValueError(f"takes ({wanted}), but got {given}") from None
+    try:
+        return build(*bound.args, **bound.kwargs)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def lookup(name: str) -> Callable[..., Any] | None:

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..expr import Buffer, Var
 from ..stmt import Block, Layout, Module, PrimFunc, Stmt
-from .base import NAMESPACES, Scope, ScriptError, Source, dotted
-from .expressions import attributes, constant
-from .statements import BLOCK, Header, StmtParser
+from .base import NAMESPACES, Scope, ScriptError, Source, called, dotted, is_namespaced
+from .blocks import Header
+from .constants import attributes, constant
+from .intrinsics import is_dtype
+from .statements import StmtParser
+from .words import BLOCK, DECLARE
 
-__all__ = ["ScriptError", "parse", "parse_function"]
+__all__ = ["MAX_DEPTH", "ScriptError", "parse", "parse_function"]
+
+MAX_DEPTH = 128
+"""How deep statements and expressions may be nested; a sum of n terms is n deep."""
 
 
 def parse(text: str, name: str | None = None) -> PrimFunc | Module:
@@ -32,12 +39,10 @@ def parse(text: str, name: str | None = None) -> PrimFunc | Module:
     captured = _constants(tree, source)
     found: dict[str, ast.AST] = {}
     for node in tree.body:
-        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            continue
-        if _is_function(node) or _is_module(node):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and (_is_function(node) or _is_module(node)):
             found[node.name] = node
     if name is None:
-        return _parse_only(source, found, captured)
+        return _parse_only(source, tree, found, captured)
     for owner in list(found.values()):
         if isinstance(owner, ast.ClassDef):
             found.update({m.name: m for m in _methods(owner) if m.name not in found})
@@ -48,10 +53,15 @@ def parse(text: str, name: str | None = None) -> PrimFunc | Module:
     return _convert(source, found[name], captured)
 
 
-def _parse_only(source: Source, found: Mapping[str, ast.AST], captured: Mapping[str, Any]) -> PrimFunc | Module:
-    first = source.lines[0] if source.lines else ""
+def _parse_only(
+    source: Source, tree: ast.Module, found: Mapping[str, ast.AST], captured: Mapping[str, Any]
+) -> PrimFunc | Module:
     if not found:
-        raise ScriptError("the text has no `@T.prim_func` function", 1, 1, first)
+        for node in tree.body:
+            for decorator in _decorators(node) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ():
+                if difflib.get_close_matches(decorator, ("prim_func", "ir_module"), 1):
+                    raise source.error(node.decorator_list[0], "did you mean `@T.prim_func` or `@T.ir_module`?")  # type: ignore[attr-defined]
+        raise ScriptError("the text has no `@T.prim_func` function", 1, 1, source.lines[0])
     if len(found) > 1:
         second = list(found.values())[1]
         raise source.error(second, f"the text has several functions ({_listed(found)}); choose one by name")
@@ -62,24 +72,47 @@ def _listed(found: Mapping[str, ast.AST]) -> str:
     return ", ".join(f"`{n}`" for n in found) or "none"
 
 
+# ---------------------------------------------------------------- text
+
+
 def _read(text: str) -> tuple[Source, ast.Module]:
     body = textwrap.dedent(text)
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    dedented = next((line for line in body.splitlines() if line.strip()), "")
-    source = Source(body.splitlines() or [""], indent=len(first) - len(dedented))
-    return source, _tree(body, source)
+    lines, dedented = _lines(text), _lines(body)
+    first = next((line for line in lines if line.strip()), "")
+    begin = next((line for line in dedented if line.strip()), "")
+    source = Source(dedented, indent=len(first) - len(begin))
+    tree = _tree(body, source)
+    _check_depth(tree, source)
+    return source, tree
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as Python counts them, which are fewer than those of ``str.splitlines``."""
+    return re.split(r"\r\n|\r|\n", text)
 
 
 def _tree(body: str, source: Source) -> ast.Module:
     try:
         return ast.parse(body)
     except SyntaxError as error:
-        row = min(error.lineno or 1, len(source.lines))
-        column = (error.offset or 1) + source.indent
+        row = min(max(error.lineno or 1, 1), len(source.lines))
+        column = max(error.offset or 1, 1) + source.indent
         line = " " * source.indent + source.lines[row - 1]
         raise ScriptError(error.msg, row + source.first_line - 1, column, line) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ScriptError(f"the text cannot be read: {error}", 1, 1, source.lines[0]) from None
+        reason = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
+        raise ScriptError(f"the text cannot be read: {reason}", 1, 1, source.lines[0]) from None
+
+
+def _check_depth(tree: ast.Module, source: Source) -> None:
+    """Refuse what is nested so deeply that recursive functions over the program would fail."""
+    stack: list[tuple[ast.AST, int, ast.AST]] = [(tree, 0, tree)]
+    while stack:
+        node, depth, place = stack.pop()
+        if depth > MAX_DEPTH:
+            raise source.error(place, f"this is nested more than {MAX_DEPTH} levels deep; name parts of it by bindings")
+        here = node if hasattr(node, "lineno") else place
+        stack.extend((child, depth + 1, here) for child in ast.iter_child_nodes(node))
 
 
 def _constants(tree: ast.Module, source: Source) -> dict[str, Any]:
@@ -118,6 +151,9 @@ def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
     return [m for m in node.body if isinstance(m, ast.FunctionDef) and _is_function(m)]
 
 
+# ---------------------------------------------------------------- functions
+
+
 def _convert(source: Source, node: ast.AST, captured: Mapping[str, Any]) -> PrimFunc | Module:
     if isinstance(node, ast.ClassDef):
         return Module(tuple(_function(source, m, captured) for m in _methods(node)))
@@ -141,8 +177,10 @@ def parse_function(text: str, captured: Mapping[str, Any], first_line: int = 1) 
 def _function(source: Source, node: ast.FunctionDef, captured: Mapping[str, Any]) -> PrimFunc:
     if node.name in NAMESPACES:
         raise source.error(node, f"`{node.name}` is the script's namespace; give the function another name")
-    scope = Scope(source, captured)
-    return _FunctionParser(StmtParser(scope), node).parse()
+    try:
+        return _FunctionParser(StmtParser(Scope(source, captured)), node).parse()
+    except RecursionError:
+        raise source.error(node, "the function is nested too deeply to be read here") from None
 
 
 class _FunctionParser:
@@ -153,12 +191,14 @@ class _FunctionParser:
         self.scope, self.error = stmts.scope, stmts.error
         self.handles: dict[str, ast.arg] = {}
         self.params: dict[str, Buffer | Var | None] = {}
-        self.attrs: tuple[tuple[str, Any], ...] = ()
+        self.attrs: dict[str, Any] = {}
 
     def parse(self) -> PrimFunc:
         given = self.node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.defaults:
             raise self.error(self.node, "parameters are plain names with annotations, without defaults or `*`")
+        self.stmts.lowered_allocations = _is_lowered(self.node)
+        self._attributes()
         for arg in [*given.posonlyargs, *given.args]:
             if arg.arg != "self":
                 self._parameter(arg)
@@ -169,9 +209,49 @@ class _FunctionParser:
                 raise self.error(self.handles[name], f"parameter `{name}` has no `T.match_buffer`")
             params.append(param)
         root = self._root(body)
-        layouts = tuple(self._layout(*item) for key, value in self.attrs if key == "layouts" for item in value)
-        attrs = tuple((k, v) for k, v in self.attrs if k != "layouts")
-        return PrimFunc(self.node.name, tuple(params), root, layouts, attrs)
+        attrs = tuple((k, v) for k, v in self.attrs.items() if k != "layouts")
+        return PrimFunc(self.node.name, tuple(params), root, self._layouts(), attrs)
+
+    # ------------------------------------------------------------ attributes
+
+    def _attributes(self) -> None:
+        """Every ``T.func_attr`` of the function's own suite; ``axis_separators`` go to the buffers they name."""
+        for node in self.node.body:
+            if not isinstance(node, ast.Expr) or called(node.value) != "func_attr":
+                continue
+            assert isinstance(node.value, ast.Call)
+            if len(node.value.args) != 1 or node.value.keywords:
+                raise self.error(node, "`T.func_attr` takes one dictionary")
+            for key, value in attributes(node.value.args[0], self.scope):
+                if key in self.attrs:
+                    raise self.error(node, f"the attribute `{key}` is given twice")
+                self.attrs[key] = value
+        for item in self._pairs("axis_separators", self.attrs.pop("axis_separators", ())):
+            name, axes = item
+            if not isinstance(axes, tuple) or not all(type(a) is int for a in axes):
+                raise self.error(self.node, f"the axis separators of `{name}` must be a list of axes, but are {axes!r}")
+            self.stmts.separators[name] = axes
+
+    def _pairs(self, key: str, value: Any) -> tuple[tuple[str, Any], ...]:
+        """The items of a dictionary of names."""
+        items = value if isinstance(value, tuple) else (None,)
+        if all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in items):
+            return items
+        raise self.error(self.node, f"the attribute `{key}` must be a dictionary of names, but is {value!r}")
+
+    def _layouts(self) -> tuple[Layout, ...]:
+        """``{param: (logical shape, index map, pad value)}`` as layouts."""
+        found = []
+        for name, fields in self._pairs("layouts", self.attrs.get("layouts", ())):
+            match fields:
+                case (tuple() as shape, str() as index_map, str() as pad) if all(type(e) is int for e in shape):
+                    found.append(Layout(name, shape, index_map, pad))
+                case _:
+                    form = "`(logical shape, index map, pad value)`"
+                    raise self.error(self.node, f"the layout of `{name}` must be {form}")
+        return tuple(found)
+
+    # ------------------------------------------------------------ parameters
 
     def _parameter(self, arg: ast.arg) -> None:
         note = arg.annotation
@@ -181,44 +261,85 @@ class _FunctionParser:
             example = f'{arg.arg}: T.Buffer((4, 4), "float32")'
             raise self.error(arg, f"parameter `{arg.arg}` needs a type, as in `{example}`")
         if isinstance(note, ast.Call) and dotted(note.func) == "Buffer":
-            self._bind(arg, self.stmts.buffer(arg.arg, arg, note.args, note.keywords))
+            self._bind(arg, self.stmts.buffer(arg.arg, arg, note.args, note.keywords, "Buffer"))
         elif isinstance(note, ast.Subscript) and dotted(note.value) == "Buffer":
-            items = note.slice.elts if isinstance(note.slice, ast.Tuple) else [note.slice]
-            self._bind(arg, self.stmts.buffer(arg.arg, arg, items, []))
-        elif dotted(note) == "handle":
+            self._bind(arg, self.stmts.buffer(arg.arg, arg, self._old_style(note.slice), [], "Buffer"))
+        elif dotted(note) == "handle" or called(note) == "handle":
             self.handles[arg.arg] = arg
             self.params[arg.arg] = None
         else:
-            dtype = self.stmts.dtype(note, dotted(note) or ast.unparse(note))
+            name = note.value if isinstance(note, ast.Constant) and isinstance(note.value, str) else dotted(note)
+            dtype = self.stmts.dtype(note, name or ast.unparse(note)[:60])
             self._bind(arg, Var(self.scope.unique(arg.arg, arg), dtype))
+
+    def _old_style(self, items: ast.expr) -> list[ast.expr]:
+        """``T.Buffer[16, "float32"]``, ``T.Buffer[(4, 4), "float32"]``, ``T.Buffer[(4, 4)]``."""
+        if not isinstance(items, ast.Tuple):
+            return [items]
+        last = items.elts[-1] if items.elts else items
+        has_type = (isinstance(last, ast.Constant) and isinstance(last.value, str)) or is_dtype(dotted(last))
+        return items.elts if has_type and len(items.elts) == 2 else [items]
 
     def _bind(self, arg: ast.arg, value: Buffer | Var) -> None:
         self.scope.bind(arg.arg, value, arg)
         self.params[arg.arg] = value
 
     def _prologue(self, body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-        """Take the docstring, ``T.func_attr`` and ``T.match_buffer``; the rest is the root's."""
+        """Take the docstring, attributes, ``T.match_buffer`` and typed variables; the rest is the root's."""
         for number, node in enumerate(body):
             value = getattr(node, "value", None)
             if isinstance(node, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str):
                 continue
-            name = dotted(value.func) if isinstance(value, ast.Call) else ""
-            if isinstance(node, ast.Expr) and name == "func_attr" and isinstance(value, ast.Call) and value.args:
-                self.attrs += attributes(value.args[0], self.scope)
-            elif isinstance(node, ast.Assign) and name == "match_buffer" and isinstance(value, ast.Call):
-                self._match(node, value)
-            else:
+            if isinstance(node, ast.Expr) and isinstance(value, ast.Call) and called(value) == "func_attr":
+                continue
+            if not isinstance(node, ast.Assign) or not isinstance(value, ast.Call) or not self._early(node, value):
                 return body[number:]
         return []
 
-    def _match(self, node: ast.Assign, call: ast.Call) -> None:
-        target, handle = node.targets[0], call.args[0] if call.args else None
-        key = handle.id if isinstance(handle, ast.Name) else ""
-        if key not in self.handles or self.params[key] is not None or not isinstance(target, ast.Name):
+    def _early(self, node: ast.Assign, call: ast.Call) -> bool:
+        """Take an assignment that belongs to the signature, or a variable's type."""
+        name, target = called(call), node.targets[0]
+        if name == "match_buffer":
+            self._match(node, call, call.args[1:] if self._handle(call) else call.args)
+        elif name in DECLARE and self._open_handle(call):
+            self._declared_handle(call)
+            return False
+        elif is_namespaced(call.func) and is_dtype(name) and not call.args and isinstance(target, ast.Name):
+            self.stmts.declare_variable(target, name)
+        else:
+            return False
+        return True
+
+    def _handle(self, call: ast.Call) -> str:
+        """The handle that is the call's first argument."""
+        first = call.args[0] if call.args else None
+        return first.id if isinstance(first, ast.Name) and first.id in self.handles else ""
+
+    def _match(self, node: ast.Assign, call: ast.Call, args: Sequence[ast.expr]) -> None:
+        """``A = T.match_buffer(a, shape, ...)``; without a handle, the next one that has no buffer yet."""
+        target = node.targets[0]
+        waiting = [name for name, value in self.params.items() if value is None]
+        key = self._handle(call) or (waiting[0] if waiting and not (args and isinstance(args[0], ast.Name)) else "")
+        if self.params.get(key, self.node) is not None or not isinstance(target, ast.Name):
             raise self.error(node, "`T.match_buffer` takes a parameter of type `T.handle` that is not matched yet")
-        buffer = self.stmts.buffer(target.id, target, call.args[1:], call.keywords)
+        buffer = self.stmts.buffer(target.id, target, args, call.keywords, "match_buffer")
         self.scope.bind(target.id, buffer, target)
         self.params[key] = buffer
+
+    def _open_handle(self, call: ast.Call) -> str:
+        """The handle without a buffer that the call takes as its data."""
+        data = next((k.value for k in call.keywords if k.arg == "data"), None)
+        name = data.id if isinstance(data, ast.Name) else ""
+        return name if self.params.get(name, self.node) is None else ""
+
+    def _declared_handle(self, call: ast.Call) -> None:
+        """The first view that is declared over a handle gives the parameter its size and type."""
+        name = self._open_handle(call)
+        keywords = [k for k in call.keywords if k.arg not in ("data", "axis_separators")]
+        arg = self.handles[name]
+        self._bind(arg, self.stmts.buffer(name, arg, call.args, keywords, "match_buffer"))
+
+    # ------------------------------------------------------------ body
 
     def _root(self, body: Sequence[ast.stmt]) -> Block:
         if len(body) == 1 and isinstance(body[0], ast.With) and self._is_root(body[0]):
@@ -226,12 +347,15 @@ class _FunctionParser:
         header = Header()
         self.stmts.headers.append(header)
         self.stmts.block_names.add("root")
-        return header.block("root", self._checked(header, body))
+        root = header.block("root", self._checked(header, body))
+        self.stmts.check(root, header)
+        return root
 
     def _checked(self, header: Header, body: Sequence[ast.stmt]) -> Stmt:
-        stmt = self.stmts.suite(body, header)
-        if header.iters or header.init is not None:
-            raise self.error(self.node, "`T.axis` and `T.init` belong into a `with T.block(...)`")
+        with self.scope.nested():
+            stmt = self.stmts.rest(body, header)
+        if header.iters or header.init is not None or header.predicate is not None:
+            raise self.error(self.node, "`T.axis`, `T.where` and `T.init` belong into a `with T.block(...)`")
         return stmt
 
     def _is_root(self, node: ast.With) -> bool:
@@ -239,12 +363,15 @@ class _FunctionParser:
         if not (isinstance(call, ast.Call) and dotted(call.func) in BLOCK and call.args):
             return False
         name = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
-        axes = any(isinstance(s, ast.Assign) and _is_axis(s.value) for s in node.body)
-        return name == "root" and not axes
-
-    def _layout(self, param: str, fields: tuple[Any, ...]) -> Layout:
-        return Layout(param, *fields)
+        own = any(isinstance(s, ast.Assign) and called(s.value).startswith("axis.") for s in node.body)
+        own = own or any(isinstance(s, ast.Expr) and called(s.value) == "where" for s in node.body)
+        return name == "root" and not own
 
 
-def _is_axis(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func).startswith("axis.")
+def _is_lowered(node: ast.FunctionDef) -> bool:
+    """Whether the function is in apache-tvm 0.27's dialect, whose ``T.alloc_buffer`` is a statement."""
+    for item in node.decorator_list:
+        for option in item.keywords if isinstance(item, ast.Call) else ():
+            if option.arg == "s_tir" and isinstance(option.value, ast.Constant):
+                return option.value.value is True
+    return False

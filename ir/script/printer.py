@@ -3,37 +3,20 @@
 Everything that the text leaves out has one default: a plain integer is of the
 index type, a loop variable too, the root block is implicit, and a block's
 reads and writes are not written since they follow from its body.
+
+The dialect ``"tvm"`` differs where apache-tvm 0.27 does: its plain integers have 32 bits,
+a let has no suite of its own, and what it has no words for (axis separators, layouts) are
+attributes of the function.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from .. import dtypes
-from ..expr import (
-    ARITHMETIC,
-    COMPARISONS,
-    MATH_CALLS,
-    TRUE,
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    LetExpr,
-    Load,
-    Not,
-    Ramp,
-    Select,
-    Undef,
-    Var,
-)
-from ..node import Node
+from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Var
+from ..node import Node, walk
 from ..stmt import (
     Allocate,
     Assume,
@@ -50,7 +33,14 @@ from ..stmt import (
     Seq,
     Stmt,
     Store,
+    blocks,
+    read_buffers,
+    written_buffers,
 )
+from .text import Texts, dictionary, expr_text, quoted
+from .words import SCOPE_KEY
+
+__all__ = ["DIALECTS", "buffer_args", "expr_text", "script"]
 
 DIALECTS: Mapping[str, Mapping[str, str]] = {
     "stridesmith": {
@@ -60,6 +50,7 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         "block": "T.block",
         "alloc_buffer": "T.alloc_buffer",
         "block_attr": "T.block_attr",
+        "allocate": "T.allocate",
     },
     "tvm": {
         "header": "# from tvm.script import ir as I\n# from tvm.script import tirx as T",
@@ -68,13 +59,10 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         "block": "T.sblock",
         "alloc_buffer": "T.sblock_alloc_buffer",
         "block_attr": "T.sblock_attr",
+        "allocate": "T.alloc_buffer",
     },
 }
 
-_LEVELS = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
-_LEVELS.update(dict.fromkeys(COMPARISONS, 4))
-_ATOM = 8
-_INFIX = set(ARITHMETIC) - {"min", "max"} | set(COMPARISONS) | {"and", "or"}
 _LOOPS = {"serial": "serial", "parallel": "parallel", "vectorized": "vectorized", "unrolled": "unroll"}
 
 
@@ -87,156 +75,27 @@ def script(node: Node, dialect: str | None = None) -> str:
     words = DIALECTS.get(dialect or "stridesmith")
     if words is None:
         raise ValueError(f"unknown dialect `{dialect}`; known are {', '.join(DIALECTS)}")
-    if isinstance(node, (Expr, Buffer)):
-        return expr_text(node)
-    printer = _Printer(words)
+    printer = _Printer(words, Texts(tvm=dialect == "tvm"))
+    if isinstance(node, Buffer):
+        return node.name
+    if isinstance(node, Expr):
+        return printer.text(node)
     if isinstance(node, (PrimFunc, Module)):
         printer.lines.append(words["header"])
     printer.top(node)
     return "\n".join(printer.lines) + "\n"
 
 
-def expr_text(node: Expr | Buffer) -> str:
-    """One expression as text; a buffer is its name."""
-    return node.name if isinstance(node, Buffer) else _text(node)[0]
-
-
-# ---------------------------------------------------------------- expressions
-
-
-def _text(e: Expr) -> tuple[str, int]:
-    """The text and how tightly it binds."""
-    if isinstance(e, Binary) and e.op in _INFIX:
-        return _infix(e)
-    if isinstance(e, Not):
-        return f"not {_paren(e.a, _LEVELS['not'])}", _LEVELS["not"]
-    return _atom(e), _ATOM
-
-
-def _paren(e: Expr, level: int, typed: bool = False) -> str:
-    """`e` in a place that needs at least `level`."""
-    if typed and isinstance(e, Const):
-        return _typed(e)
-    text, own = _text(e)
-    return text if own >= level else f"({text})"
-
-
-def _infix(e: Binary) -> tuple[str, int]:
-    level = _LEVELS[e.op]
-    typed = e.a.dtype != e.b.dtype
-    left = level + 1 if e.op in COMPARISONS else level
-    return f"{_paren(e.a, left, typed)} {e.op} {_paren(e.b, level + 1, typed)}", level
-
-
-def _atom(e: Expr) -> str:
-    match e:
-        case Var():
-            return e.name
-        case Const():
-            return _plain(e)
-        case Undef():
-            return f'T.undef("{e.dtype}")'
-        case Binary():
-            return f"T.{e.op}({_args((e.a, e.b))})"
-        case Select():
-            return f"T.Select({_text(e.cond)[0]}, {_args((e.a, e.b))})"
-        case Cast():
-            return f'T.Cast("{e.dtype}", {_text(e.a)[0]})'
-        case Load():
-            return f"{e.buffer.name}[{_indices(e.indices)}]"
-        case Ramp():
-            return f"T.Ramp({_args((e.base, e.stride))}, {e.lanes})"
-        case Broadcast():
-            return f"T.Broadcast({_text(e.value)[0]}, {e.lanes})"
-        case LetExpr():
-            return f"T.Let({_text(e.body)[0]}, where={{{e.var.name}: {_text(e.value)[0]}}})"
-        case Call():
-            return _call(e)
-    raise TypeError(f"no script form for the expression `{type(e).__name__}`")
-
-
-def _call(e: Call) -> str:
-    if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
-        return f"T.if_then_else({_text(e.args[0])[0]}, {_args(e.args[1:])})"
-    if e.name in MATH_CALLS and e.args and all(a.dtype == e.dtype for a in e.args):
-        return f"T.{e.name}({_args(e.args)})"
-    tail = "".join(f", {_text(a)[0]}" for a in e.args)
-    return f'T.call_extern("{e.dtype}", "{e.name}"{tail})'
-
-
-def _args(items: Sequence[Expr]) -> str:
-    """Operands that take their type from each other, so a lone literal is written with its own."""
-    typed = len({e.dtype for e in items}) > 1
-    return ", ".join(_paren(e, 0, typed) for e in items)
-
-
-def _indices(indices: Sequence[Expr]) -> str:
-    return ", ".join(_text(i)[0] for i in indices) or "()"
-
-
-def _plain(e: Const) -> str:
-    if e.dtype == dtypes.INDEX or e.dtype == "bool":
-        return repr(e.value)
-    return _typed(e)
-
-
-def _typed(e: Const) -> str:
-    value = e.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'T.{e.dtype}("{value}")'
-    return f"T.{e.dtype}({value!r})"
-
-
-def _literal(value: Any) -> str:
-    """A value of an annotation or attribute."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    if isinstance(value, tuple):
-        inner = ", ".join(_literal(v) for v in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, str):
-        return _quoted(value)
-    if value is None or isinstance(value, (bool, int, float)):
-        return repr(value)
-    raise TypeError(f"an annotation holds numbers, strings, None and tuples, but not `{value!r}`")
-
-
-def _quoted(text: str) -> str:
-    body = repr(text)
-    if body.startswith("'") and '"' not in body:
-        return f'"{body[1:-1]}"' if "\\'" not in body else body
-    return body
-
-
-def _attrs(items: Sequence[tuple[str, Any]]) -> str:
-    return "{" + ", ".join(f"{_quoted(k)}: {_literal(v)}" for k, v in items) + "}"
-
-
-def _function_attrs(func: PrimFunc) -> str:
-    """The attributes; layouts go under a key of their own, ``{param: (logical shape, index map, pad value)}``."""
-    text = _attrs(func.attrs)
-    if not func.layouts:
-        return text
-    layouts = _attrs([(la.param, (la.logical_shape, la.index_map, la.pad_value)) for la in func.layouts])
-    return f'{text[:-1]}{", " if func.attrs else ""}"layouts": {layouts}}}'
-
-
-# ---------------------------------------------------------------- statements
-
-
-def buffer_args(buffer: Buffer, shape: str = "()") -> str:
+def buffer_args(buffer: Buffer, brackets: str = "()", separators: bool = True) -> str:
     """The arguments that declare `buffer`: shape, dtype, and what differs from the defaults."""
     inner = ", ".join(map(str, buffer.shape))
-    if shape == "[]":
-        text = f"[{inner}]"
-    else:
-        text = f"({inner},)" if len(buffer.shape) == 1 else f"({inner})"
-    text += f', "{buffer.dtype}"'
+    comma = "," if brackets == "()" and len(buffer.shape) == 1 else ""
+    text = f'{brackets[0]}{inner}{comma}{brackets[1]}, "{buffer.dtype}"'
     if buffer.data:
         text += f", data={buffer.data}.data"
     if buffer.scope != "global":
-        text += f', scope="{buffer.scope}"'
-    if buffer.axis_separators:
+        text += f", scope={quoted(buffer.scope)}"
+    if buffer.axis_separators and separators:
         text += f", axis_separators=[{', '.join(map(str, buffer.axis_separators))}]"
     return text
 
@@ -244,11 +103,12 @@ def buffer_args(buffer: Buffer, shape: str = "()") -> str:
 class _Printer:
     """Collects lines; `extents` knows the constant loops around, for ``T.axis.remap``."""
 
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self.words = words
+    def __init__(self, words: Mapping[str, str], text: Texts) -> None:
+        self.words, self.text = words, text
         self.lines: list[str] = []
         self.depth = 0
         self.extents: dict[Var, Expr] = {}
+        self.function: Node = Seq(())
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -259,6 +119,8 @@ class _Printer:
         self.depth += 1
         yield
         self.depth -= 1
+
+    # ------------------------------------------------------------ functions
 
     def top(self, node: Node) -> None:
         if isinstance(node, Module):
@@ -278,12 +140,36 @@ class _Printer:
             raise TypeError(f"no script form for `{type(node).__name__}`")
 
     def func(self, func: PrimFunc) -> None:
-        self.extents = {}
+        self.extents, self.function = {}, func
         self.line(self.words["prim_func"])
-        with self.indented(f"def {func.name}({', '.join(map(_parameter, func.params))}):"):
-            if func.attrs or func.layouts:
-                self.line(f"T.func_attr({_function_attrs(func)})")
+        with self.indented(f"def {func.name}({', '.join(map(self.parameter, func.params))}):"):
+            attrs = self.attributes(func)
+            if attrs:
+                self.line(f"T.func_attr({dictionary(attrs)})")
+            if self.text.tvm:
+                for var in dict.fromkeys(n.var for n in walk(func.body) if isinstance(n, LetExpr)):
+                    self.line(f"{var.name} = T.{var.dtype}()")
             self.root(func.body)
+
+    def attributes(self, func: PrimFunc) -> list[tuple[str, object]]:
+        """Attributes; ``layouts`` is ``{param: (logical shape, index map, pad value)}``."""
+        items: list[tuple[str, object]] = list(func.attrs)
+        if func.layouts:
+            items.append(("layouts", tuple((la.param, (la.logical_shape, la.index_map, la.pad_value))
+                                           for la in func.layouts)))  # fmt: skip
+        if self.text.tvm:
+            buffers = dict.fromkeys(n for n in walk(func) if isinstance(n, Buffer) and n.axis_separators)
+            if buffers:
+                items.append(("axis_separators", tuple((b.name, b.axis_separators) for b in buffers)))
+        return items
+
+    def parameter(self, param: Buffer | Var) -> str:
+        if isinstance(param, Buffer):
+            return f"{param.name}: T.Buffer({self.buffer(param)})"
+        return f"{param.name}: T.{param.dtype}"
+
+    def buffer(self, buffer: Buffer, brackets: str = "()") -> str:
+        return buffer_args(buffer, brackets, separators=not self.text.tvm)
 
     def root(self, block: Block) -> None:
         body = block.body
@@ -297,7 +183,9 @@ class _Printer:
 
     def allocs(self, block: Block) -> None:
         for buffer in block.allocs:
-            self.line(f"{buffer.name} = {self.words['alloc_buffer']}({buffer_args(buffer)})")
+            self.line(f"{buffer.name} = {self.words['alloc_buffer']}({self.buffer(buffer)})")
+
+    # ------------------------------------------------------------ statements
 
     def suite(self, stmt: Stmt) -> None:
         stmts = stmt.stmts if isinstance(stmt, Seq) else (stmt,)
@@ -317,12 +205,12 @@ class _Printer:
             case If():
                 self.branch(stmt, "if")
             case Evaluate():
-                self.line(f"T.evaluate({_text(stmt.value)[0]})")
+                self.line(f"T.evaluate({self.text.typed(stmt.value)})")
             case Assume():
-                self.line(f"T.assume({_text(stmt.cond)[0]})")
+                self.line(f"T.assume({self.text(stmt.cond)})")
             case Attr():
-                value = _quoted(stmt.value) if isinstance(stmt.value, str) else _text(stmt.value)[0]
-                with self.indented(f"with T.attr(0, {_quoted(stmt.key)}, {value}):"):
+                value = quoted(stmt.value) if isinstance(stmt.value, str) else self.text.typed(stmt.value)
+                with self.indented(f"with T.attr(0, {quoted(stmt.key)}, {value}):"):
                     self.suite(stmt.body)
             case Let() | Allocate() | Declare():
                 self.scoped(stmt, last)
@@ -332,32 +220,37 @@ class _Printer:
                 raise TypeError(f"no script form for the statement `{type(stmt).__name__}`")
 
     def store(self, stmt: Store) -> None:
-        value = stmt.value
-        text = _typed(value) if isinstance(value, Const) and value.dtype != stmt.buffer.dtype else _text(value)[0]
-        self.line(f"{stmt.buffer.name}[{_indices(stmt.indices)}] = {text}")
+        self.line(f"{stmt.buffer.name}[{self.text.indices(stmt.indices)}] = {self.text.typed(stmt.value)}")
 
     def scoped(self, stmt: Let | Allocate | Declare, last: bool) -> None:
         """``x: T.int64 = value`` where the body reaches to the end of the suite, else ``with``."""
-        if isinstance(stmt, Let):
-            name, value = stmt.var.name, _text(stmt.value)[0]
-            short = f"{name}: T.{stmt.var.dtype} = {value}"
-            long = f'with T.LetStmt({value}, dtype="{stmt.var.dtype}") as {name}:'
-        else:
-            name = stmt.buffer.name
-            if isinstance(stmt, Declare):
-                value = f"T.decl_buffer({buffer_args(stmt.buffer)})"
-            else:
-                value = f"T.allocate({buffer_args(stmt.buffer, '[]')})"
-            short, long = f"{name} = {value}", f"with {value} as {name}:"
+        short, long = self.binding(stmt)
         if last:
             self.line(short)
             self.suite(stmt.body)
-        else:
+        elif not self.text.tvm:
             with self.indented(long):
                 self.suite(stmt.body)
+        else:
+            with self.indented(f'with T.attr(0, "{SCOPE_KEY}", 1):'):
+                self.line(short)
+                self.suite(stmt.body)
+
+    def binding(self, stmt: Let | Allocate | Declare) -> tuple[str, str]:
+        """The text before the rest of a suite, and before a suite of its own."""
+        if isinstance(stmt, Let):
+            name, value, kind = stmt.var.name, self.text.typed(stmt.value), f"T.{stmt.var.dtype}"
+            note = f"T.let[{kind}]" if self.text.tvm else kind
+            return f"{name}: {note} = {value}", f"with T.LetStmt({value}, {kind}) as {name}:"
+        name = stmt.buffer.name
+        if isinstance(stmt, Declare):
+            call = f"T.decl_buffer({self.buffer(stmt.buffer)})"
+        else:
+            call = f"{self.words['allocate']}({self.buffer(stmt.buffer, '()' if self.text.tvm else '[]')})"
+        return f"{name} = {call}", f"with {call} as {name}:"
 
     def branch(self, stmt: If, word: str) -> None:
-        with self.indented(f"{word} {_text(stmt.cond)[0]}:"):
+        with self.indented(f"{word} {self.text(stmt.cond)}:"):
             self.suite(stmt.then)
         if isinstance(stmt.orelse, If):
             self.branch(stmt.orelse, "elif")
@@ -365,30 +258,59 @@ class _Printer:
             with self.indented("else:"):
                 self.suite(stmt.orelse)
 
+    # ------------------------------------------------------------ loops and blocks
+
     def loop(self, stmt: For) -> None:
         nest = _grid(stmt)
         for loop in nest:
             self.extents[loop.var] = loop.extent
         if len(nest) > 1:
             variables = ", ".join(loop.var.name for loop in nest)
-            header = f"for {variables} in T.grid({', '.join(_text(loop.extent)[0] for loop in nest)}):"
+            header = f"for {variables} in T.grid({', '.join(self.text.typed(loop.extent) for loop in nest)}):"
         else:
-            header = f"for {stmt.var.name} in {_loop_call(stmt)}:"
+            header = f"for {stmt.var.name} in {self.loop_call(stmt)}:"
         with self.indented(header):
             self.suite(nest[-1].body)
 
+    def loop_call(self, stmt: For) -> str:
+        """A loop of another type than the index shows it by a typed constant, the start if the extent is none."""
+        args = self.text.typed(stmt.extent)
+        if stmt.var.dtype != dtypes.INDEX and not isinstance(stmt.extent, Const):
+            args = f"T.{stmt.var.dtype}(0), {args}"
+        if stmt.kind == "serial" and not stmt.annotations:
+            return f"range({args})"
+        if stmt.kind == "thread_binding":
+            args += f", thread={quoted(stmt.thread)}"
+        if stmt.annotations:
+            args += f", annotations={dictionary(stmt.annotations)}"
+        return f"T.{_LOOPS.get(stmt.kind, stmt.kind)}({args})"
+
     def block(self, block: Block) -> None:
-        with self.indented(f"with {self.words['block']}({_quoted(block.name)}):"):
+        with self.indented(f"with {self.words['block']}({quoted(block.name)}):"):
             self.axes(block.iters)
             if block.predicate != TRUE:
-                self.line(f"T.where({_text(block.predicate)[0]})")
+                self.line(f"T.where({self.text(block.predicate)})")
             if block.annotations:
-                self.line(f"{self.words['block_attr']}({_attrs(block.annotations)})")
+                self.line(f"{self.words['block_attr']}({dictionary(block.annotations)})")
+            if self.text.tvm:
+                self.regions(block)
             self.allocs(block)
             if block.init is not None:
                 with self.indented("with T.init():"):
                     self.suite(block.init)
             self.suite(block.body)
+
+    def regions(self, block: Block) -> None:
+        """All of each buffer, for a block with memory in its body: TVM would derive regions of that memory too."""
+        declared = {n.buffer for n in walk(block) if isinstance(n, (Allocate, Declare))}
+        if not declared:
+            return
+        own = {b.name for b in declared if not b.data} | {b.name for n in blocks(block) for b in n.allocs}
+        seen = {n.name: n for n in walk(self.function) if isinstance(n, Buffer)}
+        for word, used in (("reads", read_buffers(block)), ("writes", written_buffers(block))):
+            outer = dict.fromkeys(seen[b.memory] if b in declared else b for b in used if b.memory not in own)
+            parts = (f"{b.name}[{', '.join(f'0:{e}' for e in b.shape) or '()'}]" for b in outer)
+            self.line(f"T.{word}({', '.join(parts)})")
 
     def axes(self, iters: Sequence[Iter]) -> None:
         """Runs of plain loop variables become one ``T.axis.remap``."""
@@ -399,7 +321,7 @@ class _Printer:
                 continue
             if len(run) > 1:
                 kinds = "".join("S" if i.kind == "spatial" else "R" for i in run)
-                loops = ", ".join(_text(i.binding)[0] for i in run)
+                loops = ", ".join(self.text(i.binding) for i in run)
                 self.line(f'{", ".join(i.var.name for i in run)} = T.axis.remap("{kinds}", [{loops}])')
             elif run:
                 self.axis(run[0])
@@ -408,19 +330,13 @@ class _Printer:
                 self.axis(one)
 
     def axis(self, one: Iter) -> None:
-        extent = _plain(Const(one.extent, one.var.dtype))
-        self.line(f"{one.var.name} = T.axis.{one.kind}({extent}, {_text(one.binding)[0]})")
+        extent = self.text.typed(Const(one.extent, one.var.dtype))
+        self.line(f"{one.var.name} = T.axis.{one.kind}({extent}, {self.text.typed(one.binding)})")
 
     def is_remap(self, one: Iter) -> bool:
-        if not isinstance(one.binding, Var) or one.kind == "opaque" or one.var.dtype != dtypes.INDEX:
+        if not isinstance(one.binding, Var) or one.kind == "opaque" or one.var.dtype != one.binding.dtype:
             return False
-        return self.extents.get(one.binding) == Const(one.extent)
-
-
-def _parameter(param: Buffer | Var) -> str:
-    if isinstance(param, Buffer):
-        return f"{param.name}: T.Buffer({buffer_args(param)})"
-    return f"{param.name}: T.{param.dtype}"
+        return self.extents.get(one.binding) == Const(one.extent, one.var.dtype)
 
 
 def _is_plain_loop(stmt: For) -> bool:
@@ -436,16 +352,3 @@ def _grid(stmt: For) -> list[For]:
             break
         nest.append(inner)
     return nest
-
-
-def _loop_call(stmt: For) -> str:
-    extent = _text(stmt.extent)[0]
-    if _is_plain_loop(stmt):
-        return f"range({extent})"
-    if stmt.var.dtype != dtypes.INDEX:
-        extent += f', dtype="{stmt.var.dtype}"'
-    if stmt.kind == "thread_binding":
-        extent += f', thread="{stmt.thread}"'
-    if stmt.annotations:
-        extent += f", annotations={_attrs(stmt.annotations)}"
-    return f"T.{_LOOPS.get(stmt.kind, stmt.kind)}({extent})"

@@ -38,7 +38,7 @@ def lowered(A: T.Buffer((64,), "float32"), n: T.int32, image: T.Buffer((8, 8), "
             T.evaluate(tile[3])
         x: T.float32 = A[block * 16] / T.float32(3.0)
         other = T.decl_buffer((8, 8), "float32", data=A.data)
-        with T.LetStmt(block % 2 + 1, dtype="int64") as half:
+        with T.LetStmt(block % 2 + 1, T.int64) as half:
             other[0, half] = x
         if half_is(block):
             pass
@@ -131,14 +131,14 @@ IN_BOTH = IN_LOOP + "with T.block('b'):\n            "
 @pytest.mark.parametrize(
     ("body", "line", "column", "sentence"),
     [
-        ("A[0] = 1", 3, 5, "`A` has shape (4, 4), but 1 index are given"),
+        ("A[0] = 1", 3, 5, "`A` has shape (4, 4), but 1 index is given"),
         ("A[0, 0:1] = 1", 3, 10, "a slice is a vector of indices"),
         ("A = 1", 3, 5, "`A` is already defined, in line 2; choose another name, or store to an element"),
         ("x = A[0, 0]\n    x = x + 1", 4, 5, "`x` is already defined, in line 3"),
         (IN_LOOP + IN_LOOP + "    pass", 4, 13, "`i` is already defined, in line 3"),
         ("for i in [1, 2]:\n        pass", 3, 14, "a loop is over `T.grid` or one of `range`"),
         ("for i, j in T.grid(4):\n        pass", 3, 9, "`T.grid` has 2 variables for 1 extents"),
-        ("for i in range(0, 4, 0):\n        pass", 3, 14, "the step of a loop must be positive"),
+        ("for i in range(0, 4, 0):\n        pass", 3, 26, "the step of a loop must be positive"),
         ("while True:\n        pass", 3, 5, "a `while` statement is not part of the script"),
         ("A[0, 0] = foo(1)", 3, 15, "`foo` is no function of the script"),
         ("A[0, 0] = T.foo(1)", 3, 15, "unknown function `T.foo`"),
@@ -155,9 +155,9 @@ IN_BOTH = IN_LOOP + "with T.block('b'):\n            "
         (IN_BOTH + "v = T.axis.remap('X', [i])", 5, 30, "unknown axis kind `X`"),
         ("X = T.alloc_buffer((0,))", 3, 24, "the extents of `X` must be at least 1"),
         ("X = T.alloc_buffer((n,))", 3, 25, "an extent of `X` must be a constant integer, but got `n`"),
-        ("X = T.decl_buffer((4,))", 3, 9, "needs `data=` of memory that is defined"),
+        ("X = T.decl_buffer((4,), data=Y.data)", 3, 34, "`Y` is not defined"),
         ("T = T.alloc_buffer((4,))", 3, 5, "`T` is the script's namespace"),
-        ("for i in T.thread_binding(4, thread='warp'):\n        pass", 3, 14, "`thread=` must be one of blockIdx.x"),
+        ("for i in T.thread_binding(4, thread='warp'):\n        pass", 3, 41, "`thread=` must be one of blockIdx.x"),
         ("A[0, 0] = T.Broadcast(A[0, 0], 4)", 3, 15, "the value stored to `A`: 4 lanes do not fit"),
         ("A[0, 0] = B[0] & 1", 3, 15, "the operator of `B[0] & 1` is not supported"),
         ("A[0, 0] = ii", 3, 15, "`ii` is not defined"),

@@ -1,0 +1,174 @@
+"""Buffers of the script: parameters, allocations and views, with the options that TVM gives them.
+
+``T.decl_buffer`` without ``data=`` allocates as well (RFC 0070)::
+
+    A = T.decl_buffer(shape, dtype)   ==   A_data = T.allocate(shape, dtype)
+                                           A = T.decl_buffer(shape, dtype, data=A_data.data)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from .. import dtypes
+from ..expr import Buffer
+from ..stmt import fresh
+from .base import Scope, ScriptError, called, dotted, show
+from .constants import constant, integer, text
+from .expressions import ExprParser
+from .words import near
+
+_SHORT = {"float": "float32", "int": "int32"}
+_KNOWN = frozenset({
+    "shape", "dtype", "data", "strides", "elem_offset", "byte_offset", "scope", "align", "offset_factor", "buffer_type",
+    "layout", "axis_separators", "annotations", "allocated_addr",
+})  # fmt: skip
+_DEFAULTS: Mapping[str, tuple[object, ...]] = {
+    "elem_offset": (None, 0),
+    "byte_offset": (None, 0),
+    "buffer_type": ("", "default"),
+    "layout": (None, "default"),
+    "allocated_addr": (None,),
+}
+
+
+class DeclarationParser:
+    """Binds names to buffers; `separators` are those that the function's attributes give by name."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.exprs = ExprParser(scope)
+        self.separators: dict[str, tuple[int, ...]] = {}
+
+    def error(self, where: ast.AST, message: str) -> ScriptError:
+        return self.scope.source.error(where, message)
+
+    def declare(self, target: ast.AST, call: ast.Call) -> Buffer:
+        """Bind the name `target` to the buffer that `call` declares."""
+        if not isinstance(target, ast.Name):
+            raise self.error(target, "a buffer is bound to one name")
+        buffer = self.buffer(target.id, target, call.args, call.keywords, called(call))
+        self.scope.bind(target.id, buffer, target)
+        return buffer
+
+    def backing(self, buffer: Buffer) -> tuple[Buffer, Buffer]:
+        """A fresh allocation for `buffer`, and `buffer` as a view of it."""
+        name = fresh(f"{buffer.name}_data", self.scope.taken)
+        self.scope.taken.add(name)
+        owner = Buffer(name, buffer.shape, buffer.dtype, buffer.scope, buffer.axis_separators)
+        return owner, replace(buffer, data=owner.name)
+
+    def buffer(
+        self, name: str, where: ast.AST, args: Sequence[ast.expr], keywords: Sequence[ast.keyword], call: str
+    ) -> Buffer:
+        """``(shape, dtype, options)`` as a buffer with a unique name."""
+        given = self._options(where, args, keywords, call)
+        if "shape" not in given:
+            raise self.error(where, f"buffer `{name}` needs a shape")
+        shape = self._shape(name, given["shape"])
+        dtype = self.dtype(given.get("dtype", where), self._dtype_text(given.get("dtype")))
+        self._dense(name, shape, given)
+        scope = {"alloc_local": "local", "alloc_shared": "shared"}.get(call, "global")
+        if "scope" in given:
+            scope = text(given["scope"], self.scope, f"the scope of `{name}`") or "global"
+        return Buffer(
+            self.scope.unique(name, where), shape, dtype, scope, self._separators(name, given), self._data(given, call)
+        )
+
+    def _options(
+        self, where: ast.AST, args: Sequence[ast.expr], keywords: Sequence[ast.keyword], call: str
+    ) -> dict[str, ast.expr]:
+        names = ("shape", "dtype", "scope") if call == "allocate" else ("shape", "dtype", "data", "strides")
+        if len(args) > len(names) or any(isinstance(a, ast.Starred) for a in args):
+            raise self.error(args[-1], f"give what follows `{names[-1]}` by keyword")
+        given = dict(zip(names, args, strict=False))
+        for item in keywords:
+            key = "shape" if call == "allocate" and item.arg == "extents" else item.arg
+            if key is None or key not in _KNOWN:
+                raise self.error(item.value, f"a buffer has no option `{key}`{near(key or '', _KNOWN)}")
+            if key in given:
+                raise self.error(item.value, f"`{key}` is given twice")
+            given[key] = item.value
+        return given
+
+    def _shape(self, name: str, node: ast.expr) -> tuple[int, ...]:
+        items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+        extents = tuple(integer(e, self.scope, f"an extent of `{name}`") for e in items)
+        if any(e < 1 for e in extents):
+            raise self.error(node, f"the extents of `{name}` must be at least 1, but are {extents}")
+        return extents
+
+    def _dtype_text(self, node: ast.expr | None) -> str:
+        if node is None:
+            return "float32"
+        name = dotted(node)
+        if name and self.scope.captured.get(name) is None:
+            return name
+        return text(node, self.scope, "`dtype`")
+
+    def dtype(self, where: ast.AST, dtype: str) -> str:
+        """`dtype` if it is one, in its only spelling."""
+        dtype = _SHORT.get(dtype, dtype)
+        try:
+            dtypes.split_dtype(dtype)
+        except ValueError as error:
+            raise self.error(where, str(error)) from None
+        return dtype
+
+    def _separators(self, name: str, given: Mapping[str, ast.expr]) -> tuple[int, ...]:
+        node = given.get("axis_separators")
+        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+            return self.separators.get(name, ())
+        if not isinstance(node, (ast.Tuple, ast.List)):
+            raise self.error(node, f"`axis_separators` is a list of axes, but got `{show(node)}`")
+        return tuple(integer(a, self.scope, "an axis separator") for a in node.elts)
+
+    def _dense(self, name: str, shape: tuple[int, ...], given: Mapping[str, ast.expr]) -> None:
+        """Refuse what a dense row-major buffer from the start of its memory is not."""
+        for key, allowed in _DEFAULTS.items():
+            node = given.get(key)
+            if node is not None and self._plain(node) not in allowed:
+                raise self.error(node, f"`{key}` of `{name}` must be {' or '.join(map(repr, allowed))}: buffers are "
+                                 "dense and start where their memory starts")  # fmt: skip
+        node = given.get("strides")
+        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+            return
+        items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+        strides = tuple(integer(e, self.scope, f"a stride of `{name}`") for e in items)
+        dense = Buffer(name, shape).strides
+        if strides and strides != dense:
+            raise self.error(node, f"the strides {strides} of `{name}` differ from the dense ones, {dense}; declare "
+                             "the shape that is in memory, and index it accordingly")  # fmt: skip
+
+    def _plain(self, node: ast.expr) -> object:
+        return node.value if isinstance(node, ast.Constant) else constant(node, self.scope)
+
+    def _data(self, given: Mapping[str, ast.expr], call: str) -> str:
+        """The name of the buffer that owns the memory."""
+        node = given.get("data")
+        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+            return ""
+        if call not in ("decl_buffer", "buffer_decl"):
+            raise self.error(node, f"`T.{call}` has memory of its own; use `T.decl_buffer` for a view of other memory")
+        owner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
+        if not isinstance(owner, ast.Name):
+            raise self.error(node, f"`data=` names memory that is defined, as in `A.data`, but got `{show(node)}`")
+        return self.exprs.buffer(owner).memory
+
+    def view(self, name: ast.Name, call: ast.Call) -> Buffer:
+        """``A.view(4, 4)`` or ``A.view("int32")``: the memory of `A` by another shape or type of the same width."""
+        assert isinstance(call.func, ast.Attribute)
+        base = self.exprs.buffer(call.func.value)
+        if len(call.args) == 1 and not call.keywords and constant(call.args[0], self.scope) is None:
+            dtype = self.dtype(call.args[0], self._dtype_text(call.args[0]))
+            if dtypes.nbytes(dtype) != dtypes.nbytes(base.dtype):
+                raise self.error(call, f"a view of `{base.name}` by {dtype} needs a shape; use `T.decl_buffer`")
+            shape = base.shape
+        else:
+            dtype, shape = base.dtype, self._shape(name.id, ast.copy_location(ast.Tuple(call.args), call))
+        view = Buffer(self.scope.unique(name.id, name), shape, dtype, base.scope,
+                      self.separators.get(name.id, ()), base.memory)  # fmt: skip
+        self.scope.bind(name.id, view, name)
+        return view

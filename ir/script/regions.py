@@ -1,0 +1,254 @@
+"""``T.reads`` and ``T.writes`` against what a block does.
+
+What a block reads and writes is derived from its body and never stored, so a
+declaration is only checked.  It holds if
+
+1. every buffer that it names is accessed in that way, and
+2. every access lies in a declared region of its buffer, for all values of the
+   iterators and loops around it.
+
+As in TVM, a block's own allocations are left out, and so are the reads of what the block
+writes if it has an init.  A region of one buffer covers the views of its memory.  A block
+without iterators whose declarations are all empty declares nothing: so TVM prints it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..analysis import evaluate
+from ..expr import TRUE, Binary, Buffer, Call, Const, Expr, LetExpr, Load, Not, Ramp, Var, conjuncts, const, substitute
+from ..node import Node, children, walk
+from ..stmt import Allocate, Assume, Block, For, If, Let, Stmt, Store
+from .text import expr_text
+
+LARGEST_COUNT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Region:
+    """``[begin, end)`` in each dimension of `buffer`."""
+
+    buffer: Buffer
+    ranges: tuple[tuple[Expr, Expr], ...]
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(_range_text(*r) for r in self.ranges) or '()'}]"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The regions of one ``T.reads`` or ``T.writes``, called `kind`, which stands at `where`."""
+
+    where: ast.AST
+    kind: str
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One access and the points at which it happens: `dims` with their extents (None if unknown), and conditions."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dims: tuple[tuple[Var, Expr | None], ...]
+    conditions: tuple[Expr, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(expr_text, self.indices)) or '()'}]"
+
+
+def is_silent(block: Block, declared: Iterable[Declared]) -> bool:
+    """Whether the declarations of a block say nothing."""
+    return not block.iters and not any(d.regions for d in declared)
+
+
+def check_regions(block: Block, declared: Declared, around: Sequence[tuple[Var, Expr]]) -> str:
+    """What is wrong with the declaration, with both sides and a point; empty if it holds.
+
+    `around` are the loops around the block, which a block without iterators sees.
+    """
+    own = {b.name for b in block.allocs}
+    own |= {b.name for n in walk(block.body) if isinstance(n, Block) for b in n.allocs}
+    own |= {n.buffer.name for n in walk(block.body) if isinstance(n, Allocate)}
+    places = [p for p in _accesses(block, declared.kind, around) if p.buffer.memory not in own]
+    derived = ", ".join(dict.fromkeys(str(p) for p in places))
+    both = f"declared is `T.{declared.kind}({', '.join(map(str, declared.regions))})`, derived is " \
+           f"`T.{declared.kind}({derived})`"  # fmt: skip
+    verb = declared.kind
+    touched = {p.buffer.memory for p in places}
+    for region in declared.regions:
+        if region.buffer.memory not in touched:
+            return f"its body {'does not read' if verb == 'reads' else 'does not write'} `{region.buffer.name}`; {both}"
+    written = {n.buffer.memory for n in walk(block.body) if isinstance(n, Store)} if block.init is not None else set()
+    for place in places:
+        regions = [r for r in declared.regions if r.buffer.memory == place.buffer.memory]
+        if not regions and verb == "reads" and place.buffer.memory in written:
+            continue
+        if not regions:
+            return f"its body {verb} `{place}`, which is not declared; {both}"
+        fault = _outside(place, [r for r in regions if r.buffer == place.buffer]) if _same(place, regions) else ""
+        if fault:
+            return f"its body {verb} `{place}` outside of the declared region{fault}; {both}"
+    return ""
+
+
+def _same(place: Place, regions: Sequence[Region]) -> bool:
+    """Whether the regions speak of the buffer itself and of none of its views."""
+    return all(r.buffer == place.buffer for r in regions)
+
+
+def _range_text(begin: Expr, end: Expr) -> str:
+    if end == begin + 1:
+        return expr_text(begin)
+    return f"{expr_text(begin)}:{expr_text(end)}"
+
+
+# ---------------------------------------------------------------- accesses
+
+
+def _accesses(block: Block, kind: str, around: Sequence[tuple[Var, Expr]]) -> list[Place]:
+    dims: list[tuple[Var, Expr | None]] = list(around)
+    dims.extend((i.var, const(i.extent)) for i in block.iters)
+    found: list[Place] = []
+    for part in (block.init, block.body):
+        if part is not None:
+            found.extend(_statement(part, kind, tuple(dims), (), {}))
+    return found
+
+
+def _statement(
+    stmt: Stmt, kind: str, dims: tuple[tuple[Var, Expr | None], ...], conds: tuple[Expr, ...], env: Mapping[Var, Expr]
+) -> Iterator[Place]:
+    def below(body: Stmt | None, *more: Expr, known: Mapping[Var, Expr] = env) -> Iterator[Place]:
+        if body is not None:
+            yield from _statement(body, kind, dims, (*conds, *more), known)
+
+    match stmt:
+        case Assume():
+            return
+        case For():
+            extent = substitute(stmt.extent, env)
+            yield from _expression(stmt.extent, kind, dims, conds, env)
+            yield from _statement(stmt.body, kind, (*dims, (stmt.var, extent)), conds, env)
+        case If():
+            yield from _expression(stmt.cond, kind, dims, conds, env)
+            cond = substitute(stmt.cond, env)
+            yield from below(stmt.then, *conjuncts(cond))
+            yield from below(stmt.orelse, Not(cond))
+        case Let():
+            yield from _expression(stmt.value, kind, dims, conds, env)
+            yield from below(stmt.body, known={**env, stmt.var: substitute(stmt.value, env)})
+        case Block():
+            inner = {**env, **{i.var: substitute(i.binding, env) for i in stmt.iters}}
+            predicate = conjuncts(substitute(stmt.predicate, env))
+            yield from below(stmt.init, *predicate, known=inner)
+            yield from below(stmt.body, *predicate, known=inner)
+        case _:
+            if isinstance(stmt, Store) and kind == "writes":
+                yield Place(stmt.buffer, tuple(substitute(i, env) for i in stmt.indices), dims, conds)
+            for child in children(stmt):
+                if isinstance(child, Stmt):
+                    yield from below(child)
+                else:
+                    yield from _expression(child, kind, dims, conds, env)
+
+
+def _expression(
+    e: Node, kind: str, dims: tuple[tuple[Var, Expr | None], ...], conds: tuple[Expr, ...], env: Mapping[Var, Expr]
+) -> Iterator[Place]:
+    if kind != "reads" or not isinstance(e, Expr):
+        return
+    if isinstance(e, Call) and e.name == "if_then_else":
+        cond = substitute(e.args[0], env)
+        yield from _expression(e.args[0], kind, dims, conds, env)
+        yield from _expression(e.args[1], kind, dims, (*conds, *conjuncts(cond)), env)
+        yield from _expression(e.args[2], kind, dims, (*conds, Not(cond)), env)
+        return
+    if isinstance(e, LetExpr):
+        yield from _expression(e.value, kind, dims, conds, env)
+        yield from _expression(e.body, kind, dims, conds, {**env, e.var: substitute(e.value, env)})
+        return
+    if isinstance(e, Load):
+        yield Place(e.buffer, tuple(substitute(i, env) for i in e.indices), dims, conds)
+    for child in children(e):
+        yield from _expression(child, kind, dims, conds, env)
+
+
+# ---------------------------------------------------------------- containment
+
+
+def _outside(place: Place, regions: Sequence[Region]) -> str:
+    """A point at which the access is in none of `regions`, as text; empty if there is none."""
+    if any(_plainly_inside(place, r) for r in regions):
+        return ""
+    from ..affine.sets import Domain, NotAffine, Unknown, counterexample
+
+    inside: Expr = const(False)
+    for region in regions:
+        inside = Binary("or", inside, _contains(region, place))
+    dims = list(place.dims)
+    known = {v for v, _ in dims}
+    used = {n for e in (inside, *place.conditions) for n in walk(e) if isinstance(n, Var)}
+    dims[:0] = [(v, None) for v in sorted(used - known, key=lambda v: v.name)]
+    domain = Domain(tuple(dims), place.conditions)
+    relaxed = domain.relaxed()
+    try:
+        point, exact = counterexample(relaxed, inside), relaxed == domain
+    except (NotAffine, Unknown) as error:
+        try:
+            point, exact = _by_points(domain.dims, place.conditions, inside), True
+        except ValueError:
+            return f" (it cannot be decided: {error})"
+    if point is None:
+        return ""
+    names = {n.name for e in (inside, *place.conditions) for n in walk(e) if isinstance(n, Var)}
+    values = ", ".join(f"{k}={v}" for k, v in point.items() if k in names)
+    return f" {'at' if exact else 'perhaps at'} {values}" if values else " always"
+
+
+def _by_points(
+    dims: Sequence[tuple[Var, Expr | int | None]], conditions: Sequence[Expr], inside: Expr
+) -> dict[str, int] | None:
+    """The first point at which `inside` fails, gone through one by one.  Raises ValueError if they are too many."""
+    extents = [int(e.value) if isinstance(e, Const) else 0 for _, e in dims]
+    if not 0 < prod(extents) <= LARGEST_COUNT:
+        raise ValueError("the points cannot be gone through one by one")
+    grid = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)
+    values = {var: row for (var, _), row in zip(dims, grid, strict=True)}
+    fails = np.logical_not(np.broadcast_to(evaluate(inside, values), grid.shape[1:]))
+    for cond in conditions:
+        fails = fails & np.asarray(evaluate(cond, values), dtype=bool)
+    found = np.flatnonzero(fails)
+    return {var.name: int(row[found[0]]) for var, row in values.items()} if len(found) else None
+
+
+def _plainly_inside(place: Place, region: Region) -> bool:
+    return all(
+        (begin == Const(0) and end == Const(extent)) or (index == begin and end == begin + 1)
+        for index, (begin, end), extent in zip(place.indices, region.ranges, place.buffer.shape, strict=True)
+    )
+
+
+def _contains(region: Region, place: Place) -> Expr:
+    result: Expr = TRUE
+    for index, (begin, end) in zip(place.indices, region.ranges, strict=True):
+        for point in _ends(index):
+            for cond in (Binary("<=", begin, point), Binary("<", point, end)):
+                result = cond if result == TRUE else Binary("and", result, cond)
+    return result
+
+
+def _ends(index: Expr) -> tuple[Expr, ...]:
+    """The first and the last of the indices that a vector of indices holds."""
+    if isinstance(index, Ramp):
+        return index.base, index.base + index.stride * const(index.lanes - 1, index.base.dtype)
+    return (index,)
+
+
+

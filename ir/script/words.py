@@ -1,0 +1,49 @@
+"""The words of the script: every ``T.name`` that the parser knows, and the nearest one to a miss."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from ..dtypes import SCALAR_TYPES
+from .intrinsics import TABLE
+
+SCOPE_KEY = "stridesmith.scope"
+"""The attribute around a binding whose body ends before its suite does, in the dialect for TVM; it leaves no trace."""
+
+BLOCK = ("block", "sblock")
+BLOCK_ALLOC = ("alloc_buffer", "sblock_alloc_buffer")
+ALLOCATE = ("allocate", "alloc_local", "alloc_shared")
+DECLARE = ("decl_buffer", "buffer_decl")
+BLOCK_ATTR = ("block_attr", "sblock_attr")
+LET = ("let", "Let", "LetStmt", "bind")
+HEADER = ("where", "reads", "writes", *BLOCK_ATTR)
+LOOPS: Mapping[str, str] = {
+    "range": "serial", "serial": "serial", "parallel": "parallel", "vectorized": "vectorized",
+    "unroll": "unrolled", "unrolled": "unrolled", "thread_binding": "thread_binding",
+}  # fmt: skip
+AXES: Mapping[str, str] = {
+    "spatial": "spatial", "S": "spatial", "reduce": "reduce", "R": "reduce",
+    "opaque": "opaque", "O": "opaque", "scan": "opaque",
+}  # fmt: skip
+
+STATEMENTS = frozenset({
+    *BLOCK, *BLOCK_ALLOC, *ALLOCATE, *DECLARE, *LET, *HEADER, *(LOOPS.keys() - {"range"}),
+    *(f"axis.{kind}" for kind in (*AXES, "remap")),
+    "grid", "init", "match_buffer", "assume", "evaluate", "attr", "func_attr", "launch_thread", "meta_var", "var",
+})  # fmt: skip
+DEFINITIONS = frozenset({"prim_func", "ir_module", "Buffer", "handle"})
+EXPRESSIONS = frozenset({*(n for n in TABLE if n.isidentifier()), *SCALAR_TYPES, "Let"})
+
+
+def near(name: str, known: Iterable[str], before: str = "") -> str:
+    """``; did you mean `T.serial`?`` for the nearest of the `known` words, or nothing; `before` stands before it."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean `{before}{found[0]}`?" if found else ""
+
+
+def unknown(name: str) -> str:
+    """What is wrong with ``T.name`` where a value is expected."""
+    if name in STATEMENTS | DEFINITIONS:
+        return f"`T.{name}` is not a value and cannot stand here"
+    return f"unknown function `T.{name}`{near(name, EXPRESSIONS | STATEMENTS, 'T.')}"
