@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SKETCH = "sketch"
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled
+DRAWN = 8192  # random candidates that are asked of the mask at once; what is left over serves later draws
 
 Population = NDArray[np.int64]
 Key = tuple[int, ...]  # sketch number, then the alternatives: hashable and exact
@@ -51,6 +52,7 @@ class Ground:
         self.sketches: tuple[Sketch, ...] = tuple(space.sketches)
         self.names = tuple(parameter_names(sketch) for sketch in self.sketches)
         self.allowed: list[tuple[NDArray[np.int64], ...]] = []
+        self._stock: dict[int, Population] = {}
         self.open = tuple(n for n in range(len(self.sketches)) if self._allow(n, dict(pins or {})))
         if not self.open:
             raise ValueError(self._nothing_left(dict(pins or {})))
@@ -105,13 +107,14 @@ class Ground:
         if self.size(number) <= ENUMERATE:
             everything = self._everything(number)
             return everything[rng.permutation(len(everything))[:count]]
-        found = np.zeros((0, len(self.allowed[number])), np.int64)
+        stock = self._stock.get(number, np.zeros((0, len(self.allowed[number])), np.int64))
         for _ in range(20):
-            rows = self._rows(rng, number, 2 * count)
-            found = np.concatenate([found, rows[self.keep(number, rows)]])
-            if len(found) >= count:
+            if len(stock) >= count:
                 break
-        return found[:count]
+            rows = self._rows(rng, number, max(DRAWN, 4 * count))
+            stock = np.concatenate([stock, rows[self.keep(number, rows)]])
+        self._stock[number] = stock[count:]
+        return stock[:count]
 
     def fresh(self, rng: np.random.Generator, seen: Iterable[Key]) -> Key | None:
         """A possible candidate that is not among `seen`, or None when none was found."""

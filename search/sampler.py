@@ -34,6 +34,7 @@ TEACHING = ("refused", "build_error", "build_timeout", "run_timeout", "crash", "
 RANDOM_SHARE, LOCAL_SHARE = 0.15, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
 POPULATION, GENERATIONS = 4096, 4
+LEADERS = 12  # the fastest candidates, whose sketches are looked at in every round
 
 
 @dataclass(frozen=True)
@@ -168,16 +169,27 @@ class ModelSampler(BaseSampler):
         return mean + curiosity * spread
 
     def _pools(self, history: _History, learned: bool) -> list[Scored]:
-        """Per sketch, the best of an evolved population: a few hundred candidates."""
+        """Per sketch, the best of an evolved population: a few hundred candidates.
+
+        Once the model has learned, most sketches are out of the running: those of the best measured
+        candidates are evolved, and one other by turns.
+        """
+        chosen = self._promising(history) if learned else list(self.ground.open)
         share = max(192, POPULATION // len(self.ground.open))
         pools = []
-        for number in self.ground.open:
+        for number in chosen:
             parents = history.best_of(number, 8) if learned else None
             pool = evolve(
                 self.ground, number, self._score, self._rng, population=share, generations=GENERATIONS, parents=parents
             )
             pools.append(pool.head(256))
         return pools
+
+    def _promising(self, history: _History) -> list[int]:
+        """The sketches of the fastest dozen, and the next of the others in turn."""
+        leading = {key[0] for key in history.best(LEADERS)} & set(self.ground.open)
+        others = [number for number in self.ground.open if number not in leading]
+        return sorted(leading | set(others[len(self.rounds) % len(others) :][:1] if others else ()))
 
     def _batch(self, history: _History, pools: list[Scored], count: int, learned: bool) -> list[Key]:
         """Mix a batch: in the first one every sketch is wanted, later ones follow the model and the best measured."""
