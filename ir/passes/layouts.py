@@ -27,7 +27,7 @@ from ..expr import TRUE, Buffer, Const, Expr, Load, Undef, binary
 from ..node import rebuild, walk
 from ..stmt import Annotations, Block, Declare, Layout, PrimFunc, Stmt, Store, fresh, names, stores
 from .flat import flat_buffer, flat_indices, is_flat
-from .padding import check_pad_value, with_assumption, with_epilogue
+from .padding import Padding, check_pad_value, with_assumption, with_epilogue
 from .relayout import Change, LayoutError, buffers, make_change, rewrite_accesses, rewrite_expr, views
 
 LAYOUT_MAP = "layout_transform_map"
@@ -44,14 +44,14 @@ def change_layout(func: PrimFunc, change: Change) -> PrimFunc:
     if not change.pads or change.pad_value.is_none:
         return func
     if written:
-        return with_epilogue(func, change)
-    return with_assumption(func, change) if change.new in func.params else func
+        return with_epilogue(func, Padding.of(change))
+    return with_assumption(func, Padding.of(change)) if change.new in func.params else func
 
 
 def move_buffer(func: PrimFunc, change: Change) -> PrimFunc:
     """`func` with every access of the buffer moved; what holds its padding is left to the caller."""
     if change.pads:
-        check_pad_value(change)
+        check_pad_value(Padding.of(change))
     is_parameter = change.old in func.params
     func = rewrite_accesses(func, change)
     return _with_layout(func, change) if is_parameter else func

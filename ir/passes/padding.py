@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..affine.pad_value import Piece
-from ..affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, box, points
+from ..affine.pad_value import PadValue
+from ..affine.sets import Domain, NotAffine, Unknown, access_map, box, points
 from ..arith.intervals import negate
-from ..expr import TRUE, Binary, Call, Expr, Load, Select, Undef, Var, binary, substitute
+from ..expr import TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
 from ..node import Node, children, rebuild, walk
 from ..script.printer import expr_text
 from ..stmt import (
@@ -52,110 +52,74 @@ from .relayout import Change, LayoutError
 BARE, OPAQUE, BLOCK = "bare", "opaque", "block"
 
 
-def check_pad_value(change: Change) -> None:
-    """Raise LayoutError unless the pad value reads only logical elements of the buffer itself (condition 4)."""
-    axes = change.pad_value.variables
-    whole = box(axes, change.new.shape)
-    inside = change.padding(axes)
-    for cond, value in change.pad_value.at(axes):
-        for part in (cond, value):
-            if part is not None:
-                _check_reads(change, part, whole, (inside, *((cond,) if part is value else ())))
+@dataclass(frozen=True)
+class Padding:
+    """The elements of `buffer` that satisfy `condition` over `axes`, and what they hold."""
 
+    buffer: Buffer
+    axes: tuple[Var, ...]
+    condition: Expr
+    pad_value: PadValue
 
-def _check_reads(change: Change, expr: Expr, whole: IntSet, conds: tuple[Expr, ...]) -> None:
-    if isinstance(expr, Load):
-        _check_load(change, expr, whole, conds)
-    if isinstance(expr, (Call, Select)) and (isinstance(expr, Select) or expr.name == "if_then_else"):
-        cond, then, orelse = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
-        _check_reads(change, cond, whole, conds)
-        lazy = isinstance(expr, Call)
-        _check_reads(change, then, whole, (*conds, cond) if lazy else conds)
-        _check_reads(change, orelse, whole, (*conds, negate(cond)) if lazy else conds)
-        return
-    for child in children(expr):
-        if isinstance(child, Expr):
-            _check_reads(change, child, whole, conds)
+    @staticmethod
+    def of(change: Change) -> Padding:
+        """The padding that a layout makes, with its physical axes under readable names (``io``, ``ii``)."""
+        axes = change.inverse.variables
+        return Padding(change.new, axes, change.padding(axes), change.pad_value)
 
+    def at(self, point: Sequence[Expr]) -> Expr:
+        """The condition of being padding, for these index expressions."""
+        result: Expr = substitute(self.condition, dict(zip(self.axes, point, strict=True)))
+        return result
 
-def _check_load(change: Change, load: Load, whole: IntSet, conds: tuple[Expr, ...]) -> None:
-    name = change.new.name
-    if load.buffer.name != name:
-        raise LayoutError(f"(4) the pad value of `{name}` reads `{load.buffer.name}`; it may only read `{name}` itself")
-    if any(isinstance(n, Undef) for index in load.indices for n in walk(index)):
-        raise LayoutError(f"(4) the pad value of `{name}` uses undef in an index")
-    axes = change.pad_value.variables
-    try:
-        domain = points(Domain(tuple(zip(axes, change.new.shape, strict=True)), conds))
-        logical = whole.subtract(whole.where(change.padding(axes)))
-        reads = access_map(domain, load.indices, axes)
-        point = domain.subtract(reads.preimage(logical)).first()
-    except (NotAffine, Unknown) as error:
-        raise LayoutError(f"(4) it is not known whether `{expr_text(load)}` is a logical element: {error}") from None
-    if point is not None:
-        where = ", ".join(f"{k}={v}" for k, v in point.items())
-        raise LayoutError(f"(4) at {where} the pad value reads `{expr_text(load)}`, which is no logical element")
+    @property
+    def stores_nothing(self) -> bool:
+        """Whether padding is forbidden, or undef: no store would be seen."""
+        return all(value is None or isinstance(value, Undef) for _, value in self.pad_value.pieces)
 
+    def epilogue(self, func: PrimFunc, name: str, form: str) -> Stmt:
+        """``for p: if p is padding: buffer[p] = pad_value(p)``, with names that are free in `func`."""
+        axes = _Axes.over(func, self, name if form == BLOCK else "")
+        found = [
+            (cond, Store(self.buffer, tuple(axes.inner), value))
+            for cond, value in self.pad_value.at(axes.inner)
+            if value is not None
+        ]
+        body = seq([store if cond == TRUE else If(cond, store) for cond, store in found])
+        if form == BLOCK:
+            return axes.loops(Block(name, axes.iters, body, self.at(axes.outer)))
+        guarded = If(self.at(axes.inner), body)
+        return axes.loops(Block(name, (), guarded) if form == OPAQUE else guarded)
 
-# ---------------------------------------------------------------- inputs
-
-
-def with_assumption(func: PrimFunc, change: Change) -> PrimFunc:
-    """The function that begins with what it may rely on: ``assume(not padding(p) or A[p] == value)`` for every p."""
-    form = _form_of(func.body, lambda s: _reads(s, change.new.name))
-    name = fresh(f"{change.old.name}_assume", names(func))
-    axes = _Axes(func, change, name if form == BLOCK else "")
-    padding = change.padding(axes.inner)
-    found: list[Stmt] = []
-    for cond, value in change.pad_value.at(axes.inner):
-        if value is not None:
-            data = negate(binary("and", padding, cond))
-            held = Binary("==", Load(change.new, tuple(axes.inner)), value)
-            found.append(Assume(binary("or", data, held)))
-    if not found:
-        return func
-    body = seq(found)
-    nest = axes.loops(Block(name, axes.iters, body) if form == BLOCK else body)
-    root = func.body
-    return func.with_body(replace(root, body=seq([nest, root.body])))
-
-
-# ---------------------------------------------------------------- what the function writes
-
-
-def with_epilogue(func: PrimFunc, change: Change) -> PrimFunc:
-    """The function that stores the pad value in the padding, after the last writer.
-
-    Raises LayoutError, condition 6, where writers and readers interleave; for undef, which
-    stores nothing, the program then stays as it is.
-    """
-    try:
-        return _Placement(func, change).placed()
-    except _Interleaved as error:
-        if all(value is None or isinstance(value, Undef) for _, value in change.pad_value.pieces):
-            return func
-        raise LayoutError(
-            f"(6) the padding of `{change.old.name}` cannot be written after its last writer and before every reader: "
-            f"{error}"
-        ) from None
-
-
-class _Interleaved(Exception):
-    """A reader stands before, or in one loop nest with, the last writer."""
+    def assumption(self, func: PrimFunc, name: str, form: str) -> Stmt | None:
+        """``for p: assume(p is no padding or buffer[p] == pad_value(p))``; None where nothing is held."""
+        axes = _Axes.over(func, self, name if form == BLOCK else "")
+        found: list[Stmt] = []
+        for cond, value in self.pad_value.at(axes.inner):
+            if value is not None:
+                data = negate(binary("and", self.at(axes.inner), cond))
+                held = Binary("==", Load(self.buffer, tuple(axes.inner)), value)
+                found.append(Assume(binary("or", data, held)))
+        if not found:
+            return None
+        return axes.loops(Block(name, axes.iters, seq(found)) if form == BLOCK else seq(found))
 
 
 @dataclass(frozen=True)
 class _Axes:
-    """Loops over the physical indices; for a block, with iterators bound to them."""
+    """Loops over the axes of padding; for a block, with iterators bound to them."""
 
     outer: tuple[Var, ...]
     inner: tuple[Var, ...]
     shape: tuple[int, ...]
 
-    def __init__(self, func: PrimFunc, change: Change, block: str) -> None:
+    @staticmethod
+    def over(func: PrimFunc, padding: Padding, block: str) -> _Axes:
+        """Axes with free names; iterators only for a `block`."""
         taken = names(func) | {block}
-        outer, inner = [], []
-        for var in change.inverse.variables:
+        outer: list[Var] = []
+        inner: list[Var] = []
+        for var in padding.axes:
             loop = fresh(var.name, taken)
             taken.add(loop)
             outer.append(Var(loop))
@@ -163,9 +127,7 @@ class _Axes:
                 iterator = fresh(f"v{var.name}", taken)
                 taken.add(iterator)
                 inner.append(Var(iterator))
-        object.__setattr__(self, "outer", tuple(outer))
-        object.__setattr__(self, "inner", tuple(inner) if block else tuple(outer))
-        object.__setattr__(self, "shape", change.new.shape)
+        return _Axes(tuple(outer), tuple(inner if block else outer), padding.buffer.shape)
 
     @property
     def iters(self) -> tuple[Iter, ...]:
@@ -176,25 +138,109 @@ class _Axes:
         return loops(list(zip(self.outer, self.shape, strict=True)), body)
 
 
+# ---------------------------------------------------------------- what a pad value may read
+
+
+def check_pad_value(padding: Padding) -> None:
+    """Raise LayoutError unless the pad value reads only logical elements of the buffer itself (condition 4)."""
+    axes = padding.pad_value.variables
+    inside = padding.at(axes)
+    for cond, value in padding.pad_value.at(axes):
+        _check_reads(padding, cond, (inside,))
+        if value is not None:
+            _check_reads(padding, value, (inside, cond))
+
+
+def _check_reads(padding: Padding, expr: Expr, conds: tuple[Expr, ...]) -> None:
+    if isinstance(expr, Load):
+        _check_load(padding, expr, conds)
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, then, orelse = expr.args
+        _check_reads(padding, cond, conds)
+        _check_reads(padding, then, (*conds, cond))
+        _check_reads(padding, orelse, (*conds, negate(cond)))
+        return
+    for child in children(expr):
+        if isinstance(child, Expr):
+            _check_reads(padding, child, conds)
+
+
+def _check_load(padding: Padding, load: Load, conds: tuple[Expr, ...]) -> None:
+    name = padding.buffer.name
+    if load.buffer.name != name:
+        raise LayoutError(f"(4) the pad value of `{name}` reads `{load.buffer.name}`; it may only read `{name}` itself")
+    if any(isinstance(n, Undef) for index in load.indices for n in walk(index)):
+        raise LayoutError(f"(4) the pad value of `{name}` uses undef in an index")
+    axes = padding.pad_value.variables
+    whole = box(axes, padding.buffer.shape)
+    try:
+        domain = points(Domain(tuple(zip(axes, padding.buffer.shape, strict=True)), conds))
+        logical = whole.subtract(whole.where(padding.at(axes)))
+        point = domain.subtract(access_map(domain, load.indices, axes).preimage(logical)).first()
+    except (NotAffine, Unknown) as error:
+        raise LayoutError(f"(4) it is not known whether `{expr_text(load)}` is a logical element: {error}") from None
+    if point is not None:
+        where = ", ".join(f"{k}={v}" for k, v in point.items())
+        raise LayoutError(f"(4) at {where} the pad value reads `{expr_text(load)}`, which is no logical element")
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def with_assumption(func: PrimFunc, padding: Padding) -> PrimFunc:
+    """The function that begins with what it may rely on of an input."""
+    form = _form_of(func.body, lambda s: _reads(s, padding.buffer.name))
+    name = fresh(f"{padding.buffer.name}_assume", names(func))
+    nest = padding.assumption(func, name, BLOCK if form == BLOCK else BARE)
+    if nest is None:
+        return func
+    return func.with_body(replace(func.body, body=seq([nest, func.body.body])))
+
+
+# ---------------------------------------------------------------- what the function writes
+
+
+def with_epilogue(func: PrimFunc, padding: Padding) -> PrimFunc:
+    """The function that stores the pad value in the padding, after the last writer.
+
+    Raises LayoutError, condition 6, where writers and readers interleave; for undef, which
+    stores nothing, the program then stays as it is.
+    """
+    try:
+        return _Placement(func, padding).placed()
+    except _Interleaved as error:
+        if padding.stores_nothing:
+            return func
+        raise LayoutError(
+            f"(6) the padding of `{padding.buffer.name}` cannot be written after its last writer and before every "
+            f"reader: {error}"
+        ) from None
+
+
+class _Interleaved(Exception):
+    """A reader stands before, or in one loop nest with, the last writer."""
+
+
 class _Placement:
     """Finds the place of the epilogue, in the scope that allocates the buffer, and puts it there."""
 
-    def __init__(self, func: PrimFunc, change: Change) -> None:
-        self.func, self.change = func, change
-        self.name = change.new.name
+    def __init__(self, func: PrimFunc, padding: Padding) -> None:
+        self.func, self.padding = func, padding
+        self.name = padding.buffer.name
 
     def placed(self) -> PrimFunc:
-        if self.change.new in self.func.params:
-            body = self.func.body
-            return self.func.with_body(replace(body, body=self.below(body.body)))
-        body = self.find(self.func.body)
+        root = self.func.body
+        if self.padding.buffer in self.func.params:
+            return self.func.with_body(replace(root, body=self.below(root.body)))
+        body = self.find(root)
         assert isinstance(body, Block)
         return self.func.with_body(body)
 
     def find(self, node: Node) -> Node:
         """The tree with the epilogue inside the allocation's scope."""
-        allocates = (isinstance(node, Block) and self.change.new in node.allocs) or (
-            isinstance(node, Allocate) and node.buffer == self.change.new
+        buffer = self.padding.buffer
+        allocates = (isinstance(node, Block) and buffer in node.allocs) or (
+            isinstance(node, Allocate) and node.buffer == buffer
         )
         if allocates:
             assert isinstance(node, (Block, Allocate))
@@ -231,21 +277,7 @@ class _Placement:
 
     def epilogue(self, writer: Stmt) -> Stmt:
         form = _form_of(writer, lambda s: isinstance(s, Store) and s.buffer.memory == self.name)
-        name = fresh(f"{self.change.old.name}_padding", names(self.func))
-        axes = _Axes(self.func, self.change, name if form == BLOCK else "")
-        padding = self.change.padding(axes.inner)
-        body = self.stores(self.change.pad_value.at(axes.inner), axes.inner)
-        if form == BLOCK:
-            predicate = substitute(padding, dict(zip(axes.inner, axes.outer, strict=True)))
-            return axes.loops(Block(name, axes.iters, body, predicate))
-        guarded = If(padding, body)
-        return axes.loops(Block(name, (), guarded) if form == OPAQUE else guarded)
-
-    def stores(self, pieces: Sequence[Piece], point: Sequence[Var]) -> Stmt:
-        found = [
-            (cond, Store(self.change.new, tuple(point), value)) for cond, value in pieces if value is not None
-        ]
-        return seq([store if cond == TRUE else If(cond, store) for cond, store in found])
+        return self.padding.epilogue(self.func, fresh(f"{self.name}_padding", names(self.func)), form)
 
 
 def _foreign_reader(node: Stmt, name: str) -> Stmt | None:
