@@ -16,6 +16,7 @@ from typing import Any
 
 import islpy as isl
 
+from .. import dtypes
 from ..expr import Expr, Var, const
 from .from_isl import Reader
 from .guard import NotAffine, Unknown, guarded, question
@@ -29,7 +30,8 @@ class Domain:
     """The points of `dims` at which every condition holds.
 
     Each dimension is a variable and its extent: it runs over ``[0, extent)``, where
-    the extent may use variables before it; None means every integer.
+    the extent may use variables before it; None means every value of the variable's
+    type, which for the index type is every integer.
     """
 
     dims: tuple[tuple[Var, Extent], ...]
@@ -208,7 +210,9 @@ def points(domain: Domain) -> IntSet:
     handle = isl.Set.universe(translator.space)
     zero = translator.constant(0)
     for var, extent in domain.dims:
-        if extent is not None:
+        if extent is None and var.dtype != dtypes.INDEX:
+            handle = handle.intersect(translator.in_type(var))
+        elif extent is not None:
             value = translator.value(var)
             limit = translator.value(extent if isinstance(extent, Expr) else const(extent))
             handle = handle.intersect(value.ge_set(zero)).intersect(value.lt_set(limit))

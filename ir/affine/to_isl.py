@@ -83,11 +83,19 @@ class Translator:
             return self._variable(cond).ne_set(self.constant(0))
         raise NotAffine(f"`{cond!r}` is not an affine condition")
 
+    def in_type(self, var: Var) -> Any:
+        """The isl.Set where a variable of the domain holds a value of its type.  Raises NotAffine."""
+        value = self._variable(var)
+        low, high = (0, 1) if dtypes.is_bool(var.dtype) else dtypes.int_range(dtypes.element(var.dtype))
+        return value.ge_set(self.constant(low)).intersect(value.le_set(self.constant(high)))
+
     def _variable(self, var: Var) -> Any:
         if var in self.bound:
             return self.value(self.bound[var])
-        if var not in self.position or dtypes.lanes(var.dtype) > 1 or dtypes.is_float(var.dtype):
+        if var not in self.position:
             raise NotAffine(f"`{var.name}` is not a variable of the domain")
+        if dtypes.lanes(var.dtype) > 1 or dtypes.is_float(var.dtype):
+            raise NotAffine(f"`{var.name}` of type {var.dtype} is no integer")
         return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, isl.dim_type.set, self.position[var]))
 
     def _binary(self, expr: Binary) -> Any:

@@ -29,7 +29,7 @@ from ..expr import (
     conjuncts,
     const,
 )
-from .linear import Linear, UndefTerm, add, divide, ordered, shared_form
+from .linear import Linear, UndefTerm, add, divide, ordered, reads_memory, shared_form
 
 Interval = tuple[int, int]
 Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
@@ -157,9 +157,15 @@ class Facts:
             tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible, self.strict)
         )
 
-    def assuming(self, cond: Expr, truth: bool = True) -> Facts:
-        """The facts where `cond` is known to be true, or false; what is not linear is ignored."""
-        return self._derive((cond, truth), lambda: self._assume_all(conjuncts(cond if truth else negate(cond))))
+    def assuming(self, cond: Expr, truth: bool = True, *, memory: bool = False) -> Facts:
+        """The facts where `cond` is known to be true, or false; what is not linear is ignored.
+
+        What it says about the contents of memory counts only with `memory`: where nothing
+        can have been written since, as inside of one expression.
+        """
+        return self._derive(
+            (cond, truth, memory), lambda: self._assume_all(conjuncts(cond if truth else negate(cond)), memory)
+        )
 
     def _derive(self, key: Any, make: Callable[[], Facts]) -> Facts:
         """Facts that were derived before are given again, with all that was computed from them."""
@@ -170,15 +176,18 @@ class Facts:
             known = self._next[key] = make()
         return known
 
-    def _assume_all(self, conds: Sequence[Expr]) -> Facts:
+    def _assume_all(self, conds: Sequence[Expr], memory: bool) -> Facts:
         changed = self
         for part in conds:
-            changed = changed._assume(part)
+            if memory or not reads_memory(part):
+                changed = changed._assume(part)
         return changed
 
     def _assume(self, cond: Expr) -> Facts:
         if isinstance(cond, Const):
             return self if cond.value else Facts(self.bounds, self.forms, True, self.strict)
+        if isinstance(cond, Var) or (isinstance(cond, Not) and isinstance(cond.a, Var)):
+            return self._restrict_bool(cond)
         if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != dtypes.INDEX:
             return self
         try:
@@ -191,6 +200,12 @@ class Facts:
         factor = gcd(*terms.values()) * (1 if items[0][1] > 0 else -1)
         form = divide((terms, 0), factor)[0]
         return self._restrict(form, self._allowed(cond.op, form, factor, -constant))
+
+    def _restrict_bool(self, cond: Var | Not) -> Facts:
+        """The facts with the value of a bool variable."""
+        var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
+        return Facts({**self.bounds, var: _intersect(self.interval(var), (value, value))}, self.forms,
+                     self.impossible, self.strict)  # fmt: skip
 
     def _allowed(self, op: str, form: dict[Expr, int], factor: int, right: int) -> Interval:
         """The interval of `form` given that ``factor * form  op  right``."""

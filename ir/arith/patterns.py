@@ -62,7 +62,10 @@ class Prover(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """One equation, used from left to right; `kind` says for which operand types it holds, see `applies`."""
+    """One equation, used from left to right; `kind` says for which operand types it holds, see `applies`.
+
+    `left` builds the left side of given parts, with nothing folded.
+    """
 
     text: str
     kind: str
@@ -121,7 +124,7 @@ def rule(kind: str, text: str) -> Rule:
         conditions = parsed.values if isinstance(parsed, ast.BoolOp) and isinstance(parsed.op, ast.And) else [parsed]
     return Rule(
         " ".join(text.split()), kind, _root(before), _matcher(before), _builder(_parse(right)),
-        tuple(_builder(c) for c in conditions), _builder(before),
+        tuple(_builder(c) for c in conditions), _builder(before, Binary),
     )  # fmt: skip
 
 
@@ -264,7 +267,8 @@ _NODES: Mapping[str, tuple[type[Expr], tuple[str, ...]]] = {
 # ------------------------------------------------------------ right sides and conditions
 
 
-def _builder(node: ast.expr) -> Build:
+def _builder(node: ast.expr, make: Callable[[str, Any, Any], Expr] = binary) -> Build:
+    """The expression of an environment, whose operations `make` makes."""
     number = _number(node)
     if number is not None:
         return lambda env: number
@@ -272,43 +276,50 @@ def _builder(node: ast.expr) -> Build:
         name = node.id
         return lambda env: env[name]
     if isinstance(node, ast.UnaryOp):
-        inner = _builder(node.operand)
+        inner = _builder(node.operand, make)
         return lambda env: Not(inner(env))
     if isinstance(node, ast.Call):
-        return _build_call(_root(node), tuple(_builder(a) for a in node.args))
-    op, left, right = (_operator(node)[0], *map(_builder, _operator(node)[1:]))
-    return lambda env: _join(op, left(env), right(env))
+        return _build_call(_root(node), tuple(_builder(a, make) for a in node.args), make)
+    op, one, other = _operator(node)
+    left, right = _builder(one, make), _builder(other, make)
+    return lambda env: _join(make, op, left(env), right(env))
 
 
-def _join(op: str, a: Any, b: Any) -> Any:
+def _join(make: Callable[[str, Any, Any], Expr], op: str, a: Any, b: Any) -> Any:
     """``a op b``; Python numbers take the type of the other side."""
-    if isinstance(a, Expr) and not isinstance(b, Expr):
+    if isinstance(a, Expr):
         b = literal(b, a.dtype)
-    if isinstance(b, Expr) and not isinstance(a, Expr):
+    elif isinstance(b, Expr):
         a = literal(a, b.dtype)
-    return binary(op, a, b)
+    return make(op, a, b) if isinstance(a, Expr) else binary(op, a, b)
 
 
-def _build_call(name: str, parts: tuple[Build, ...]) -> Build:
+def _build_call(name: str, parts: tuple[Build, ...], make: Callable[[str, Any, Any], Expr]) -> Build:
     if name in ("min", "max"):
-        return lambda env: _join(name, parts[0](env), parts[1](env))
+        return lambda env: _join(make, name, parts[0](env), parts[1](env))
     if name in TESTS:
         test = TESTS[name]
         return lambda env: test(*(p(env) for p in parts))
     if name == "if_then_else":
         return lambda env: _conditional(*(p(env) for p in parts))
+    if name == "ramp":
+        return lambda env: _ramp(*(p(env) for p in parts))
     if name == "select":
         return lambda env: Select(*_sides(*(p(env) for p in parts)))
     kind: Any = _NODES[name][0]
     return lambda env: kind(*(const(v) if isinstance(v, bool) else v for v in (p(env) for p in parts)))
 
 
-def _sides(cond: Expr, a: Any, b: Any) -> tuple[Expr, Expr, Expr]:
+def _ramp(base: Expr, stride: Any, lanes: int) -> Expr:
+    return Ramp(base, literal(stride, base.dtype), lanes)
+
+
+def _sides(cond: Any, a: Any, b: Any) -> tuple[Expr, Expr, Expr]:
     like = next((e.dtype for e in (a, b) if isinstance(e, Expr)), "bool")
-    return cond, literal(a, like), literal(b, like)
+    return literal(cond, "bool"), literal(a, like), literal(b, like)
 
 
-def _conditional(cond: Expr, a: Any, b: Any) -> Expr:
+def _conditional(cond: Any, a: Any, b: Any) -> Expr:
     sides = _sides(cond, a, b)
     return Call("if_then_else", sides, sides[1].dtype)
 

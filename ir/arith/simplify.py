@@ -182,9 +182,9 @@ class Simplifier:
 
     def _variable(self, var: Var) -> Expr:
         known = self.facts.bounds.get(var)
-        if known is not None and known[0] == known[1] and dtypes.is_int(var.dtype):
-            return Const(known[0], var.dtype)
-        return var
+        if known is None or known[0] != known[1] or dtypes.is_float(var.dtype):
+            return var
+        return const(known[0], var.dtype)
 
     def _binary(self, expr: Binary) -> Expr:
         op = expr.op
@@ -315,7 +315,7 @@ class Simplifier:
         for index, part in enumerate(items):
             facts = self.facts
             for other in items[:index] + items[index + 1 :]:
-                facts = facts.assuming(other, op == "and")
+                facts = facts.assuming(other, op == "and", memory=True)
             if facts.impossible:
                 return [absorbing]
             if facts is not self.facts:
@@ -347,7 +347,7 @@ class Simplifier:
             new: Expr = rebuild(expr, self._child)
             return new
         cond = self.expr(expr.args[0])
-        yes, no = self.facts.assuming(cond), self.facts.assuming(cond, False)
+        yes, no = (self.facts.assuming(cond, truth, memory=True) for truth in (True, False))
         if no.impossible or cond == TRUE:
             return self.expr(expr.args[1])
         if yes.impossible or cond == FALSE:
