@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .errors import ScheduleError
-from .primitive import encode
+from .arguments import encode
 
 if TYPE_CHECKING:
     from .schedule import Schedule

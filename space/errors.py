@@ -20,14 +20,21 @@ class ScheduleError(Exception):
         self.values = values
         self.primitive = ""
         self.arguments: dict[str, Any] = {}
+        self.place = ""
 
     def at(self, primitive: str, arguments: dict[str, Any]) -> ScheduleError:
         """The same refusal with the call that met it."""
         self.primitive, self.arguments = primitive, arguments
         return self
 
+    def within(self, place: str) -> ScheduleError:
+        """The same refusal with where in a trace the call stands."""
+        self.place = place
+        return self
+
     def __str__(self) -> str:
         reason = self.condition.format(**self.values) if self.values else self.condition
         call = ", ".join(f"{k}={v!r}" for k, v in self.arguments.items() if v is not None)
         asked = f"{self.primitive}({call}): " if self.primitive else ""
+        asked = f"{self.place}: {asked}" if self.place else asked
         return f"{asked}{reason}" + (f"; {self.hint}" if self.hint else "")

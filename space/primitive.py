@@ -2,7 +2,8 @@
 
 A primitive is a pure function ``(func, **arguments) -> (func, result)``.  The
 arguments of its signature are the arguments of the schedule's method and of the
-instruction; they are JSON values after `encode`.  Results are names.
+instruction; they are JSON values after `encode`.  Results are names, and numbers
+for primitives that draw a decision.
 """
 
 from __future__ import annotations
@@ -10,23 +11,36 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from random import Random
+from typing import Any, get_type_hints
 
-from ..ir.affine.index_map import IndexMap
-from ..ir.expr import Expr
 from ..ir.stmt import PrimFunc
+from .arguments import describe, encode_argument, fits
 from .errors import ScheduleError
 
 Result = tuple[PrimFunc, Any]
+Rewrite = Callable[..., Result]
+Draw = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A named rewrite with its signature (`func` left out)."""
+    """A named rewrite with its signature (`func` left out).
+
+    With `draw`, the argument ``decision`` is drawn where it is not given:
+    ``draw(func, random, **other arguments)``.  Such a primitive leaves the program alone.
+    """
 
     name: str
-    rewrite: Callable[..., Result]
+    rewrite: Rewrite
     signature: inspect.Signature
+    draw: Draw | None = None
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The type of each argument; of an element, for an argument that takes several."""
+        return get_type_hints(self.rewrite)
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Arguments by name, in JSON values, defaults left out.
@@ -37,42 +51,101 @@ class Primitive:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, {}) from None
-        return {name: encode(value) for name, value in bound.arguments.items()}
+        return {name: encode_argument(name, value) for name, value in bound.arguments.items()}
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Raise ScheduleError for a missing or unknown argument, or one of another type."""
+        parameters = self.signature.parameters
+        for name, value in arguments.items():
+            if name not in parameters:
+                raise ScheduleError("`{name}` has no argument `{unknown}`; it has {known}",
+                                    name=self.name, unknown=name, known=", ".join(parameters))  # fmt: skip
+            several = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            hint = self.hints.get(name, Any)
+            good = isinstance(value, (list, tuple)) and all(fits(v, hint) for v in value) if several else True
+            if not good or not (several or fits(value, hint)):
+                raise ScheduleError(
+                    "`{argument}` of `{name}` is {hint}, but got {value!r}",
+                    argument=name, name=self.name, hint=describe(hint), value=value,
+                )  # fmt: skip
+        for name, parameter in parameters.items():
+            needed = parameter.default is inspect.Parameter.empty
+            if needed and parameter.kind is not inspect.Parameter.VAR_POSITIONAL and name not in arguments:
+                raise ScheduleError("`{name}` needs the argument `{missing}`", name=self.name, missing=name)
+
+    def decided(self, func: PrimFunc, arguments: Mapping[str, Any], random: Random) -> dict[str, Any]:
+        """The arguments with a decision, drawn where there is none."""
+        if self.draw is None or arguments.get("decision") is not None:
+            return dict(arguments)
+        given = {name: value for name, value in arguments.items() if name != "decision"}
+        try:
+            self.check(given)
+            return {**given, "decision": self.draw(func, random, **given)}
+        except ScheduleError as error:
+            raise error.at(self.name, given) from None
 
     def apply(self, func: PrimFunc, arguments: Mapping[str, Any]) -> Result:
-        """The rewritten function and the names that the rewrite made."""
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                positional.extend(value)
-            else:
-                named[name] = value
+        """The rewritten function and the names that the rewrite made.
+
+        Raises ScheduleError, which knows the call, where the arguments do not fit or the primitive refuses.
+        """
         try:
+            self.check(arguments)
+            positional: list[Any] = []
+            named: dict[str, Any] = {}
+            for name, value in arguments.items():
+                if self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                    positional.extend(value)
+                else:
+                    named[name] = value
             return self.rewrite(func, *positional, **named)
         except ScheduleError as error:
             raise error.at(self.name, dict(arguments)) from None
+        except ValueError as error:
+            raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from error
 
 
 PRIMITIVES: dict[str, Primitive] = {}
 
 
-def primitive(rewrite: Callable[..., Result]) -> Callable[..., Result]:
+def primitive(rewrite: Rewrite) -> Rewrite:
     """Register a rewrite under its function's name."""
-    signature = inspect.signature(rewrite)
-    rest = [p for name, p in signature.parameters.items() if name != "func"]
-    PRIMITIVES[rewrite.__name__] = Primitive(rewrite.__name__, rewrite, signature.replace(parameters=rest))
+    _register(rewrite, None)
     return rewrite
 
 
-def encode(value: Any) -> Any:
-    """A Python argument as a JSON value: index maps as text, sequences as lists."""
-    if isinstance(value, IndexMap):
-        return value.text
-    if isinstance(value, Expr):
-        raise ScheduleError("an expression cannot be an argument of an instruction, but got {value!r}", value=value)
-    if callable(value):
-        return IndexMap.from_func(value).text
-    if isinstance(value, (list, tuple)):
-        return [encode(v) for v in value]
-    return value
+def sampling(draw: Draw) -> Callable[[Rewrite], Rewrite]:
+    """Register a rewrite whose argument ``decision`` is drawn by `draw` where it is not given."""
+
+    def decorate(rewrite: Rewrite) -> Rewrite:
+        _register(rewrite, draw)
+        return rewrite
+
+    return decorate
+
+
+def find_primitive(name: Any) -> Primitive:
+    """The primitive of this name.  Raises ScheduleError with the nearest name."""
+    found = PRIMITIVES.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ScheduleError("there is no primitive {name!r}{nearest}", name=name, nearest=_Nearest(name))
+    return found
+
+
+def _register(rewrite: Rewrite, draw: Draw | None) -> None:
+    signature = inspect.signature(rewrite)
+    rest = [p for name, p in signature.parameters.items() if name != "func"]
+    made = Primitive(rewrite.__name__, rewrite, signature.replace(parameters=rest), draw)
+    PRIMITIVES[rewrite.__name__] = made
+
+
+class _Nearest:
+    """``; did you mean 'split'?``, when somebody reads it."""
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def __format__(self, spec: str) -> str:
+        from ..errors import did_you_mean
+
+        return did_you_mean(str(self.name), PRIMITIVES)

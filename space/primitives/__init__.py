@@ -1,7 +1,23 @@
 """The primitives; importing this package registers all of them."""
 
-from . import annotations, blockize, boundary, cache, compute, layout, loops, reduction, sampling, storage
+from . import (
+    annotations,
+    blockize,
+    boundary,
+    cache,
+    compute,
+    layout,
+    loops,
+    nests,
+    reduction,
+    reindex_cache,
+    sampling,
+    sequential,
+    storage,
+    tensorize,
+)
 
 __all__ = [
-    "annotations", "blockize", "boundary", "cache", "compute", "layout", "loops", "reduction", "sampling", "storage",
+    "annotations", "blockize", "boundary", "cache", "compute", "layout", "loops", "nests", "reduction",
+    "reindex_cache", "sampling", "sequential", "storage", "tensorize",
 ]  # fmt: skip

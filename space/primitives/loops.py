@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 from ...ir.affine.instances import Statement
 from ...ir.affine.order import Time
 from ...ir.arith.simplify import simplify
 from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
-from ...ir.stmt import THREAD_AXES, Block, For, PrimFunc, fresh, names
+from ...ir.stmt import THREAD_AXES, For, PrimFunc, fresh, names
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
 from ..nest import (
@@ -25,7 +24,7 @@ from ..nest import (
     perfect_nest,
 )
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_block, find_loop, guard, substitute_loops, with_stmt
+from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
 
 
 @primitive
@@ -188,29 +187,3 @@ def bind(func: PrimFunc, loop: str, thread_axis: str) -> Result:
     target = find_loop(func, loop)
     check_concurrent(func, target)
     return _set_kind(func, loop, "thread_binding", thread_axis)
-
-
-@primitive
-def annotate(func: PrimFunc, target: str, key: str, value: Any) -> Result:
-    """Attach ``key: value`` to a loop or block; lowering reads ``peel`` on loops."""
-    stmt: For | Block
-    try:
-        stmt = find_loop(func, target)
-    except ScheduleError:
-        stmt = find_block(func, target)
-    pairs = tuple(p for p in stmt.annotations if p[0] != key)
-    return with_stmt(func, stmt, replace(stmt, annotations=(*pairs, (key, value)))), None
-
-
-@primitive
-def unannotate(func: PrimFunc, target: str, key: str) -> Result:
-    """Remove the annotation `key` of a loop or block."""
-    stmt: For | Block
-    try:
-        stmt = find_loop(func, target)
-    except ScheduleError:
-        stmt = find_block(func, target)
-    if key not in dict(stmt.annotations):
-        raise ScheduleError("`{target}` has no annotation `{key}`", target=target, key=key)
-    pairs = tuple(p for p in stmt.annotations if p[0] != key)
-    return with_stmt(func, stmt, replace(stmt, annotations=pairs)), None
