@@ -1,7 +1,8 @@
 """Whether two programs are the same up to names of bound variables and spelling.
 
 Statements must agree one by one, buffers and named blocks by name.  Loop variables,
-iterators and let bindings may be called differently.  Two expressions agree when they are
+iterators and let bindings may be called differently, and index arithmetic that is bound to
+a name is written out.  Two expressions agree when they are
 equal after simplification, or equal at every point of the loops around, which isl decides
 exactly.  So ``io == 3 and 2 <= ii`` is ``14 <= 4 * io + ii`` of a 4 x 4 grid, but a
 condition that tests one element more is different.
@@ -17,7 +18,7 @@ from stridesmith.ir.affine.sets import Domain, NotAffine, Unknown, counterexampl
 from stridesmith.ir.arith.simplify import simplify
 from stridesmith.ir.expr import Binary, Buffer, Const, Expr, Not, Var, binary, substitute
 from stridesmith.ir.node import Node
-from stridesmith.ir.stmt import Block, For, If, Let, Module, PrimFunc, Seq, Stmt
+from stridesmith.ir.stmt import Block, For, If, Let, Module, PrimFunc, Seq, Stmt, loads
 
 
 class Different(AssertionError):
@@ -42,6 +43,7 @@ def same_program(got: PrimFunc | Module, wanted: PrimFunc | Module) -> None:
 
 
 def _statements(a: Stmt, b: Stmt, domain: Domain) -> None:
+    a, b = _written_out(a), _written_out(b)
     if type(a) is not type(b):
         raise _differ(a, b)
     if isinstance(a, Seq) and isinstance(b, Seq):
@@ -73,6 +75,13 @@ def _statements(a: Stmt, b: Stmt, domain: Domain) -> None:
         _statements(a.body, substitute(b.body, {b.var: a.var}), known)
     else:
         _fields(a, b, domain)
+
+
+def _written_out(stmt: Stmt) -> Stmt:
+    """The statement without bindings of index arithmetic around it."""
+    while isinstance(stmt, Let) and dtypes.is_int(stmt.var.dtype) and not any(loads(stmt.value)):
+        stmt = substitute(stmt.body, {stmt.var: stmt.value})
+    return stmt
 
 
 def _blocks(a: Block, b: Block, domain: Domain) -> None:
