@@ -4,60 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
-from ...ir.expr import Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
-from ...ir.node import transform
-from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, replace_buffer, seq
+from ...ir.affine.instances import instances
+from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
+from ...ir.expr import Buffer, Expr, Load, Var, as_expr
+from ...ir.node import rebuild, walk
+from ...ir.passes.relayout import buffers
+from ...ir.stmt import (
+    Assume,
+    Block,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    fresh,
+    loops,
+    names,
+    read_buffers,
+    replace_buffer,
+    seq,
+    stores,
+    written_buffers,
+)
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
-    extent_of,
     find_block,
     insert_after,
     insert_before,
     leaf_blocks,
-    loops_above,
     nest_of,
     producers,
     reads,
     with_alloc,
     with_stmt,
 )
+from .axes import fresh_axes
 
 
 @primitive
-def cache_read(func: PrimFunc, block: str, read_buffer_index: int, storage_scope: str) -> Result:
+def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage_scope: str) -> Result:
     """Read a copy instead: ``S(A[i])`` -> ``A_cache[v] = A[v]`` for all v, then ``S(A_cache[i])``.
 
-    The copy stands before the block's loop nest.  Conditions: (1) the block reads
-    such a buffer and does not write it; (2) nothing in its nest writes it.
-    Returns the block that copies.
+    The buffer is given by its place among what the block reads and does not write, or by
+    name.  The copy stands before the block's loop nest.  In the root block of a function of
+    bare loops every read goes to the copy, which is bare loops too, and stands before
+    everything, or after the last writer of what it copies.  Conditions: (1) the block reads
+    such a buffer; (2) nothing in its nest writes it, nor anything between readers in the root
+    block.  Returns the block that copies, or the outermost loop where it is bare.
     """
     reader = find_block(func, block)
-    source = read_buffer(reader, read_buffer_index)
+    source = _named_buffer(func, reader, read_buffer_index)
+    cache, name = cache_buffer(func, source, source.shape, storage_scope)
+    if reader is func.body:
+        return _cache_read_bare(func, source, cache)
     nest = nest_of(func, reader)
-    if any(s.buffer == source for s in _stores(nest)):
+    if any(s.buffer == source for s in stores(nest)):
         raise ScheduleError("(2) `{buffer}` is written in the same loop nest", buffer=source.name)
-    cache, name = _cache_buffer(func, source, storage_scope)
     renamed = _redirect_reads(reader, source, cache)
     func = with_stmt(func, reader, renamed)
-    copy, _ = _copy_nest(func, name, source, cache)
+    copy = _copy_nest(func, name, source, cache)
     func = insert_before(func, nest_of(func, renamed), copy)
     return with_alloc(func, cache), name
 
 
+def _cache_read_bare(func: PrimFunc, source: Buffer, cache: Buffer) -> Result:
+    items = _items(func.body.body)
+    last = max((k for k, item in enumerate(items) if source in written_buffers(item)), default=-1)
+    early = next((item for item in items[: last + 1] if reads(item, source)), None)
+    if early is not None:
+        raise ScheduleError("(2) `{buffer}` is read before, or together with, its last writer", buffer=source.name)
+    copy, loop = _bare_copy(func, cache.name, source, cache)
+    rest = [_redirect_reads(item, source, cache) for item in items[last + 1 :]]
+    body = seq([*items[: last + 1], copy, *rest])
+    return with_alloc(func.with_body(replace(func.body, body=body)), cache), loop
+
+
 @primitive
-def cache_write(func: PrimFunc, block: str, write_buffer_index: int, storage_scope: str) -> Result:
+def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, storage_scope: str) -> Result:
     """Write a copy first: ``A[i] = e`` -> ``A_cache[i] = e``, then ``A[v] = A_cache[v]`` for all v.
 
-    Conditions: (1) the block writes such a buffer; (2) it is its only writer; (3) no
-    other block of its nest reads it; (4) it writes every element, since all are
-    copied back.  Returns the block that copies back, which stands after the block's loop nest.
+    The buffer is given by its place among what the block writes, or by name.  Conditions:
+    (1) the block writes such a buffer; (2) it is its only writer; (3) no other block of its
+    nest, and in the root block no other statement up to the last writer, reads it; (4) it
+    writes every element, since all are copied back.  Returns the block that copies back,
+    which stands after the block's loop nest; in the root block of a function of bare loops
+    the copy is bare too, and its outermost loop is returned.
     """
     writer = find_block(func, block)
-    target = write_buffer(writer, write_buffer_index)
+    target = _named_buffer(func, writer, write_buffer_index, written=True)
+    cache, name = cache_buffer(func, target, target.shape, storage_scope)
+    if not _writes_all(func, writer, target):
+        raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
+    if writer is func.body:
+        return _cache_write_bare(func, target, cache)
     if producers(func, target) != (writer,):
         raise ScheduleError("(2) `{buffer}` has other writers than `{block}`", buffer=target.name, block=block)
     readers = [b.name for b in leaf_blocks(nest_of(func, writer)) if b is not writer and reads(b, target)]
@@ -65,29 +107,36 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int, storage_sco
         raise ScheduleError(
             "(3) block `{reader}` reads `{buffer}` in the same nest", reader=readers[0], buffer=target.name
         )
-    if not _writes_all(func, writer, target):
-        raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
-    cache, name = _cache_buffer(func, target, storage_scope)
     renamed = replace_buffer(writer, target, cache)
     func = with_stmt(func, writer, renamed)
-    copy, _ = _copy_nest(func, name, cache, target)
+    copy = _copy_nest(func, name, cache, target)
     func = insert_after(func, nest_of(func, renamed), copy)
     return with_alloc(func, cache), name
 
 
-def _writes_all(func: PrimFunc, writer: Block, buffer: Buffer) -> bool:
-    """Whether the block's stores reach every element of the buffer; unknown is no."""
-    around = loops_above(func, writer)
-    bindings = {i.var: i.binding for i in writer.iters}
+def _cache_write_bare(func: PrimFunc, target: Buffer, cache: Buffer) -> Result:
+    items = _items(func.body.body)
+    last = max(k for k, item in enumerate(items) if target in written_buffers(item))
+    for item in items[: last + 1]:
+        own = {id(n) for s in stores(item) if s.buffer == target for n in walk(s)}
+        if any(isinstance(n, Load) and n.buffer == target and id(n) not in own for n in walk(item)):
+            raise ScheduleError("(3) `{buffer}` is read before its last writer is done", buffer=target.name)
+    copy, loop = _bare_copy(func, cache.name, cache, target)
+    filled = [replace_buffer(item, target, cache) for item in items[: last + 1]]
+    body = seq([*filled, copy, *items[last + 1 :]])
+    return with_alloc(func.with_body(replace(func.body, body=body)), cache), loop
+
+
+def _writes_all(func: PrimFunc, block: Block, buffer: Buffer) -> bool:
+    """Whether the stores below `block` surely reach every element of the buffer; unknown is no."""
     element = [Var(f"p{d}") for d in range(len(buffer.shape))]
-    whole = box(element, buffer.shape)
+    missing: IntSet = box(element, buffer.shape)
     try:
-        instances = points(Domain(tuple((x.var, extent_of(x)) for x in around), conjuncts(writer.predicate)))
-        return any(
-            whole.is_subset(instances.image([substitute(i, bindings) for i in store.indices], element))
-            for store in block_stores(writer)
-            if store.buffer == buffer
-        )
+        for statement in instances(func).below(block):
+            write = statement.write
+            if write is not None and write.buffer == buffer and statement.exact and not write.whole:
+                missing = missing.subtract(points(statement.domain).image(write.indices, element))
+        return missing.is_empty()
     except (NotAffine, Unknown):
         return False
 
@@ -103,6 +152,21 @@ def set_scope(func: PrimFunc, block: str, buffer_index: int, storage_scope: str)
         raise ScheduleError("(1) `{buffer}` is a parameter", hint="use cache_write", buffer=buffer.name)
     changed: PrimFunc = replace_buffer(func, buffer, replace(buffer, scope=storage_scope))
     return changed, None
+
+
+def _named_buffer(func: PrimFunc, block: Block, given: int | str, written: bool = False) -> Buffer:
+    """A buffer that the block reads (or writes), by its place or its name."""
+    if isinstance(given, int):
+        return write_buffer(block, given) if written else read_buffer(block, given)
+    touched = written_buffers(block) if written else read_buffers(block)
+    for buffer in touched:
+        if buffer.name == given:
+            return buffer
+    known = ", ".join(b.name for b in buffers(func))
+    raise ScheduleError(
+        "(1) block `{block}` does not {verb} a buffer `{name}`; there are {known}",
+        block=block.name, verb="write" if written else "read", name=given, known=known,
+    )  # fmt: skip
 
 
 def read_buffer(block: Block, index: int) -> Buffer:
@@ -126,38 +190,38 @@ def _pick(found: Sequence[Buffer], index: int, block: Block, verb: str) -> Buffe
     return found[index]
 
 
-def _stores(stmt: Stmt) -> list[Store]:
-    from ...ir.stmt import stores
-
-    return list(stores(stmt))
-
-
-def _cache_buffer(func: PrimFunc, source: Buffer, scope: str) -> tuple[Buffer, str]:
+def cache_buffer(func: PrimFunc, source: Buffer, shape: Sequence[int], scope: str) -> tuple[Buffer, str]:
+    """A buffer for copies of `source`, and its name, ``<source>_<scope>``."""
     name = fresh(f"{source.name}_{scope.split('.')[0]}", names(func))
-    return Buffer(name, source.shape, source.dtype, scope), name
+    return Buffer(name, tuple(shape), source.dtype, scope), name
 
 
-def _redirect_reads(block: Block, source: Buffer, cache: Buffer) -> Block:
-    def swap(node: object) -> object:
-        return Load(cache, node.indices) if isinstance(node, Load) and node.buffer == source else node
+def _redirect_reads(node: Stmt, source: Buffer, cache: Buffer) -> Stmt:
+    """Reads of the source as reads of the cache; what is assumed of the source stays."""
 
-    result: Block = transform(block, swap)
+    def swap(item: Any) -> Any:
+        if isinstance(item, Assume):
+            return item
+        item = rebuild(item, swap)
+        return Load(cache, item.indices) if isinstance(item, Load) and item.buffer == source else item
+
+    result: Stmt = swap(node)
     return result
 
 
-def _copy_nest(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> tuple[Stmt, Block]:
+def _copy_nest(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> Stmt:
     """``target[v] = source[v]`` over the whole shape, in a block of its own."""
-    taken = names(func) | {name}
-    iters: list[Iter] = []
-    loop_vars: list[tuple[Var, int]] = []
-    for extent in source.shape:
-        axis = fresh(f"{name}_ax{len(iters)}", taken)
-        taken.add(axis)
-        loop_vars.append((Var(axis), extent))
-        iterator = fresh(f"v{len(iters)}", taken)
-        taken.add(iterator)
-        iters.append(Iter(Var(iterator), extent, "spatial", Var(axis)))
+    iters, loop_vars = fresh_axes(func, name, source.shape)
     point: tuple[Expr, ...] = tuple(i.var for i in iters) or (as_expr(0),)
-    body = Store(target, point, Load(source, point))
-    block = Block(name, tuple(iters), body)
-    return loops(loop_vars, seq([block])), block
+    return loops(loop_vars, Block(name, iters, Store(target, point, Load(source, point))))
+
+
+def _bare_copy(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> tuple[Stmt, str]:
+    """``target[v] = source[v]`` over the whole shape in bare loops, and the name of the outermost."""
+    _, loop_vars = fresh_axes(func, name, source.shape)
+    point = tuple(v for v, _ in loop_vars)
+    return loops(loop_vars, Store(target, point, Load(source, point))), loop_vars[0][0].name
+
+
+def _items(stmt: Stmt) -> tuple[Stmt, ...]:
+    return stmt.stmts if isinstance(stmt, Seq) else (stmt,)
