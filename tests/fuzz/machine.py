@@ -20,6 +20,7 @@ from itertools import product
 from typing import Any
 
 from stridesmith.ir.affine.index_map import IndexMap
+from stridesmith.ir.affine.pad_value import PadValue
 from stridesmith.ir.dtypes import is_float, is_int
 from stridesmith.ir.expr import (
     Binary,
@@ -315,27 +316,20 @@ def _places(shape: tuple[int, ...], text: str | None) -> dict[Point, Point]:
 
 def _pad(cells: Cells, used: set[Point], text: str, buffer: Buffer, written: bool) -> None:
     """Give the padding of a parameter what its layout says."""
-    padding = [p for p in product(*map(range, buffer.shape)) if p not in used]
-    if text == "":
-        cells.forbidden = frozenset(padding)
-    elif not written:
-        for point in padding:
-            cells.value[point] = promised(text, buffer, cells, point)
+    meaning = {p: promised(text, buffer, cells, p) for p in product(*map(range, buffer.shape)) if p not in used}
+    cells.forbidden = frozenset(point for point, value in meaning.items() if value is None)
+    if not written:
+        cells.value |= {point: value for point, value in meaning.items() if value is not None}
 
 
 def promised(text: str, buffer: Buffer, cells: Cells, point: Point) -> Any:
-    """The pad value that the text of a layout gives the element `point`."""
-    if text == "undef":
-        return cells.machine.undef(buffer.dtype)
-    if not text.startswith("lambda"):
-        return float(text) if is_float(buffer.dtype) else int(float(text))
-    from stridesmith.ir.affine.pad_value import PadValue
-
-    value = PadValue.parse(text).at([Const(p) for p in point], buffer)
-    writer = Writer()
-    code = writer.expr(value)
-    return eval(code, {f"b_{buffer.name}": cells, "machine": cells.machine, "lowest": lowest, "highest": highest,
-                       "pick": lambda c, a, b: a if c else b})  # fmt: skip
+    """The pad value that the text of a layout gives the element `point`; None where it may not be touched."""
+    names = {f"b_{buffer.name}": cells, "machine": cells.machine, "lowest": lowest, "highest": highest,
+             "pick": lambda c, a, b: a if c else b}  # fmt: skip
+    for cond, value in PadValue.parse(text, buffer).at([Const(p) for p in point]):
+        if eval(Writer().expr(cond), names):
+            return None if value is None else eval(Writer().expr(value), names)
+    return None
 
 
 def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: Layout | None) -> Values:
@@ -345,6 +339,8 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
     if layout is not None and layout.pad_value not in ("", "undef"):
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            if cells.value.get(place) != promised(layout.pad_value, buffer, cells, place):
+            value = promised(layout.pad_value, buffer, cells, place)
+            free = value is None or value != value or value == cells.machine.poison
+            if not free and cells.value.get(place) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
     return {point: cells.value[place] for point, place in places.items()}
