@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .errors import ScheduleError
 from .arguments import encode
+from .errors import ScheduleError
 
 if TYPE_CHECKING:
     from .schedule import Schedule
