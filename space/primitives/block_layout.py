@@ -1,0 +1,80 @@
+"""transform_block_layout: a block's iterators, and the loops that they are bound to, through an index map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.affine.index_map import IndexMap
+from ...ir.arith.simplify import simplify
+from ...ir.expr import Expr, Var, substitute, variables
+from ...ir.stmt import Block, Iter, PrimFunc, fresh, names
+from ...ir.verify.rules import VerifyError, verify
+from ..errors import ScheduleError
+from ..primitive import Result, primitive
+from ..tree import extent_of, find_block, find_loop, loops_above, with_stmt
+from .nests import transform_loops
+
+
+@primitive
+def transform_block_layout(func: PrimFunc, block: str, index_map: Any) -> Result:
+    """``for v in V: S(v)`` -> ``for u in U: S(f^-1(u))``, with iterators u bound to the loops, one each.
+
+    U is the least box that holds ``f(V)``; instances of it that f does not reach do not run.
+    Conditions: (1) the block has iterators, bound to loops of their own, and these are the
+    loops of its nest; (2) the map takes one index for each iterator; (3) each of its indices
+    uses iterators of one kind; (4) the loops can be transformed (see `transform_loops`); (5)
+    an init still runs before its first update.  Returns the new loops, outermost first.
+    Source: TensorIR's primitive of this name.
+    """
+    target = find_block(func, block)
+    bound = [i.binding for i in target.iters]
+    above = loops_above(func, target)
+    if not bound or any(not isinstance(b, Var) for b in bound) or {x.var for x in above} != set(bound):
+        raise ScheduleError("(1) the iterators of block `{block}` are not bound one by one to the loops around it",
+                            block=block)  # fmt: skip
+    try:
+        made = IndexMap.make(index_map, len(target.iters))
+    except ValueError as error:
+        raise ScheduleError("(2) {error}", error=str(error)) from None
+    kinds = _kinds(target, made)
+    nest = [x.var for x in above]
+    over_loops = made.map_indices(bound)
+    func, loops = transform_loops(func, [v.name for v in nest], IndexMap(tuple(nest), tuple(over_loops)).text)
+    func = _rebind(func, block, loops, kinds)
+    try:
+        verify(func)
+    except VerifyError as error:
+        raise ScheduleError("(5) {error}", error=str(error)) from None
+    return func, loops
+
+
+def _kinds(block: Block, index_map: IndexMap) -> list[str]:
+    kind_of = dict(zip(index_map.variables, (i.kind for i in block.iters), strict=True))
+    kinds: list[str] = []
+    for number, index in enumerate(index_map.indices):
+        found = {kind_of[v] for v in variables(index)}
+        if len(found) > 1:
+            raise ScheduleError("(3) index {number} of the map mixes {kinds} iterators", number=number,
+                                kinds=" and ".join(sorted(found)))  # fmt: skip
+        kinds.append(found.pop() if found else "spatial")
+    return kinds
+
+
+def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str]) -> PrimFunc:
+    """New iterators, one for each loop; the old ones in their terms."""
+    block = find_block(func, name)
+    taken = names(func) - {i.var.name for i in block.iters}
+    iters: list[Iter] = []
+    for loop, kind in zip(loops, kinds, strict=True):
+        found = find_loop(func, loop)
+        iterator = fresh(f"v{loop}", taken)
+        taken.add(iterator)
+        iters.append(Iter(Var(iterator, found.var.dtype), extent_of(found), kind, found.var))
+    inside: dict[Var, Expr] = {i.binding: i.var for i in iters if isinstance(i.binding, Var)}
+    ranges = {i.var: (0, i.extent - 1) for i in iters}
+    old = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}
+    init = None if block.init is None else substitute(block.init, old)
+    renewed = replace(block, iters=tuple(iters), init=init, body=substitute(block.body, old))
+    return with_stmt(func, block, renewed)
