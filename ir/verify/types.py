@@ -12,6 +12,7 @@ from ..expr import (
     MATH_CALLS,
     Binary,
     Broadcast,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -52,6 +53,10 @@ def same(e: Expr, what: str, *parts: Expr) -> None:
 
 
 def _var(e: Var) -> None:
+    dtypes.split_dtype(e.dtype)
+
+
+def _undef(e: Undef) -> None:
     dtypes.split_dtype(e.dtype)
 
 
@@ -116,36 +121,33 @@ def _cast(e: Cast) -> None:
 
 
 def _load(e: Load) -> None:
-    check_indices(e.buffer.name, e.indices, len(e.buffer.shape))
+    check_indices(e.buffer, e.indices)
 
 
-def check_indices(name: str, indices: tuple[Expr, ...], rank: int) -> None:
-    """As many integer indices as dimensions, free of undef, vectors only of one length."""
-    text = f"{name}[{', '.join(map(expr_text, indices))}]"
-    if len(indices) != rank:
-        raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {rank} dimensions")
+def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+    """As many integer indices as dimensions, vectors only of one length, and a type of element that exists."""
+    text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
+    if len(indices) != len(buffer.shape):
+        raise TypeFault(f"`{text}` has {len(indices)} indices, but the buffer has {len(buffer.shape)} dimensions")
     for index in indices:
         if not dtypes.is_int(index.dtype):
             raise TypeFault(f"the index `{expr_text(index)}` of `{text}` has type {index.dtype}")
-        if _has_undef(index):
-            raise TypeFault(f"the index `{expr_text(index)}` of `{text}` is undef")
     if len({dtypes.lanes(i.dtype) for i in indices} - {1}) > 1:
         raise TypeFault(f"the indices of `{text}` are vectors of different lengths")
-
-
-def _has_undef(e: Expr) -> bool:
-    return isinstance(e, Undef) or any(_has_undef(c) for c in children(e) if isinstance(c, Expr))
+    dtypes.split_dtype(Load(buffer, indices).dtype)
 
 
 def _ramp(e: Ramp) -> None:
     same(e, "base and stride", e.base, e.stride)
     if not dtypes.is_int(e.base.dtype) or dtypes.lanes(e.base.dtype) != 1 or e.lanes < 2:
         raise TypeFault(f"`{expr_text(e)}` needs a scalar integer base and at least 2 lanes")
+    dtypes.split_dtype(e.dtype)
 
 
 def _broadcast(e: Broadcast) -> None:
     if dtypes.lanes(e.value.dtype) != 1 or e.lanes < 2:
         raise TypeFault(f"`{expr_text(e)}` needs a scalar and at least 2 lanes")
+    dtypes.split_dtype(e.dtype)
 
 
 def _let(e: LetExpr) -> None:
@@ -154,6 +156,6 @@ def _let(e: LetExpr) -> None:
 
 
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
-    Var: _var, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
+    Var: _var, Undef: _undef, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
     Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
 }  # fmt: skip

@@ -1,0 +1,56 @@
+"""Rule 12 of `verify`: where undef may stand."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Undef
+from ..node import children, transform, walk
+from ..script.printer import expr_text
+
+
+@lru_cache(maxsize=65536)
+def has_undef(e: Expr) -> bool:
+    return any(isinstance(n, Undef) for n in walk(e))
+
+
+def undef_fault(value: Expr) -> str:
+    """What is wrong with undef in a value to store: it must not decide anything.  Empty if nothing is."""
+    if not has_undef(value):
+        return ""
+    for part, what in _deciding(value):
+        if has_undef(part):
+            return f"{what} of `{expr_text(value)}` is undef"
+    faults = (undef_fault(child) for child in children(value) if isinstance(child, Expr))
+    return next((fault for fault in faults if fault), "")
+
+
+def _deciding(e: Expr) -> list[tuple[Expr, str]]:
+    """The operands on which more depends than a value."""
+    if isinstance(e, Load):
+        return [(index, "an index") for index in e.indices]
+    if isinstance(e, Select):
+        return [(e.cond, "the condition")]
+    if isinstance(e, Call) and e.name == "if_then_else":
+        return [(e.args[0], "the condition")]
+    if isinstance(e, Binary) and e.op in COMPARISONS:
+        return [(e.a, "one side"), (e.b, "one side")]
+    if isinstance(e, LetExpr):
+        return [(e.value, "the value")]
+    return []
+
+
+def without_atoms(cond: Expr) -> Expr:
+    """An assumption with each ``buffer[i] == undef`` replaced by true."""
+    if not has_undef(cond):
+        return cond
+    result: Expr = transform(cond, lambda e: TRUE if _is_atom(e) else e)
+    return result
+
+
+def _is_atom(e: object) -> bool:
+    """``buffer[i] == undef``, the indices defined."""
+    if not isinstance(e, Binary) or e.op != "==" or isinstance(e.a, Undef) == isinstance(e.b, Undef):
+        return False
+    element = e.b if isinstance(e.a, Undef) else e.a
+    return isinstance(element, Load) and not has_undef(element)
