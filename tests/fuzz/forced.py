@@ -51,7 +51,7 @@ def merged(func: PrimFunc, first: str, second: str) -> PrimFunc | None:
     a, b = find_loop(func, first), find_loop(func, second)
     path = path_to(func.body, a)
     parent = path[-2] if path else None
-    if not isinstance(parent, Seq) or a.extent != b.extent or "serial" != a.kind or a.kind != b.kind:
+    if not isinstance(parent, Seq) or a.extent != b.extent or a.kind != "serial" or a.kind != b.kind:
         return None
     if b not in parent.stmts or parent.stmts.index(b) != parent.stmts.index(a) + 1:
         return None

@@ -103,7 +103,7 @@ class Turn:
     def read(self, cells: Cells, point: Point) -> None:
         writers = self.writers.get((cells, point), set())
         if writers - {self.now} and not (cells.own and self.now in writers):
-            raise Misuse(f"iterations {sorted(writers)[0]} and {self.now} of a concurrent loop meet in {cells.name}{point}")
+            raise Misuse(f"iterations {min(writers)} and {self.now} of a concurrent loop meet in {cells.name}{point}")
         if self.now not in writers:  # what an iteration wrote itself is its own
             self.readers.setdefault((cells, point), set()).add(self.now)
 
@@ -256,7 +256,8 @@ class Writer:
         depth += 1
         self.emit(depth, "pass")
         for item in block.iters:
-            self.emit(depth, f"v_{item.var.name} = machine.bind({self.expr(item.binding)}, {item.extent}, '{item.var.name}')")
+            name = item.var.name
+            self.emit(depth, f"v_{name} = machine.bind({self.expr(item.binding)}, {item.extent}, '{name}')")
         for buffer in block.allocs:
             self.allocate(buffer, depth)
         if block.init is not None:
@@ -309,8 +310,9 @@ def _places(shape: tuple[int, ...], text: str | None) -> dict[Point, Point]:
     if text is None:
         return {p: p for p in points}
     index_map = IndexMap.parse(text)
-    place = eval("lambda " + ", ".join(f"v_{v.name}" for v in index_map.variables) + ": ("
-                 + ", ".join(Writer().expr(e) for e in index_map.map_indices(list(index_map.variables))) + ",)")  # fmt: skip
+    names = ", ".join(f"v_{v.name}" for v in index_map.variables)
+    images = ", ".join(Writer().expr(e) for e in index_map.map_indices(list(index_map.variables)))
+    place = eval(f"lambda {names}: ({images},)")
     return {p: place(*p) for p in points}
 
 

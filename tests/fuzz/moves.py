@@ -232,7 +232,7 @@ def move(sch: Schedule, rng: random.Random) -> Move:
 
 
 def ragged_edge(sch: Schedule, rng: random.Random) -> Iterator[Move]:
-    """Steps that often end with a branch removed: room and pad values for what a rounded tile touches, then the tile."""
+    """Steps that often end with a branch removed: room and pad values for a rounded tile, then the tile."""
     chooser = Chooser(sch.func, rng)
     block = rng.choice(chooser.leaves)
     if rng.random() < 0.6:

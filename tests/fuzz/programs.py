@@ -79,11 +79,10 @@ def elementwise(t: Text) -> None:
     names = [t.alloc(f"T{k}", shape) for k in range(stages - 1)] + [target]
     for name in names:
         axes = ", ".join(f"{{{d}}}" for d in range(rank))
-        value = t.rng.choice([
-            f"{source}[{axes}] * T.float32(2)", f"{source}[{axes}] + T.float32(1)", f"T.max({source}[{axes}], T.float32(0))",
-            f"T.if_then_else({{0}} < {shape[0] - 1}, {source}[{axes}], T.float32(3))",
-            f"{source}[{', '.join([f'({{0}} + 1) % {shape[0]}', *(f'{{{d}}}' for d in range(1, rank))])}] + T.float32(1)",
-        ])  # fmt: skip
+        rolled = ", ".join([f"({{0}} + 1) % {shape[0]}", *(f"{{{d}}}" for d in range(1, rank))])
+        forms = ["{0} * T.float32(2)", "{0} + T.float32(1)", "T.max({0}, T.float32(0))"]
+        forms += ["T.if_then_else({{0}} < " + str(shape[0] - 1) + ", {0}, T.float32(3))"]
+        value = t.rng.choice([form.format(f"{source}[{axes}]") for form in forms] + [f"{source}[{rolled}]"])
         t.nest(list(shape), [f"{name}[{axes}] = {value}"])
         source = name
 
