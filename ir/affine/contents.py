@@ -19,10 +19,11 @@ The exact one is `dataflow.last_writers`.  Both only ever lose knowledge.
 from __future__ import annotations
 
 import math
+from abc import ABC
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .. import dtypes
@@ -93,8 +94,7 @@ class Reading:
     domain: Domain
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(ABC):
     """What the instances of a reading find, as sets of instances.
 
     `values` are certain; in `undefined` the element may be undef, infinite or computed from
@@ -242,15 +242,14 @@ def held(
     found = [_restricted(w, only or {}) for w in writers(program, buffer)]
     _check_contradictions(program, buffer)
     if read.access.whole or not all(is_affine(i, frozenset(read.statement.variables)) for i in read.access.indices):
-        everything = points(read.domain)
-        return Held((), everything, everything)
+        return _Nothing(read)
     if exact:
-        return _by_dataflow(read, found)
+        return _ByDataflow(read, found)
     if within is not None:
         found = [w for w in found if within.var in _before(w, read)]
     key = (_key(read), tuple(_writer_key(w, read) for w in found), _orders(found))
     if key not in _known:
-        _known[key] = _by_images(read, found)
+        _known[key] = _ByImages(read, found)
         if len(_known) > _KEPT:
             _known.popitem(last=False)
     _known.move_to_end(key)
@@ -288,26 +287,67 @@ def _restricted(writer: Writer, only: Removed) -> Writer:
 # ---------------------------------------------------------------- by images
 
 
-def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
-    everything = points(read.domain)
-    nothing = everything.subtract(everything)
-    written = nothing
-    certain: list[tuple[int, IntSet]] = []
-    for writer in found:
-        if writer.number < read.statement.number and writer.exact:
-            marks = _before(writer, read)
-            own = _meets(read, writer, (), marks)
-            certain.append((_leading(_shared_loops(writer, read), marks), own))
-            written = written.union(own)
-    undefined = nothing
-    for writer in found:
-        for piece in writer.pieces:
-            if not is_finite_value(piece.value):
-                undefined = undefined.union(_may_hold(read, writer, piece, certain))
-    values = _constants(read, found, nothing)
-    for _, where in values:
-        undefined = undefined.subtract(where)
-    return Held(values, undefined, everything.subtract(written))
+class _Nothing(Held):
+    """Nothing is known."""
+
+    def __init__(self, read: Reading) -> None:
+        self.values = ()
+        self.undefined = self.missing = points(read.domain)
+
+
+class _ByImages(Held):
+    """Each answer is computed when it is asked for."""
+
+    def __init__(self, read: Reading, found: Sequence[Writer]) -> None:
+        self.read, self.found = read, found
+
+    @cached_property
+    def values(self) -> tuple[tuple[Expr, IntSet], ...]:  # type: ignore[override]
+        if not any(isinstance(p.value, (Const, Undef)) for w in self.found for p in w.pieces):
+            return ()
+        everything = points(self.read.domain)
+        return _constants(self.read, self.found, everything.subtract(everything))
+
+    @cached_property
+    def undefined(self) -> IntSet:  # type: ignore[override]
+        everything = points(self.read.domain)
+        result = everything.subtract(everything)
+        doubtful = [(w, p) for w in self.found for p in w.pieces if not is_finite_value(p.value)]
+        certain = self._certain() if doubtful else []
+        for writer, piece in doubtful:
+            result = result.union(_may_hold(self.read, writer, piece, certain))
+        for _, where in self.values if doubtful else ():
+            result = result.subtract(where)
+        return result
+
+    def _certain(self) -> list[tuple[int, IntSet]]:
+        """Where an element has surely been written, with the loops in which that was the same iteration."""
+        result = []
+        for writer in self.found:
+            if writer.number < self.read.statement.number and writer.exact:
+                marks = _before(writer, self.read)
+                depth = _leading(_shared_loops(writer, self.read), marks)
+                result.append((depth, _meets(self.read, writer, (), marks)))
+        return result
+
+    @cached_property
+    def missing(self) -> IntSet:  # type: ignore[override]
+        """What is read is compared with what is written as sets of elements, which are small."""
+        read = self.read
+        groups: dict[tuple[Var, ...], list[Writer]] = {}
+        for writer in self.found:
+            if writer.number < read.statement.number and writer.exact:
+                groups.setdefault(_marks(read, writer, _before(writer, read)), []).append(writer)
+        left = points(read.domain)
+        for marks, own in sorted(groups.items(), key=lambda item: len(item[0])):
+            names = (*marks, *element_variables(read.access.buffer))
+            rest = left.image((*marks, *read.access.indices), names)
+            for writer in own:
+                rest = rest.subtract(_image(writer.domain, writer.indices, marks, read.access.buffer))
+            if rest.is_empty():
+                return left.subtract(left)
+            left = access_map(left, (*marks, *read.access.indices)).preimage(rest)
+        return left
 
 
 def _may_hold(read: Reading, writer: Writer, piece: Piece, certain: Sequence[tuple[int, IntSet]]) -> IntSet:
@@ -401,10 +441,15 @@ def _leading(loops: Sequence[Var], marks: Sequence[Var]) -> int:
 
 def _meets(read: Reading, writer: Writer, conditions: tuple[Expr, ...], loops: tuple[Var, ...]) -> IntSet:
     """The reader's instances whose element some instance of a piece touches, in the same iteration of `loops`."""
-    parameters = tuple(v for v in read.statement.parameters if v in writer.domain.variables)
-    marks = tuple(dict.fromkeys((*parameters, *loops, *(v for v in read.access.owners if v in writer.owners))))
+    marks = _marks(read, writer, loops)
     image = _image(writer.domain.where(*conditions), writer.indices, marks, read.access.buffer)
     return access_map(points(read.domain), (*marks, *read.access.indices)).preimage(image)
+
+
+def _marks(read: Reading, writer: Writer, loops: tuple[Var, ...]) -> tuple[Var, ...]:
+    """What the two instances have in common: parameters, the given loops, and the loops around the allocation."""
+    parameters = tuple(v for v in read.statement.parameters if v in writer.domain.variables)
+    return tuple(dict.fromkeys((*parameters, *loops, *(v for v in read.access.owners if v in writer.owners))))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -426,23 +471,37 @@ def is_finite_value(value: Expr | None) -> bool:
 # ---------------------------------------------------------------- by dataflow
 
 
-def _by_dataflow(read: Reading, found: Sequence[Writer]) -> Held:
-    everything = points(read.domain)
-    nothing = everything.subtract(everything)
-    sink = _event("R", read.statement, read.domain, (*read.access.owners, *read.access.indices), read.access)
-    if any(g for g in read.access.guards if not is_affine(g, frozenset(read.statement.variables))):
-        raise Unknown("the condition of the read is not affine")
-    sources = [_source(k, writer, read.access) for k, writer in enumerate(found)]
-    flow = last_writers([sink], sources)
-    reached: dict[Expr | None, IntSet] = {}
-    for writer, source in zip(found, sources, strict=True):
-        relation = flow.of(sink, source)
-        for piece in writer.pieces if relation is not None else ():
-            assert relation is not None
-            key = piece.value if isinstance(piece.value, (Const, Undef)) else None
-            reached[key] = reached.get(key, nothing).union(_into(relation, writer, piece))
-    missing = flow.unwritten["R"]
-    values = []
+class _ByDataflow(Held):
+    """Everything from one run of exact dataflow."""
+
+    def __init__(self, read: Reading, found: Sequence[Writer]) -> None:
+        if not all(is_affine(g, frozenset(read.statement.variables)) for g in read.access.guards):
+            raise Unknown("the condition of the read is not affine")
+        everything = points(read.domain)
+        nothing = everything.subtract(everything)
+        coordinates = (*read.access.owners, *read.access.indices)
+        sink = _event("R", read.statement, read.domain, coordinates, read.access)
+        sources = [_source(k, writer, read.access) for k, writer in enumerate(found)]
+        flow = last_writers([sink], sources)
+        self.missing = flow.unwritten["R"]
+        reached: dict[Expr | None, IntSet] = {}
+        for writer, source in zip(found, sources, strict=True):
+            relation = flow.of(sink, source)
+            for piece in writer.pieces if relation is not None else ():
+                assert relation is not None
+                key = piece.value if isinstance(piece.value, (Const, Undef)) else None
+                reached[key] = reached.get(key, nothing).union(_into(relation, writer, piece))
+        self.values = tuple(_certain_values(reached, self.missing))
+        self.undefined = nothing
+        for value, where in reached.items():
+            if not is_finite_value(value):
+                self.undefined = self.undefined.union(where)
+        for _, where in self.values:
+            self.undefined = self.undefined.subtract(where)
+
+
+def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> Iterator[tuple[Expr, IntSet]]:
+    """Where only one value can be found."""
     for value, where in reached.items():
         if value is None:
             continue
@@ -451,14 +510,7 @@ def _by_dataflow(read: Reading, found: Sequence[Writer]) -> Held:
             if other != value:
                 certain = certain.subtract(elsewhere)
         if not certain.is_empty():
-            values.append((value, certain))
-    undefined = nothing
-    for value, where in reached.items():
-        if not is_finite_value(value):
-            undefined = undefined.union(where)
-    for _, where in values:
-        undefined = undefined.subtract(where)
-    return Held(tuple(values), undefined, missing.intersect(everything))
+            yield value, certain
 
 
 def _into(relation: IntMap, writer: Writer, piece: Piece) -> IntSet:

@@ -258,15 +258,20 @@ class _Stored:
 
 
 def _effect(program: Program, changes: Sequence[Change], strict: bool) -> Harm | None:
-    """Why something that is observed would change."""
+    """Why something that is observed would change; the cheap questions first."""
     stores = [c for c in changes if c.statement.write is not None]
-    split = [_split(program, c, changes, strict, exact=False) for c in stores]
-    if all(s.loud.is_empty() for s in split):
+    if _untouched(program, changes, [_all_loud(c) for c in stores]):
         return None
-    if _untouched(program, changes, split):
+    split = [_split(program, c, changes, strict, exact=False) for c in stores]
+    if all(s.loud.is_empty() for s in split) or _untouched(program, changes, split):
         return None
     split = [s if s.loud.is_empty() else _split(program, s.change, changes, strict, exact=True) for s in split]
     return None if all(s.loud.is_empty() for s in split) else _alive(program, changes, split)
+
+
+def _all_loud(change: Change) -> _Stored:
+    everything = points(change.domain)
+    return _Stored(change, everything, everything.subtract(everything))
 
 
 def _split(program: Program, change: Change, changes: Sequence[Change], strict: bool, exact: bool) -> _Stored:
@@ -299,7 +304,7 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
             for statement in program.touching(write.buffer):
                 change = by_number.get(statement.number)
                 parts = [points(statement.domain if change is None else change.others)]
-                if statement.number in silent:
+                if statement.number in silent and not silent[statement.number].is_empty():
                     parts.append(silent[statement.number])
                 for access in statement.reads:
                     if access.buffer == write.buffer and any(_reads(p, access, written) for p in parts):

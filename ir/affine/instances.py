@@ -201,19 +201,18 @@ class Program:
     @cached_property
     def written(self) -> frozenset[Buffer]:
         """The memories that some statement stores to."""
-        return frozenset(a.buffer for s in self.statements for a in s.accesses if a.is_write)
-
-    @cached_property
-    def by_buffer(self) -> Mapping[Buffer, tuple[Statement, ...]]:
-        """The statements that touch a memory."""
-        found: dict[Buffer, dict[int, Statement]] = {}
-        for statement in self.statements:
-            for access in statement.accesses:
-                found.setdefault(access.buffer, {})[statement.number] = statement
-        return {buffer: tuple(by.values()) for buffer, by in found.items()}
+        return frozenset(s.write.buffer for s in self.statements if s.write is not None)
 
     def touching(self, buffer: Buffer) -> tuple[Statement, ...]:
-        return self.by_buffer.get(buffer, ())
+        """The statements that may touch a memory, also through views of it."""
+        return tuple(s for s in self.statements if buffer.name in _memories(s.stmt))
+
+
+@lru_cache(maxsize=1 << 13)
+def _memories(stmt: Stmt) -> frozenset[str]:
+    """Names of the memories that a statement touches itself; what it holds below does not count."""
+    names = {n.buffer.memory for e, _ in _own(stmt) for n in walk(e) if isinstance(n, Load)}
+    return frozenset(names | {stmt.buffer.memory} if isinstance(stmt, Store) else names)
 
 
 _KEPT = 64
