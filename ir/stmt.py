@@ -199,6 +199,10 @@ class Module(Node):
                 return func
         raise KeyError(f"no function `{name}`; there are {', '.join(f.name for f in self.functions)}")
 
+    def with_function(self, func: PrimFunc) -> Module:
+        """The module with `func` in the place of the function of its name."""
+        return Module(tuple(func if f.name == func.name else f for f in self.functions))
+
     def script(self, dialect: str | None = None) -> str:
         from .script.printer import script
 

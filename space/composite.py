@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .arguments import encode
+from .arguments import encode_argument
 from .errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def call(schedule: Schedule, name: str, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(WRAPPERS[name]).bind(schedule, *args, **kwargs)
     except TypeError as error:
         raise ScheduleError("{error}", error=str(error)).at(name, {}) from None
-    arguments = {key: encode(value) for key, value in list(bound.arguments.items())[1:]}
+    arguments = {key: encode_argument(key, value) for key, value in list(bound.arguments.items())[1:]}
     try:
         return WRAPPERS[name](*bound.args, **bound.kwargs)
     except ScheduleError as error:

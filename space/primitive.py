@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
 from random import Random
 from typing import Any, get_type_hints
 
-from ..ir.stmt import PrimFunc
+from ..ir.stmt import Module, PrimFunc
 from .arguments import describe, encode_argument, fits
 from .errors import ScheduleError
 
 Result = tuple[PrimFunc, Any]
+ModuleResult = tuple[Module, str, Any]
 Rewrite = Callable[..., Result]
 Draw = Callable[..., Any]
 
@@ -30,12 +31,16 @@ class Primitive:
 
     With `draw`, the argument ``decision`` is drawn where it is not given:
     ``draw(func, random, **other arguments)``.  Such a primitive leaves the program alone.
+
+    A primitive with `across` acts on a module and the name of the function that is worked on:
+    ``across(module, current, **arguments) -> (module, current, result)``.
     """
 
     name: str
     rewrite: Rewrite
     signature: inspect.Signature
     draw: Draw | None = None
+    across: Callable[..., ModuleResult] | None = None
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -65,8 +70,8 @@ class Primitive:
             good = isinstance(value, (list, tuple)) and all(fits(v, hint) for v in value) if several else True
             if not good or not (several or fits(value, hint)):
                 raise ScheduleError(
-                    "`{argument}` of `{name}` is {hint}, but got {value!r}",
-                    argument=name, name=self.name, hint=describe(hint), value=value,
+                    "`{argument}` of `{name}` is {kind}, but got {value!r}",
+                    argument=name, name=self.name, kind=describe(hint) + " each" * several, value=value,
                 )  # fmt: skip
         for name, parameter in parameters.items():
             needed = parameter.default is inspect.Parameter.empty
@@ -89,6 +94,18 @@ class Primitive:
 
         Raises ScheduleError, which knows the call, where the arguments do not fit or the primitive refuses.
         """
+        result: Result = self._call(self.rewrite, (func,), arguments)
+        return result
+
+    def apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
+        """The rewritten module, the function that is worked on, and what the rewrite made.  Raises ScheduleError."""
+        if self.across is not None:
+            across: ModuleResult = self._call(self.across, (module, current), arguments)
+            return across
+        func, result = self.apply(module[current], arguments)
+        return module.with_function(func), current, result
+
+    def _call(self, rewrite: Callable[..., Any], program: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
         try:
             self.check(arguments)
             positional: list[Any] = []
@@ -98,7 +115,7 @@ class Primitive:
                     positional.extend(value)
                 else:
                     named[name] = value
-            return self.rewrite(func, *positional, **named)
+            return rewrite(*program, *positional, **named)
         except ScheduleError as error:
             raise error.at(self.name, dict(arguments)) from None
         except ValueError as error:
@@ -124,6 +141,30 @@ def sampling(draw: Draw) -> Callable[[Rewrite], Rewrite]:
     return decorate
 
 
+def module_primitive(rewrite: Callable[..., ModuleResult]) -> Callable[..., ModuleResult]:
+    """Register a rewrite of modules, ``(module, current, **arguments) -> (module, current, result)``."""
+
+    def alone(func: PrimFunc, *args: Any, **kwargs: Any) -> Result:
+        module, current, result = rewrite(Module((func,)), func.name, *args, **kwargs)
+        if len(module.functions) > 1:
+            raise ScheduleError("this makes several functions of one; use a Schedule")
+        return module[current], result
+
+    _register(rewrite, None)
+    PRIMITIVES[rewrite.__name__] = replace(PRIMITIVES[rewrite.__name__], rewrite=wraps(rewrite)(alone), across=rewrite)
+    return rewrite
+
+
+def shared(name: str) -> Callable[[Callable[..., ModuleResult]], Callable[..., ModuleResult]]:
+    """Register what the primitive `name` does in a module whose functions share what it changes."""
+
+    def decorate(across: Callable[..., ModuleResult]) -> Callable[..., ModuleResult]:
+        PRIMITIVES[name] = replace(PRIMITIVES[name], across=across)
+        return across
+
+    return decorate
+
+
 def find_primitive(name: Any) -> Primitive:
     """The primitive of this name.  Raises ScheduleError with the nearest name."""
     found = PRIMITIVES.get(name) if isinstance(name, str) else None
@@ -134,7 +175,7 @@ def find_primitive(name: Any) -> Primitive:
 
 def _register(rewrite: Rewrite, draw: Draw | None) -> None:
     signature = inspect.signature(rewrite)
-    rest = [p for name, p in signature.parameters.items() if name != "func"]
+    rest = [p for name, p in signature.parameters.items() if name not in ("func", "module", "current")]
     made = Primitive(rewrite.__name__, rewrite, signature.replace(parameters=rest), draw)
     PRIMITIVES[rewrite.__name__] = made
 

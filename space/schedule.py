@@ -25,18 +25,19 @@ class Schedule:
 
     Every primitive of `space.primitives` is a method with the primitive's signature
     and documentation.  Blocks, loops and buffers are given and returned by name.
-    A refused primitive raises `ScheduleError` and changes nothing.  Primitives that
+    A refused primitive raises `ScheduleError` and changes nothing.  Of a module, primitives
+    act on one function, ``main`` or the first, until `work_on` names another; functions share
+    a buffer where their parameters have one name, and its layout changes in all of them.  Primitives that
     draw a decision (``sample_...``) draw from `seed`, and the trace keeps what they drew.
     """
 
     def __init__(self, func: PrimFunc | Module, *, seed: int = 0) -> None:
-        if isinstance(func, Module):
-            if len(func.functions) != 1:
-                raise ScheduleError(
-                    "a schedule takes one function, but the module has {count}", count=len(func.functions)
-                )
-            func = func.functions[0]
-        self.func = rename_duplicates(func)
+        functions = func.functions if isinstance(func, Module) else (func,)
+        if not functions:
+            raise ScheduleError("a schedule needs a function, but the module has none")
+        self.module = Module(tuple(map(rename_duplicates, functions)))
+        found = [f.name for f in functions]
+        self.current = "main" if "main" in found else found[0]
         self.trace = Trace()
         self._random = Random(seed)
         self._drawn: dict[str, Any] = {}
@@ -66,7 +67,7 @@ class Schedule:
         values = {key: resolve(value, self._drawn) for key, value in arguments.items()}
         if primitive.draw is not None:
             return self._draw(primitive, arguments, values, results)
-        self.func, result = primitive.apply(self.func, values)
+        self.module, self.current, result = primitive.apply_in(self.module, self.current, values)
         self.trace = self.trace.then(Instruction(name, dict(arguments)))
         return tuple(result) if isinstance(result, list) else result
 
@@ -75,7 +76,7 @@ class Schedule:
     ) -> Any:
         """Apply a primitive that draws, and give what it drew names that later instructions can use."""
         decided = primitive.decided(self.func, values, self._random)
-        self.func, result = primitive.apply(self.func, decided)
+        _, result = primitive.apply(self.func, decided)
         several = isinstance(result, list)
         values_drawn = result if several else [result]
         names = tuple(results) or tuple(f"v{len(self._drawn) + k}" for k in range(len(values_drawn)))
@@ -93,8 +94,9 @@ class Schedule:
 
     def copy(self, seed: int | None = None) -> Schedule:
         """A schedule of its own in the same state; with `seed` it goes on to draw from that."""
-        other = Schedule(self.func)
-        other.func, other.trace, other._drawn = self.func, self.trace, self._drawn
+        other = Schedule(self.module)
+        other.module, other.current, other.trace = self.module, self.current, self.trace
+        other._drawn = self._drawn
         other._random.setstate(self._random.getstate()) if seed is None else other._random.seed(seed)
         return other
 
@@ -109,9 +111,14 @@ class Schedule:
     # ------------------------------------------------------------ what there is
 
     @property
+    def func(self) -> PrimFunc:
+        """The function that is worked on."""
+        return self.module[self.current]
+
+    @property
     def mod(self) -> dict[str, PrimFunc]:
-        """The function under the name ``main`` and its own, as TensorIR's schedules give it."""
-        return {"main": self.func, self.func.name: self.func}
+        """The functions by name; the one that is worked on is ``main``, too, where none has this name."""
+        return {"main": self.func, **{f.name: f for f in self.module.functions}}
 
     def get(self, name: str) -> Block | For:
         """The block or loop of this name as it is in the program.  Raises ScheduleError if there is none."""
@@ -151,7 +158,7 @@ class Schedule:
 
     def show(self) -> None:
         """Print the program, and below it, as comments, the trace that led to it."""
-        print(self.func.script())
+        print((self.module if len(self.module.functions) > 1 else self.func).script())
         for line in self.trace.script().splitlines():
             print(f"# {line}")
 

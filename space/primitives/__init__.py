@@ -2,6 +2,7 @@
 
 from . import (
     annotations,
+    block_layout,
     blockize,
     boundary,
     cache,
@@ -13,11 +14,12 @@ from . import (
     reindex_cache,
     sampling,
     sequential,
+    sharing,
     storage,
     tensorize,
 )
 
 __all__ = [
-    "annotations", "blockize", "boundary", "cache", "compute", "layout", "loops", "nests", "reduction",
-    "reindex_cache", "sampling", "sequential", "storage", "tensorize",
+    "annotations", "block_layout", "blockize", "boundary", "cache", "compute", "layout", "loops", "nests", "reduction",
+    "reindex_cache", "sampling", "sequential", "sharing", "storage", "tensorize",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ Functions of a module run in order and share a buffer where their parameters hav
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...ir.arith.intervals import negate
 from ...ir.expr import Binary, Buffer, Load, Var, binary
 from ...ir.passes.layouts import change_layout, is_written
 from ...ir.passes.promises import constants_left, not_left
-from ...ir.passes.relayout import Change
+from ...ir.passes.relayout import Change, make_change
 from ...ir.stmt import (
     Assume,
     Block,
@@ -29,7 +30,9 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ..errors import ScheduleError
+from ..primitive import ModuleResult, module_primitive, shared
 from ..tree import rename_duplicates
+from .layout import buffer_of, set_axis_separator, transform_layout
 
 
 def sharing(module: Module, buffer: Buffer) -> tuple[PrimFunc, ...]:
@@ -43,6 +46,42 @@ def sharing(module: Module, buffer: Buffer) -> tuple[PrimFunc, ...]:
                 func=func.name, buffer=buffer.name, own=own, scope=own.scope,
             )  # fmt: skip
     return found
+
+
+@shared("transform_layout")
+def transform_layout_everywhere(
+    module: Module,
+    current: str,
+    block: str,
+    buffer: Any,
+    index_map: Any,
+    pad_value: Any = None,
+    *,
+    physical_shape: Sequence[int] | None = None,
+    rewrite_loops: bool = False,
+) -> ModuleResult:
+    """`transform_layout` of a parameter changes every function that has it, conditions 9 and 10 of `change_shared`."""
+    func = module[current]
+    old = buffer_of(func, block, buffer)
+    if old not in func.params or len(sharing(module, old)) == 1:
+        options = {"physical_shape": physical_shape, "rewrite_loops": rewrite_loops}
+        func, result = transform_layout(func, block, buffer, index_map, pad_value, **options)
+        return module.with_function(func), current, result
+    if rewrite_loops:
+        raise ScheduleError("(8) several functions share `{buffer}`; use sequential_buffer_access", buffer=old.name)
+    return change_shared(module, make_change(old, index_map, pad_value, physical_shape)), current, None
+
+
+@shared("set_axis_separator")
+def set_axis_separator_everywhere(
+    module: Module, current: str, block: str, buffer: Any, axis_separators: Sequence[int]
+) -> ModuleResult:
+    """`set_axis_separator` of a parameter changes every function that has it."""
+    old = buffer_of(module[current], block, buffer)
+    functions = sharing(module, old) if old in module[current].params else (module[current],)
+    for func in functions:
+        module = module.with_function(set_axis_separator(func, func.body.name, old.name, axis_separators)[0])
+    return module, current, None
 
 
 def change_shared(module: Module, change: Change) -> Module:
@@ -99,10 +138,18 @@ def _prove(writer: PrimFunc, reader: PrimFunc, change: Change) -> None:
 # ---------------------------------------------------------------- packing of constants
 
 
-def split_packing(module: Module, current: str, buffer: str, func_name: str | None = None) -> tuple[Module, str]:
-    """The module with the statements that fill `buffer` as a function of their own before `current`; its name.
+@module_primitive
+def split_packing(module: Module, current: str, buffer: str, func_name: str | None = None) -> ModuleResult:
+    """``def f(w, y): B = g(w); S(B, y)`` -> ``def pack(w, B): B = g(w)``, then ``def f(B, y): assume(...); S(B, y)``.
 
-    See the primitive `split_packing` for the equation and the conditions.
+    The statements that fill the allocated `buffer` become a function of their own, which stands
+    before the one that is worked on and is called `func_name` (``pack_<buffer>``), so that a
+    constant is packed once.  The buffer becomes a parameter, in the place of the inputs that
+    only packing needs; what packing is proven to leave in it, constants and undef, is assumed
+    there, and nothing else.  Conditions: (1) the root block allocates the buffer; (2) it is
+    filled before it is read; (3) what fills it touches nothing else but inputs of the function.
+    Returns the name of the packing function.
+    Source: RFC 0077, "Points of Communication".
     """
     func = module[current]
     packed = next((b for b in func.body.allocs if b.name == buffer), None)
@@ -121,7 +168,17 @@ def split_packing(module: Module, current: str, buffer: str, func_name: str | No
     left = _without_packing(func, packed, sources, rest)
     left = _with_proven(packing, left, packed)
     functions = [g for f in module.functions for g in ((packing, left) if f is func else (f,))]
-    return Module(tuple(map(rename_duplicates, functions))), name
+    return Module(tuple(map(rename_duplicates, functions))), current, name
+
+
+@module_primitive
+def work_on(module: Module, current: str, func_name: str) -> ModuleResult:
+    """Apply what follows to the function `func_name`.  Condition: (1) the module has it."""
+    known = [f.name for f in module.functions]
+    if func_name not in known:
+        raise ScheduleError("(1) there is no function `{name}`; there are {known}", name=func_name,
+                            known=", ".join(known))  # fmt: skip
+    return module, func_name, None
 
 
 def _check_packing(func: PrimFunc, packed: Buffer, items: tuple[Stmt, ...], filling: list[Stmt]) -> None:
