@@ -78,3 +78,9 @@ def int_range(dtype: str) -> tuple[int, int]:
     if dtype.startswith("u"):
         return 0, 2**width - 1
     return -(2 ** (width - 1)), 2 ** (width - 1) - 1
+
+
+def wrap(value: int, dtype: str) -> int:
+    """What an integer type holds of `value`: the value of the type that is equal modulo ``2**bits``."""
+    low, high = int_range(dtype)
+    return (value - low) % (high - low + 1) + low

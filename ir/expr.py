@@ -310,7 +310,7 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
 
 def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
     if isinstance(a, Const) and isinstance(b, Const) and not dtypes.is_float(a.dtype):
-        return _fold_constants(op, a, b)
+        return fold_constants(op, a, b)
     if op == "and" or op == "or":
         for one, other in ((a, b), (b, a)):
             if isinstance(one, Const):
@@ -330,11 +330,13 @@ def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
     return None
 
 
-def _fold_constants(op: str, a: Const, b: Const) -> Expr | None:
+def fold_constants(op: str, a: Const, b: Const) -> Expr | None:
+    """``a op b`` of integers or bools as the interpreter computes it: types narrower than the index type wrap around.
+
+    None for floats, which each type rounds in its own way, for ``/``, and for division by zero.
+    """
     x, y = a.value, b.value
-    if op in ("//", "%", "/") and y == 0:
-        return None
-    if op == "/":
+    if dtypes.is_float(a.dtype) or op == "/" or (op in ("//", "%") and y == 0):
         return None
     table: dict[str, Callable[[], Any]] = {
         "+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y,
@@ -343,7 +345,9 @@ def _fold_constants(op: str, a: Const, b: Const) -> Expr | None:
         ">": lambda: x > y, ">=": lambda: x >= y, "and": lambda: x and y, "or": lambda: x or y,
     }  # fmt: skip
     value = table[op]()
-    return const(bool(value), "bool") if op in COMPARISONS or op in LOGIC else const(value, a.dtype)
+    if op in COMPARISONS or op in LOGIC:
+        return const(bool(value))
+    return const(dtypes.wrap(value, a.dtype) if dtypes.is_int(a.dtype) else value, a.dtype)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

@@ -36,6 +36,7 @@ Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
 Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DERIVED = 64
 _UNBOUNDED = 1 << 4096  # wider than any product of index atoms
 
@@ -188,8 +189,10 @@ class Facts:
             return self if cond.value else Facts(self.bounds, self.forms, True, self.strict)
         if isinstance(cond, Var) or (isinstance(cond, Not) and isinstance(cond.a, Var)):
             return self._restrict_bool(cond)
-        if not isinstance(cond, Binary) or cond.op not in COMPARISONS or cond.a.dtype != dtypes.INDEX:
+        if not isinstance(cond, Binary) or cond.op not in COMPARISONS:
             return self
+        if cond.a.dtype != dtypes.INDEX:
+            return self._restrict_narrow(cond)
         try:
             terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
         except UndefTerm:
@@ -206,6 +209,15 @@ class Facts:
         var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
         return Facts({**self.bounds, var: _intersect(self.interval(var), (value, value))}, self.forms,
                      self.impossible, self.strict)  # fmt: skip
+
+    def _restrict_narrow(self, cond: Binary) -> Facts:
+        """The facts with the interval of a variable of another integer type that is compared with a constant."""
+        op, var, limit = cond.op, cond.a, cond.b
+        if isinstance(var, Const):
+            op, var, limit = MIRRORED.get(op, op), limit, var
+        if not isinstance(var, Var) or not isinstance(limit, Const) or not dtypes.is_int(var.dtype):
+            return self
+        return self._restrict({var: 1}, self._allowed(op, {var: 1}, 1, int(limit.value)))
 
     def _allowed(self, op: str, form: dict[Expr, int], factor: int, right: int) -> Interval:
         """The interval of `form` given that ``factor * form  op  right``."""

@@ -43,13 +43,14 @@ from ..expr import (
     Select,
     Var,
     const,
+    fold_constants,
     substitute,
     variables,
 )
 from ..node import Node, rebuild
 from ..stmt import Stmt
 from .compare import compare, decide_zero
-from .constants import fold, fold_cast
+from .constants import fold_cast
 from .intervals import Facts, Interval, is_undef_atom, negate, nothing_known
 from .lattice import absorb, join, nested, parts, resolve
 from .laws import law
@@ -379,7 +380,7 @@ class Simplifier:
     def _other(self, expr: Binary) -> Expr:
         op, a, b = expr.op, self.expr(expr.a), self.expr(expr.b)
         if isinstance(a, Const) and isinstance(b, Const):
-            folded = fold(op, a, b)
+            folded = fold_constants(op, a, b)
             if folded is not None:
                 return folded
         if op in COMPARISONS and dtypes.is_int(a.dtype) and dtypes.lanes(a.dtype) == 1:
@@ -387,7 +388,16 @@ class Simplifier:
             decided = decide_zero(op, lo - high, hi - low)
             if decided is not None:
                 return const(decided)
-        return self._rewrite(op, Binary(op, a, b))
+        new = Binary(op, a, b)
+        value = self._only_value(new)
+        return self._rewrite(op, new) if value is None else value
+
+    def _only_value(self, expr: Binary) -> Const | None:
+        """The value of narrow integer arithmetic that can have but one."""
+        if expr.op in COMPARISONS or not dtypes.is_int(expr.dtype) or dtypes.lanes(expr.dtype) > 1:
+            return None
+        low, high = self.facts.interval(expr)
+        return Const(low, expr.dtype) if low == high else None
 
     def _cast(self, expr: Cast) -> Expr:
         inner = self.expr(expr.a)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..expr import TRUE, Const, Expr
-from ..node import rebuild
+from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts
+from ..node import rebuild, walk
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .intervals import Facts, negate
 from .simplify import Simplifier, simplifier_for
@@ -28,8 +28,23 @@ def is_empty(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and not stmt.stmts
 
 
+def assumed(stmt: Stmt) -> tuple[Expr, ...]:
+    """Conditions over variables that `stmt` assumes whenever it runs; what it says about memory is left out."""
+    if isinstance(stmt, Assume):
+        return tuple(c for c in conjuncts(stmt.cond) if not any(isinstance(n, (Load, Undef)) for n in walk(c)))
+    if isinstance(stmt, Seq):
+        return tuple(c for s in stmt.stmts for c in assumed(s))
+    if isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE:
+        return assumed(stmt.body)
+    return ()
+
+
 def _seq(stmt: Seq, s: Simplifier) -> Stmt:
-    parts = [simplify_stmt(p, s.facts) for p in stmt.stmts]
+    parts, facts = [], s.facts
+    for part in stmt.stmts:
+        parts.append(simplify_stmt(part, facts))
+        for cond in assumed(part):
+            facts = facts.assuming(cond)
     same = len(parts) > 1 and all(a is b for a, b in zip(parts, stmt.stmts, strict=True))
     return stmt if same else seq([p for p in parts if not is_empty(p)])
 
