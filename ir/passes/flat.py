@@ -5,7 +5,12 @@
     B[i, j]  ->  B[i * shape[1] + j]          vector indices add up to one ramp
 
 Of a flat buffer every group is one axis: N dimensions have N - 1 separators, one before each
-but the first.
+but the first.  Parameters keep their logical shape, accesses go through views of them::
+
+    A_flattened = T.decl_buffer((256,), "float32", data=A.data)
+
+Sources: RFC 0039 ("FlattenBuffer/StorageFlatten"; it numbers a separator by the axis before it,
+here it is the axis after it), RFC 0070 ("Replace preflattened_buffer_map").
 """
 
 from __future__ import annotations
@@ -14,8 +19,51 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from typing import Any
 
-from ..expr import Broadcast, Buffer, Const, Expr, Ramp, as_expr, binary
+from ..arith.simplify import simplify
+from ..expr import Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, binary
+from ..node import rebuild, walk
+from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
+from .relayout import buffers
+
+
+def flatten_buffers(func: PrimFunc) -> PrimFunc:
+    """Every access through a buffer of ``len(axis_separators) + 1`` dimensions, with as many separators as fit.
+
+    Parameters stay as they are declared; accesses of one go through a view of it called
+    ``<name>_flattened``.  A flat program stays as it is.
+    """
+    flat: dict[Buffer, Buffer] = {}
+    declared: list[Buffer] = []
+    used = {n.buffer for n in walk(func.body) if isinstance(n, (Load, Store))}
+    taken = names(func)
+    for buffer in buffers(func):
+        if is_flat(buffer):
+            continue
+        flat[buffer] = flat_buffer(buffer)
+        if buffer in func.params and buffer in used:
+            name = fresh(f"{buffer.name}_flattened", taken)
+            taken.add(name)
+            flat[buffer] = replace(flat[buffer], name=name, data=buffer.name)
+            declared.append(flat[buffer])
+    body = _flattened(func.body, flat)
+    assert isinstance(body, Block)
+    inner: Stmt = body.body
+    for view in reversed(declared):
+        inner = Declare(view, inner)
+    return func.with_body(replace(body, body=inner))
+
+
+def _flattened(node: Any, flat: dict[Buffer, Buffer]) -> Any:
+    if isinstance(node, Buffer):
+        return flat.get(node, node)
+    if isinstance(node, (Load, Store)) and node.buffer in flat:
+        indices = [_flattened(i, flat) for i in node.indices]
+        merged = tuple(simplify(i) for i in flat_indices(node.buffer, indices))
+        buffer = flat[node.buffer]
+        return Load(buffer, merged) if isinstance(node, Load) else Store(buffer, merged, _flattened(node.value, flat))
+    return rebuild(node, lambda child: _flattened(child, flat))
 
 
 def is_flat(buffer: Buffer) -> bool:

@@ -1,16 +1,11 @@
-"""Layouts of buffers: changed at once, changed later from an attribute, and made flat at the end.
+"""Layouts of buffers: changed at once, or later from an attribute.
 
 `change_layout` is the one definition; schedules call it at once, and
 `apply_buffer_transforms` calls it for what the function's attribute lists::
 
     T.func_attr({"layout_transform_map": {"x": ["lambda i, j: [j, i]"]}})
 
-`flatten_buffers` brings every buffer to ``len(axis_separators) + 1`` dimensions.  The
-parameters keep their logical shape, the accesses go through views of them (RFC 0070)::
-
-    A_flattened = T.decl_buffer((256,), "float32", data=A.data)
-
-Sources: RFC 0039 ("Impacted tir Transformations"), RFC 0070 ("Replace preflattened_buffer_map").
+Source: RFC 0039 ("Impacted tir Transformations").
 """
 
 from __future__ import annotations
@@ -23,10 +18,8 @@ from typing import Any
 from ..affine.index_map import IndexMap
 from ..affine.pad_value import PadValue, Piece, encode
 from ..arith.simplify import simplify
-from ..expr import TRUE, Buffer, Const, Expr, Load, Undef, binary
-from ..node import rebuild, walk
-from ..stmt import Annotations, Block, Declare, Layout, PrimFunc, Stmt, Store, fresh, names, stores
-from .flat import flat_buffer, flat_indices, is_flat
+from ..expr import TRUE, Buffer, Const, Expr, Undef, binary
+from ..stmt import Annotations, Layout, PrimFunc, stores
 from .padding import Padding, check_pad_value, with_assumption, with_epilogue
 from .relayout import Change, LayoutError, buffers, make_change, rewrite_accesses, rewrite_expr, views
 
@@ -160,44 +153,3 @@ def _named(func: PrimFunc, name: str) -> Buffer:
     if name not in known:
         raise LayoutError(f"(1) there is no buffer `{name}`; there are {', '.join(known)}")
     return owner(func, known[name])
-
-
-# ---------------------------------------------------------------- flat memory
-
-
-def flatten_buffers(func: PrimFunc) -> PrimFunc:
-    """Every access through a buffer of ``len(axis_separators) + 1`` dimensions, with as many separators as fit.
-
-    Parameters stay as they are declared; accesses of one go through a view of it called
-    ``<name>_flattened``.  A flat program stays as it is.
-    """
-    flat: dict[Buffer, Buffer] = {}
-    declared: list[Buffer] = []
-    used = {n.buffer for n in walk(func.body) if isinstance(n, (Load, Store))}
-    taken = names(func)
-    for buffer in buffers(func):
-        if is_flat(buffer):
-            continue
-        flat[buffer] = flat_buffer(buffer)
-        if buffer in func.params and buffer in used:
-            name = fresh(f"{buffer.name}_flattened", taken)
-            taken.add(name)
-            flat[buffer] = replace(flat[buffer], name=name, data=buffer.name)
-            declared.append(flat[buffer])
-    body = _flattened(func.body, flat)
-    assert isinstance(body, Block)
-    inner: Stmt = body.body
-    for view in reversed(declared):
-        inner = Declare(view, inner)
-    return func.with_body(replace(body, body=inner))
-
-
-def _flattened(node: Any, flat: dict[Buffer, Buffer]) -> Any:
-    if isinstance(node, Buffer):
-        return flat.get(node, node)
-    if isinstance(node, (Load, Store)) and node.buffer in flat:
-        indices = [_flattened(i, flat) for i in node.indices]
-        merged = tuple(simplify(i) for i in flat_indices(node.buffer, indices))
-        buffer = flat[node.buffer]
-        return Load(buffer, merged) if isinstance(node, Load) else Store(buffer, merged, _flattened(node.value, flat))
-    return rebuild(node, lambda child: _flattened(child, flat))
