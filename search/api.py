@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..backends.lower import Lowered
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
+    from ..space.space import Space
     from ..space.workloads import Workload
 
 __all__ = ["Kernel", "build", "load", "lower", "replay", "tune"]
@@ -25,13 +26,15 @@ def tune(
     target: str = "cpu",
     *,
     emit: Callable[[dict[str, Any]], None] | None = None,
+    generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None = None,
     **options: Any,
 ) -> Record:
     """Find a fast kernel for `work` and return its record.
 
     `work` is a workload, a program, or the name of a workload.  `options` are the
     fields of `search.settings.TuneSettings`, such as ``trials``, ``seconds``,
-    ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.
+    ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
+    the generator of the design space, `space.space.generate`.
     """
     from .tuner import tune as run
 
@@ -41,7 +44,7 @@ def tune(
         raise UsageError(f"tune() has no option {unknown[0]!r}{hint}")
     if "interface" in options and isinstance(options["interface"], Mapping):
         options["interface"] = dict(options["interface"])
-    return run(settings(**_program(work, options), target=target, **options), emit)
+    return run(settings(**_program(work, options), target=target, **options), emit, generate=generate)
 
 
 def _program(work: Workload | PrimFunc | str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Interrupted, NoSchedule, UsageError, WrongResult
@@ -33,20 +33,29 @@ from .settings import TuneSettings
 from .task import Roof, Task, performance, resolve
 
 if TYPE_CHECKING:
+    from ..ir.stmt import PrimFunc
+    from ..ir.target import Target
     from ..space.space import Space
     from .study import Study
 
 Emit = Callable[[dict[str, Any]], None]
+Generator = Callable[["PrimFunc", "Target", "Mapping[str, str]"], "Space"]
 SPARE_SECONDS = 2.0
 RACE_SHARE = 0.15
 FRESH_SEED = 1_000_003
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
-def tune(settings: TuneSettings, emit: Emit | None = None, shop: final.Shop | None = None) -> Record:
+def tune(
+    settings: TuneSettings,
+    emit: Emit | None = None,
+    shop: final.Shop | None = None,
+    generate: Generator | None = None,
+) -> Record:
     """Search for a fast kernel; returns the record that the ``done`` event names.
 
-    `shop` builds and measures, by default on Ray (`search.executor.Executor`).
+    `shop` builds and measures, by default on Ray (`search.executor.Executor`); `generate`
+    makes the design space of a program, by default `space.space.generate`.
     Raises the errors of the exit codes: among them Interrupted after Ctrl-C, when
     what was found is kept, and NoSchedule when no candidate was valid.
     """
@@ -58,7 +67,7 @@ def tune(settings: TuneSettings, emit: Emit | None = None, shop: final.Shop | No
         send(start_event(settings, task, database))
         shop = shop or _executor(settings, task)
         try:
-            run = _Run(settings, task, database, shop, clock, send)
+            run = _Run(settings, task, database, shop, clock, send, generate)
             return run.finish(run.search())
         finally:
             with _uninterrupted():
@@ -73,10 +82,17 @@ class _Run:
     """One tuning run: its parts, and what it has come to know."""
 
     def __init__(
-        self, settings: TuneSettings, task: Task, database: Database, shop: final.Shop, clock: Clock, send: Emit
+        self,
+        settings: TuneSettings,
+        task: Task,
+        database: Database,
+        shop: final.Shop,
+        clock: Clock,
+        send: Emit,
+        generate: Generator | None,
     ) -> None:
         self.settings, self.task, self.database, self.shop = settings, task, database, shop
-        self.clock, self.send = clock, send
+        self.clock, self.send, self.generate = clock, send, generate
         self.ledger = Ledger(database)
         self.tally = Tally()
         self.name = f"{os.getpid()}-{os.urandom(4).hex()}"
@@ -126,7 +142,7 @@ class _Run:
         from ..space.space import generate
 
         self.send({"event": "phase", "phase": "deriving the design space"})
-        return generate(self.task.work.func, self.task.target, self.task.interface)
+        return (self.generate or generate)(self.task.work.func, self.task.target, self.task.interface)
 
     def _study(self, space: Space) -> Study:
         from .study import Study

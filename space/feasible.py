@@ -150,7 +150,7 @@ def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cov
         room &= place != INLINE
         ok &= (place != INLINE) | ~moved
         ok &= (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
-    pad = choices[:, part.pad[number]]
+    pad = numbers(part, choices, part.pad[number], f"pad:{operand.name}")
     ok &= ~any_over | room
     ok &= ~spatial_over | (pad >= 1)
     ok &= ~reduce_over | (pad == 2)
@@ -163,7 +163,8 @@ def _moved(part: Open, choices: Ints, number: int) -> Bools:
     """Whether an input's layout is not the identity."""
     if number not in part.layout:
         return np.zeros(len(choices), dtype=bool)
-    result: Bools = choices[:, part.layout[number]] != 0
+    name = part.anchor.operands[number].name
+    result: Bools = numbers(part, choices, part.layout[number], f"layout:{name}") != 0
     return result
 
 
