@@ -22,6 +22,7 @@ from ..tree import (
     extent_of,
     find_loop,
     guard,
+    path_to,
     reads_memory,
     stmt_children,
     substitute_loops,
@@ -189,6 +190,32 @@ def distribute(func: PrimFunc, loop: str, position: int) -> Result:
     outer = find_loop(func, loop)
     func, _, second = separate(func, outer, position, "rest", copy_first=False)
     return func, next(s for s in walk(second) if isinstance(s, For)).var.name
+
+
+@primitive
+def move_before(func: PrimFunc, loop: str, anchor: str) -> Result:
+    """``S; T; for i: U`` -> ``for i: U; S; T``, where `anchor` is the outermost loop of ``S``.
+
+    Conditions: (1) both loops stand in one sequence, `loop` after `anchor`; (2) no instance of
+    ``U`` touches an element that ``S`` or ``T`` writes, or writes one that they touch.
+    """
+    moved, place = find_loop(func, loop), find_loop(func, anchor)
+    path = path_to(func.body, moved)
+    assert path is not None
+    parent = path[-2]
+    order = list(parent.stmts) if isinstance(parent, Seq) else []
+    start, end = (next((k for k, s in enumerate(order) if s is item), -1) for item in (place, moved))
+    if not 0 <= start < end:
+        raise ScheduleError(
+            "(1) loop `{loop}` does not stand after `{anchor}` in one sequence", loop=loop, anchor=anchor
+        )
+    stmts = [*order[:start], moved, *order[start:end], *order[end + 1 :]]
+
+    def time(statement: Statement) -> Time:
+        return (next(k for k, s in enumerate(stmts) if statement.below(s)), *statement.schedule)
+
+    check_order(func, parent, time, 2)
+    return with_stmt(func, parent, seq(stmts)), None
 
 
 def separate(
