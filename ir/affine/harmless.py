@@ -29,7 +29,7 @@ from ..arith.simplify import simplify
 from ..expr import Binary, Buffer, Const, Expr, Load, Var, all_of, as_expr, conjuncts, const, substitute
 from ..node import walk
 from ..script.printer import expr_text
-from ..stmt import Store
+from ..stmt import Assume, Store
 from .contents import Contradiction, Reading, element_variables, held, layout_padding
 from .dataflow import Event, end_event, event, last_writers
 from .guard import NotAffine, Unknown
@@ -78,10 +78,10 @@ def appearing(program: Program, changes: Sequence[Change], strict: bool = False)
     try:
         found = [c for c in changes if not points(c.domain).is_empty()]
         for change in found:
-            harm = _outside(change) or _forbidden(program, change) or _unread(program, change)
+            harm = _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change)
             if harm is not None:
                 return harm
-        return _late_init(found) or _effect(program, found, strict)
+        return _late_init(found) or _effect(program, found, strict, True)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:
@@ -92,7 +92,7 @@ def vanishing(program: Program, changes: Sequence[Change], strict: bool = False)
     """Why the changed instances of `program` may not be left out; None if they may."""
     try:
         found = [c for c in changes if not points(c.domain).is_empty()]
-        return _skipped_init(found) or _effect(program, found, strict)
+        return _skipped_init(found) or _effect(program, found, strict, False)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:
@@ -105,6 +105,13 @@ def vanishing(program: Program, changes: Sequence[Change], strict: bool = False)
 def _evaluated(change: Change, access: Access) -> Domain:
     known = frozenset(change.statement.variables)
     return change.domain.where(*(g for g in access.guards if is_affine(g, known)))
+
+
+def _assumed(change: Change) -> Harm | None:
+    """An assumption does not grow: it may be inserted only where it is proven."""
+    if not isinstance(change.statement.stmt, Assume):
+        return None
+    return Harm("something would be assumed of more elements", points(change.domain).first())
 
 
 def _outside(change: Change) -> Harm | None:
@@ -257,15 +264,17 @@ class _Stored:
     silent: IntSet
 
 
-def _effect(program: Program, changes: Sequence[Change], strict: bool) -> Harm | None:
+def _effect(program: Program, changes: Sequence[Change], strict: bool, appears: bool) -> Harm | None:
     """Why something that is observed would change; the cheap questions first."""
     stores = [c for c in changes if c.statement.write is not None]
     if _untouched(program, changes, [_all_loud(c) for c in stores]):
         return None
-    split = [_split(program, c, changes, strict, exact=False) for c in stores]
+    split = [_split(program, c, changes, strict, appears, exact=False) for c in stores]
     if all(s.loud.is_empty() for s in split) or _untouched(program, changes, split):
         return None
-    split = [s if s.loud.is_empty() else _split(program, s.change, changes, strict, exact=True) for s in split]
+    split = [
+        s if s.loud.is_empty() else _split(program, s.change, changes, strict, appears, exact=True) for s in split
+    ]
     return None if all(s.loud.is_empty() for s in split) else _alive(program, changes, split)
 
 
@@ -274,14 +283,16 @@ def _all_loud(change: Change) -> _Stored:
     return _Stored(change, everything, everything.subtract(everything))
 
 
-def _split(program: Program, change: Change, changes: Sequence[Change], strict: bool, exact: bool) -> _Stored:
+def _split(
+    program: Program, change: Change, changes: Sequence[Change], strict: bool, appears: bool, exact: bool
+) -> _Stored:
     """The silent instances are found from what all other instances leave."""
     only = {c.statement.number: c.keep for c in changes if c.old is None}
     everything = points(change.domain)
     silent = everything.subtract(everything)
     exprs = [change.statement.value] + ([] if change.old is None else [change.old])
     for cell in cells(program, change.statement, change.domain, exprs, only, strict, exact):
-        if is_silent(change.statement, cell, change.old):
+        if is_silent(change.statement, cell, change.old, appears):
             silent = silent.union(cell.instances)
     return _Stored(change, everything.subtract(silent), silent)
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import dtypes
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
-from ..node import children
+from ..node import children, walk
 from .contents import Held, Reading, Removed, held
 from .instances import Access, Program, Statement
 from .sets import Domain, IntSet, is_affine, points
@@ -262,17 +262,24 @@ def _fold(op: str, a: Const, b: Const, dtype: str) -> Const | None:
     return None if math.isnan(result) else const(result, dtype)
 
 
-def is_silent(statement: Statement, cell: Cell, old: Expr | None = None) -> bool:
-    """Whether storing changes nothing in a cell: the value is held already, or is what `old` comes to."""
+def is_silent(statement: Statement, cell: Cell, old: Expr | None = None, appears: bool = True) -> bool:
+    """Whether storing changes nothing in a cell: the value is held already, or is what `old` comes to.
+
+    A store that appears may put anything where `undef` is held; one that stores `undef`
+    changes what is known, so it is silent only there.
+    """
     write = statement.write
     assert write is not None
     value = reduced(statement.value, cell)
     if old is not None:
         return _same(value, reduced(old, cell), cell.strict)
-    if isinstance(value, Undef) or isinstance(cell.held, Undef):
-        return True
+    holds_undef = isinstance(cell.held, Undef)
+    if any(isinstance(n, Undef) for n in walk(value)):
+        return holds_undef
     if isinstance(value, Load) and value.buffer == write.node.buffer and value.indices == write.node.indices:
         return True
+    if holds_undef:
+        return appears
     return cell.held is not None and _same(value, cell.held, cell.strict)
 
 

@@ -147,17 +147,11 @@ def _places(
     bound: set[Var] = set(statement.parameters)
     place: tuple[int, ...] = ()
     needed = variables(cond)
-    allowed = not root
     for outer, inner in zip(statement.path, statement.path[1:], strict=False):
         if isinstance(outer, For):
             bound.add(outer.var)
-        place = (*place, next(k for k, c in enumerate(children_of(outer)) if c is inner))
-        allowed = allowed or place[: len(root)] == root
-        if not (allowed and len(place) >= len(root) and needed <= bound):
-            continue
-        in_block = statement.block is not None and statement.block.iters and inner not in (statement.block,)
-        if in_block and statement.block in statement.path[: statement.path.index(inner)]:
+        if isinstance(outer, Block) and outer.iters:
             return  # the loops around are not visible inside a block with iterators
-        if not isinstance(inner, Seq) or isinstance(outer, For):
+        place = (*place, next(k for k, c in enumerate(children_of(outer)) if c is inner))
+        if place[: len(root)] == root and needed <= bound and (isinstance(outer, For) or not isinstance(inner, Seq)):
             yield place
-
