@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
 
 import pytest
+from round_trip import Sample, check, watched
+from scale import scaled
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -12,3 +15,14 @@ def _interruptible() -> None:
     """Background jobs of a shell start with SIGINT ignored, which would hide what the tests of Ctrl-C look for."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Programs that a passing test made survive printing and parsing; of many a sample is checked."""
+    seen = Sample()
+    with watched(seen):
+        result = yield
+    for func in seen.spread(scaled(8)):
+        check(func)
+    return result
