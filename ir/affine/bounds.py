@@ -4,10 +4,13 @@ For each load and store, and each dimension of its buffer ``b`` with index ``e``
 
     for all executed instances:   0 <= e < b.shape[d]
 
-Instances come from loop extents, block iterators, predicates and the conditions
-around; what an `Assume` claims is never used, so that a false claim makes no proof
-true.  Only ``if_then_else`` protects its sides, `Select` evaluates both.  Intervals
-decide nearly everything, exact sets the rest; what neither can prove is refused.
+Each view of a memory has its own shape, and needs no more bytes than the memory has.
+A vector access is inside in every lane.  Instances come from loop extents, block
+iterators, predicates and the conditions around; what an `Assume` claims is never used,
+so that a false claim makes no proof true, nor is what a condition says about memory
+that its body writes to.  Only ``if_then_else`` protects its sides, `Select` evaluates
+both.  Intervals decide nearly everything, exact sets the rest; what neither can prove
+is refused.
 """
 
 from __future__ import annotations
@@ -16,10 +19,43 @@ from dataclasses import dataclass, replace
 
 from .. import dtypes
 from ..arith.intervals import Facts, negate
+from ..arith.linear import reads_memory
 from ..arith.simplify import simplifier_for
-from ..expr import Broadcast, Buffer, Call, Const, Expr, Load, Ramp, Var, binary, conjuncts, const, variables
-from ..node import Node, children, rebuild
-from ..stmt import Allocate, Assume, Block, Declare, Evaluate, For, If, Iter, Let, PrimFunc, Seq, Stmt, Store, fresh
+from ..expr import (
+    Broadcast,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Ramp,
+    Var,
+    binary,
+    conjuncts,
+    const,
+    substitute,
+    variables,
+)
+from ..node import Node, children, rebuild, walk
+from ..stmt import (
+    Allocate,
+    Assume,
+    Attr,
+    Block,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Iter,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    fresh,
+    stores,
+)
 
 
 class OutOfBounds(ValueError):
@@ -28,9 +64,10 @@ class OutOfBounds(ValueError):
 
 def check_in_bounds(node: PrimFunc | Stmt) -> None:
     """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside."""
-    body = node.body if isinstance(node, PrimFunc) else node
-    name = f"function `{node.name}`" if isinstance(node, PrimFunc) else "the statement"
-    _statement(body, _Scope(name, Facts({})))
+    if isinstance(node, PrimFunc):
+        _statement(node.body, _Scope(f"function `{node.name}`", Facts({})).owning(*node.buffers))
+    else:
+        _statement(node, _Scope("the statement", Facts({})))
 
 
 @dataclass(frozen=True)
@@ -41,31 +78,49 @@ class _Scope:
     facts: Facts
     dims: tuple[tuple[Var, Expr | int | None], ...] = ()
     conditions: tuple[Expr, ...] = ()
+    memories: tuple[Buffer, ...] = ()
 
-    def loop(self, var: Var, extent: Expr) -> _Scope:
+    def owning(self, *buffers: Buffer) -> _Scope:
+        return replace(self, memories=self.memories + buffers) if buffers else self
+
+    def loop(self, loop: For) -> _Scope:
+        var, extent = loop.var, loop.extent
         high = self.facts.interval(extent)[1] - 1
         facts = self.facts.with_bounds({var: (0, high)})
-        if not isinstance(extent, Const):
-            facts = facts.assuming(binary("<", var, extent))
-        return replace(self, facts=facts, dims=(*self.dims, (var, extent)))
+        if not isinstance(extent, Const) and _lasts(extent, loop.body):
+            facts = facts.assuming(binary("<", var, extent), memory=True)
+            return replace(self, facts=facts, dims=(*self.dims, (var, extent)))
+        return replace(self, facts=facts, dims=(*self.dims, (var, high + 1)))
 
-    def equal(self, var: Var, value: Expr, limit: tuple[int, int] | None = None) -> _Scope:
-        """A variable that is defined as `value`, known to lie in `limit`."""
-        if var.dtype != dtypes.INDEX and not dtypes.is_int(var.dtype):
+    def equal(self, var: Var, value: Expr, body: Stmt | None, limit: tuple[int, int] | None = None) -> _Scope:
+        """A variable that is `value` all through the statement `body`, or one expression, and lies in `limit`."""
+        if not dtypes.is_int(var.dtype) or dtypes.lanes(var.dtype) > 1:
             return self
         low, high = self.facts.interval(simplifier_for(self.facts).expr(value))
         if limit is not None:
             low, high = max(low, limit[0]), min(high, limit[1])
-        dims = (*self.dims, (var, None))
-        conditions = (*self.conditions, binary("==", var, value))
-        return replace(self, facts=self.facts.with_bounds({var: (low, high)}), dims=dims, conditions=conditions)
+        facts = self.facts.with_bounds({var: (low, high)})
+        dims = self.dims if any(v == var for v, _ in self.dims) else (*self.dims, (var, None))
+        conditions = (*self.conditions, binary("==", var, value)) if _lasts(value, body) else self.conditions
+        return replace(self, facts=facts, dims=dims, conditions=conditions)
 
-    def where(self, cond: Expr, truth: bool = True) -> _Scope:
-        cond = cond if truth else negate(cond)
-        if isinstance(cond, Const) and cond.value:
+    def where(self, cond: Expr, body: Stmt | None, truth: bool = True) -> _Scope:
+        """Where `cond` holds (or not) for the statement `body`, or for one expression."""
+        kept = [c for c in conjuncts(cond if truth else negate(cond)) if _lasts(c, body)]
+        if not kept:
             return self
-        facts = self.facts.assuming(cond) if dtypes.lanes(cond.dtype) == 1 else self.facts
-        return replace(self, facts=facts, conditions=self.conditions + conjuncts(cond))
+        facts = self.facts
+        for part in kept:
+            facts = facts.assuming(part, memory=True) if dtypes.lanes(part.dtype) == 1 else facts
+        return replace(self, facts=facts, conditions=(*self.conditions, *kept))
+
+
+def _lasts(expr: Expr, body: Stmt | None) -> bool:
+    """Whether `expr` keeps its value all through `body`: nothing that it reads is written there."""
+    if body is None or not reads_memory(expr):
+        return True
+    read = {n.buffer.memory for n in walk(expr) if isinstance(n, Load)}
+    return read.isdisjoint(s.buffer.memory for s in stores(body))
 
 
 def _statement(stmt: Stmt, scope: _Scope) -> None:
@@ -73,15 +128,15 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         return
     if isinstance(stmt, For):
         _expression(stmt.extent, scope)
-        _statement(stmt.body, scope.loop(stmt.var, stmt.extent))
+        _statement(stmt.body, scope.loop(stmt))
     elif isinstance(stmt, Seq):
         for item in stmt.stmts:
             _statement(item, scope)
     elif isinstance(stmt, If):
         _expression(stmt.cond, scope)
-        _statement(stmt.then, scope.where(stmt.cond))
+        _statement(stmt.then, scope.where(stmt.cond, stmt.then))
         if stmt.orelse is not None:
-            _statement(stmt.orelse, scope.where(stmt.cond, False))
+            _statement(stmt.orelse, scope.where(stmt.cond, stmt.orelse, False))
     elif isinstance(stmt, Block):
         _block(stmt, scope)
     elif isinstance(stmt, Store):
@@ -91,8 +146,15 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
         _access(stmt.buffer, stmt.indices, scope, "writes")
     elif isinstance(stmt, Let):
         _expression(stmt.value, scope)
-        _statement(stmt.body, scope.equal(stmt.var, stmt.value))
-    elif isinstance(stmt, (Allocate, Declare)):
+        _statement(stmt.body, scope.equal(stmt.var, stmt.value, stmt.body))
+    elif isinstance(stmt, Allocate):
+        _statement(stmt.body, scope.owning(stmt.buffer))
+    elif isinstance(stmt, Declare):
+        _view(stmt.buffer, scope)
+        _statement(stmt.body, scope)
+    elif isinstance(stmt, Attr):
+        if isinstance(stmt.value, Expr):
+            _expression(stmt.value, scope)
         _statement(stmt.body, scope)
     elif isinstance(stmt, Evaluate):
         _expression(stmt.value, scope)
@@ -103,16 +165,25 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
 def _block(block: Block, scope: _Scope) -> None:
     scope = replace(scope, place=f"block `{block.name}`" if block.name != "root" else scope.place)
     _expression(block.predicate, scope)
-    scope = scope.where(block.predicate)
+    inside = block.body if block.init is None else Seq((block.init, block.body))
+    scope = scope.where(block.predicate, inside).owning(*block.allocs)
     if scope.facts.impossible:
         return
     outer = scope
     for item in block.iters:
         _iterator(item, outer)
-        scope = scope.equal(item.var, item.binding, (0, item.extent - 1))
-    if block.init is not None:
-        _statement(block.init, scope)
-    _statement(block.body, scope)
+        scope = scope.equal(item.var, item.binding, inside, (0, item.extent - 1))
+    _statement(inside, scope)
+
+
+def _view(buffer: Buffer, scope: _Scope) -> None:
+    """A declared view needs no more bytes than its memory has."""
+    for memory in scope.memories:
+        if memory.name == buffer.data and buffer.nbytes > memory.nbytes:
+            raise OutOfBounds(
+                f"{scope.place} declares `{buffer.name}` of {buffer.nbytes} bytes over `{memory.name}`, "
+                f"which has only {memory.nbytes}"
+            )
 
 
 def _iterator(item: Iter, scope: _Scope) -> None:
@@ -133,8 +204,12 @@ def _expression(expr: Expr, scope: _Scope) -> None:
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args
         _expression(cond, scope)
-        _expression(a, scope.where(cond))
-        _expression(b, scope.where(cond, False))
+        _expression(a, scope.where(cond, None))
+        _expression(b, scope.where(cond, None, False))
+        return
+    if isinstance(expr, LetExpr):
+        _expression(expr.value, scope)
+        _expression(expr.body, scope.equal(expr.var, expr.value, None))
         return
     for child in children(expr):
         if isinstance(child, Expr):
@@ -210,21 +285,25 @@ class _SetView:
 
     def _scalar(self, node: Node) -> Node:
         if isinstance(node, Ramp):
-            lane = self._fresh("lane", const(node.lanes), node.lanes)
+            lane = self._fresh("lane", const(node.lanes), dtypes.element(node.dtype), node.lanes)
             return binary("+", self.scalar(node.base), binary("*", self.scalar(node.stride), lane))
         if isinstance(node, Broadcast):
             return self._scalar(node.value)
+        if isinstance(node, LetExpr):
+            return self._scalar(substitute(node.body, {node.var: node.value}))
         if isinstance(node, Var):
-            return node if node in self._known else self._fresh(node.name, node, None)
+            known = node in self._known or not dtypes.is_int(node.dtype)
+            return node if known else self._fresh(node.name, node, dtypes.element(node.dtype), None)
         if isinstance(node, Load) or (isinstance(node, Call) and node.name != "if_then_else"):
-            return self._fresh("value", node, None) if dtypes.is_int(node.dtype) else node
+            return self._fresh("value", node, dtypes.element(node.dtype), None) if dtypes.is_int(node.dtype) else node
         new: Node = rebuild(node, self._scalar)
         return new
 
-    def _fresh(self, base: str, node: Node, extent: int | None) -> Var:
+    def _fresh(self, base: str, node: Node, dtype: str, extent: int | None) -> Var:
+        """The variable that stands for `node`, of its type, so that it wraps around where that does."""
         if node not in self._made:
             taken = {v.name for v in self._known} | {v.name for v in self._made.values()}
-            self._made[node] = Var(fresh(base, taken))
+            self._made[node] = Var(fresh(base, taken), dtype)
             self._known.add(self._made[node])
             self.extra.append((self._made[node], extent))
         return self._made[node]

@@ -11,7 +11,10 @@ from stridesmith.ir.affine.index_text import evaluate
 from stridesmith.ir.expr import (
     Broadcast,
     Buffer,
+    Cast,
+    Const,
     Expr,
+    LetExpr,
     Not,
     Ramp,
     Select,
@@ -23,7 +26,22 @@ from stridesmith.ir.expr import (
     maximum,
     minimum,
 )
-from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, Stmt, Store, loops, seq
+from stridesmith.ir.stmt import (
+    Allocate,
+    Assume,
+    Attr,
+    Block,
+    Declare,
+    For,
+    If,
+    Iter,
+    Let,
+    PrimFunc,
+    Stmt,
+    Store,
+    loops,
+    seq,
+)
 
 A = Buffer("A", (14,))
 B = Buffer("B", (4, 4))
@@ -171,3 +189,75 @@ def test_a_proof_that_is_too_hard_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     cond = binary("or", Not(IO.equal(3)), binary("<", II * 3, 5))
     with pytest.raises(OutOfBounds, match="cannot be proven"):
         check_in_bounds(nest(If(cond, Store(A, (POINT,), ZERO))))
+
+
+def test_let_expressions_carry_their_value() -> None:
+    """A name bound inside an expression is its value, in indices, conditions and sides."""
+    t = Var("t")
+    assert accepted(nest(Store(A, (LetExpr(t, minimum(POINT, 13), t),), ZERO)))
+    assert not accepted(nest(Store(A, (LetExpr(t, POINT, t),), ZERO)))
+    read = LetExpr(t, POINT, if_then_else(t < 14, A[t], 0.0))
+    assert accepted(nest(Store(B, (IO, II), read)))
+    assert not accepted(nest(Store(B, (IO, II), LetExpr(t, POINT, A[t]))))
+    assert not accepted(nest(Store(B, (IO, II), LetExpr(t, X[POINT], A[minimum(maximum(t, 0), 13)]))))
+
+
+def test_attributes_are_looked_into() -> None:
+    """What stands under an attribute, and in its value, is checked."""
+    assert accepted(nest(Attr("note", "text", Store(B, (IO, II), ZERO))))
+    assert not accepted(nest(Attr("note", "text", Store(A, (POINT,), ZERO))))
+    assert not accepted(nest(Attr("note", A[POINT], Store(B, (IO, II), ZERO))))
+
+
+def test_views_have_their_own_shape() -> None:
+    """An access is checked against the view that it names; a view of more bytes than the memory is refused."""
+    owner = Buffer("A", (14,))
+    fits = Buffer("V", (7, 2), data="A")
+    halves = Buffer("H", (28,), "float16", data="A")
+    large = Buffer("W", (4, 4), data="A")
+    func = PrimFunc("f", (owner,), Block("root", (), Declare(fits, loops([(I, 7)], Store(fits, (I, const(1)), ZERO)))))
+    check_in_bounds(func)
+    narrow = Store(halves, (I + 14,), const(0.0, "float16"))
+    check_in_bounds(PrimFunc("f", (owner,), Block("root", (), Declare(halves, loops([(I, 14)], narrow)))))
+    with pytest.raises(OutOfBounds, match="`W` of 64 bytes over `A`, which has only 56"):
+        check_in_bounds(PrimFunc("f", (owner,), Block("root", (), Declare(large, Store(large, (I, I), ZERO)))))
+    with pytest.raises(OutOfBounds, match="64 bytes over `A`"):
+        check_in_bounds(Allocate(owner, Declare(large, Store(owner, (const(0),), ZERO))))
+
+
+def test_vector_buffers_count_vectors() -> None:
+    """An index into a vector buffer counts whole vectors, a ramp every one of its lanes."""
+    vectors = Buffer("V", (4,), "float32x4")
+    assert accepted(loops([(I, 4)], Store(vectors, (I,), Broadcast(ZERO, 4))))
+    assert accepted(loops([(I, 2)], Store(vectors, (Ramp(I * 2, const(1), 2),), Broadcast(ZERO, 8))))
+    assert not accepted(loops([(I, 2)], Store(vectors, (Ramp(I * 2 + 1, const(1), 2),), Broadcast(ZERO, 8))))
+    assert accepted(Store(A, (Ramp(const(13), const(-1), 14),), Broadcast(ZERO, 14)))
+    assert not accepted(Store(A, (Ramp(const(12), const(-1), 14),), Broadcast(ZERO, 14)))
+    guarded = Store(A, (Ramp(IO * 4, const(1), 4),), Broadcast(ZERO, 4))
+    assert accepted(nest(If(binary("or", IO < 2, IO.equal(2)), guarded)))
+
+
+def test_what_is_known_of_memory_ends_where_it_is_written() -> None:
+    """A condition on a loaded index guards until the memory that it read is written, through a view as well."""
+    inside = binary("and", X[I] >= 0, X[I] < 14)
+    use = Store(A, (X[I],), ZERO)
+    assert accepted(loops([(I, 4)], If(inside, use)))
+    assert not accepted(loops([(I, 4)], If(inside, seq([Store(X, (I,), const(99)), use]))))
+    assert not accepted(loops([(I, 4)], If(inside, loops([(F, 2)], seq([use, Store(X, (I,), const(99))])))))
+    view = Buffer("Y", (4,), "int64", data="X")
+    assert not accepted(loops([(I, 4)], If(inside, seq([Store(view, (I,), const(99)), use]))))
+    bound = Let(F, minimum(maximum(X[I], 0), 13), seq([Store(X, (I,), const(99)), Store(A, (F,), ZERO)]))
+    assert accepted(loops([(I, 4)], bound))
+    stale = Let(F, X[I], If(inside, seq([Store(X, (I,), const(99)), Store(A, (F,), ZERO)])))
+    assert not accepted(loops([(I, 4)], stale))
+
+
+def test_narrow_indices_wrap_around() -> None:
+    """The sum of a narrow type may leave it on the other side, which no proof overlooks."""
+    bytes_ = Buffer("N", (4,), "int8")
+    value = bytes_[I]
+    clamped = minimum(Cast("int64", value + Const(1, "int8")), 13)
+    guard = binary(">=", value, Const(0, "int8"))
+    assert not accepted(loops([(I, 4)], If(guard, Store(A, (clamped,), ZERO))))
+    below = binary("and", guard, binary("<", value, Const(127, "int8")))
+    assert accepted(loops([(I, 4)], If(below, Store(A, (clamped,), ZERO))))
