@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .search.kernel import Kernel
     from .search.records import Record
     from .space.schedule import Schedule, ScheduleError
+    from .space.tensor_intrinsics import TensorIntrin
+    from .space.trace import Trace
     from .space.workloads import Workload, from_func, workload
 
 _HOMES = {
@@ -61,6 +63,8 @@ _HOMES = {
     "search.kernel": ("Kernel",),
     "search.records": ("Record",),
     "space.schedule": ("Schedule", "ScheduleError"),
+    "space.tensor_intrinsics": ("TensorIntrin",),
+    "space.trace": ("Trace",),
     "space.workloads": ("Workload", "from_func", "workload"),
 }  # fmt: skip
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
@@ -72,9 +76,9 @@ _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
     "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
-    "Target", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__", "build", "from_func",
-    "interpret", "list_devices", "load", "lower", "parse", "prim_func", "replay", "transform", "tune", "undef",
-    "verify", "workload",
+    "Target", "TensorIntrin", "Trace", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__",
+    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "replay", "transform",
+    "tune", "undef", "verify", "workload",
 ]  # fmt: skip
 
 

@@ -27,17 +27,24 @@ from ..tree import (
     with_stmt,
 )
 
+ROOT, INLINE = "<root>", "<inline>"
+"""Places that are no loops, as `sample_compute_location` draws them."""
+
 
 @primitive
 def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     """Compute a producer where it is needed: its part that one iteration of `loop` reads, before that is read.
 
     The region is what the consumers read there as they are now, cut with the
-    producer's domain.  Conditions: (1) the block writes one allocated buffer, at its
+    producer's domain.  In place of a loop, ``<root>`` leaves the block where it is, and
+    ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order; (2) it is the only writer; (3) every reader is below
     `loop`; (4) the block is not below `loop` already; (5) nothing after it writes what it reads.
     """
-    producer, target = find_block(func, block), find_loop(func, loop)
+    producer = find_block(func, block)
+    if loop in (ROOT, INLINE):
+        return (func, None) if loop == ROOT else compute_inline(func, block)
+    target = find_loop(func, loop)
     store = _plain_store(producer)
     if store.buffer in func.params:
         raise ScheduleError("(1) `{buffer}` is a parameter, which must be written whole", buffer=store.buffer.name)

@@ -15,9 +15,8 @@ from ...ir.stmt import Block, For, PrimFunc
 from ..errors import ScheduleError
 from ..primitive import Result, sampling
 from ..tree import block_stores, consumers, extent_of, find_block, find_loop, loops_above
-from .compute import compute_at, compute_inline
+from .compute import INLINE, ROOT, compute_at, compute_inline
 
-ROOT, INLINE = "<root>", "<inline>"
 ROOT_DECISION, INLINE_DECISION = -2, -1
 
 

@@ -107,7 +107,7 @@ class _Matcher:
         target, parameter = mine.buffer, described.buffer
         extra = len(target.shape) - len(parameter.shape)
         if (target.dtype, target.scope) != (parameter.dtype, parameter.scope) or extra < 0:
-            self.reason = ScheduleError(
+            self.reason = self.reason or ScheduleError(
                 "(3) `{buffer}` is {dtype} in scope {scope}, but the description has {wanted} in scope {place}",
                 buffer=target.name, dtype=target.dtype, scope=target.scope, wanted=parameter.dtype,
                 place=parameter.scope,
@@ -120,7 +120,7 @@ class _Matcher:
         part = _Part(target, tuple(mine.indices[:extra]), offsets)
         moves = any(not variables(e).isdisjoint(self.inside) for e in (*part.lead, *part.offsets))
         if moves or self.parts.setdefault(parameter, part) != part:
-            self.reason = ScheduleError(
+            self.reason = self.reason or ScheduleError(
                 "(4) the access {buffer}[{mine}] does not move as the described {parameter}[{described}]",
                 hint="only the last dimensions may move; transform the layout first", buffer=target.name,
                 mine=_List(mine.indices), parameter=parameter.name, described=_List(described.indices),
@@ -160,7 +160,7 @@ def _match(outer: Block, intrinsic: TensorIntrin) -> dict[Buffer, _Part]:
     )  # fmt: skip
     if not matcher.same(_flat(block, _zeros(found)), _flat(model, {})):
         raise matcher.reason or ScheduleError("(3) the statement of `{block}` is not that of the description",
-                                              block=block.name)  # fmt: skip
+                                              block=outer.name)  # fmt: skip
     return matcher.parts
 
 
