@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, substitute
+from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
 from ..node import walk
 from ..stmt import Assume, Evaluate, Store
 from .dataflow import Clash, Point, clashes
@@ -60,37 +60,49 @@ def find_reversal(
     Compared are instances that agree in the variables `common`.  What is not affine counts
     as any value.  Raises Unknown where a set is too large to decide.
     """
-    known = [_knowing(s) for s in statements]
+    known = [knowing(s) for s in statements]
     times = {s.number: time(s) for s in known}
     for first in known:
         for second in known:
+            turned = _turned(first, second, times)
+            if FALSE in turned:
+                continue
             for clash in clashes(first, second, common):
                 if _commute(first, second, clash.buffer):
                     continue
-                found = _turned(clash, times)
+                found = _example(clash, turned)
                 if found is not None:
                     return Reversal(clash, found)
     return None
 
 
-def _knowing(statement: Statement) -> Statement:
+def knowing(statement: Statement) -> Statement:
     """An assumption reads what it speaks of, so it keeps its place among the writers."""
     stmt = statement.stmt
-    return replace(statement, stmt=Evaluate(stmt.cond)) if isinstance(stmt, Assume) else statement
+    return replace(statement, stmt=Evaluate(_lazy(stmt.cond))) if isinstance(stmt, Assume) else statement
 
 
-def _turned(clash: Clash, times: dict[int, Time]) -> tuple[Point, Point] | None:
-    first, second = clash.first, clash.second
+def _lazy(cond: Expr) -> Expr:
+    """An assumption's ``and`` and ``or`` as conditionals: what decides the whole protects the rest."""
+    if not isinstance(cond, Binary) or cond.op not in ("and", "or"):
+        return cond
+    first, second = cond.a, _lazy(cond.b)
+    return if_then_else(first, second, FALSE) if cond.op == "and" else if_then_else(first, TRUE, second)
+
+
+def _turned(first: Statement, second: Statement, times: dict[int, Time]) -> tuple[Expr, Expr]:
+    """When `first` comes before `second` in the program, and when it does not in the other order."""
     primes: dict[Var, Expr] = {v: _primed(v) for v in second.variables}
     before = _before(first.schedule, _renamed(second.schedule, primes), FALSE)
-    after = _before(_renamed(times[second.number], primes), times[first.number], TRUE)
-    if FALSE in (before, after):
-        return None
-    found = points(clash.domain.where(before, after).relaxed()).first()
+    return before, _before(_renamed(times[second.number], primes), times[first.number], TRUE)
+
+
+def _example(clash: Clash, turned: tuple[Expr, Expr]) -> tuple[Point, Point] | None:
+    found = points(clash.domain.where(*turned).relaxed()).first()
     if found is None:
         return None
-    mine = {v.name: found[v.name] for v in first.variables}
-    return mine, {v.name: found[_primed(v).name] for v in second.variables}
+    mine = {v.name: found[v.name] for v in clash.first.variables}
+    return mine, {v.name: found[_primed(v).name] for v in clash.second.variables}
 
 
 def _primed(var: Var) -> Var:

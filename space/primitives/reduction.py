@@ -1,4 +1,4 @@
-"""Reductions: decompose_reduction and rfactor."""
+"""decompose_reduction: an initialisation with loops of its own."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from dataclasses import replace
 from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, implies
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Buffer, Expr, Load, Var, as_expr, conjuncts, substitute
-from ...ir.node import transform, walk
+from ...ir.expr import TRUE, Binary, Expr, Load, Var, as_expr, conjuncts, substitute
+from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import (
-    block_stores,
     extent_of,
     find_block,
     find_loop,
     free_variables,
-    insert_after,
     loop_bounds,
     loops_above,
-    nest_of,
     path_to,
-    with_alloc,
     with_stmt,
 )
 from .nests import chain_to_sequence, separate
@@ -132,126 +128,12 @@ def renamed_iters(block: Block, suffix: str, taken: set[str]) -> Block:
     return replace(block, iters=tuple(iters), body=substitute(block.body, mapping), init=init)
 
 
-@primitive
-def rfactor(func: PrimFunc, loop: str, factor_axis: int) -> Result:
-    """Reduce in independent parts: ``C[s] = sum_{r, q} e`` -> ``P[s, q] = sum_r e``, then ``C[s] = sum_q P[s, q]``.
-
-    `loop` runs over ``q``; `factor_axis` is the place of ``q`` in ``P`` (negative
-    from the end).  Conditions: (1) one block below, an associative update
-    ``C[s] = C[s] op e`` with an init; (2) the loop is part of the reduction alone;
-    (3) for each q the first point of the rest is executed, so every part is
-    initialised.  Returns the block of the parts; the final block keeps its name.
-    Source: Suriana et al., "Parallel associative reductions in Halide", CGO 2017.
-    """
-    outer = find_loop(func, loop)
-    block = _only_block(outer)
-    store, op, rest = update_of(block)
-    reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
-    spatial_vars = {v for i in block.spatial for v in free_variables(i.binding)}
-    if outer.var not in reduce_vars or outer.var in spatial_vars:
-        raise ScheduleError("(2) loop `{loop}` is not part of the reduction alone", loop=loop)
-    above = loops_above(func, block)
-    _check_parts_initialised(block, outer, above, reduce_vars)
-    partial, part_block, part_axis = _part_block(func, block, outer, above, store, op, rest, factor_axis)
-    final = _final_nest(func, block, outer, store, op, partial, factor_axis)
-    func = with_stmt(func, block, part_block)
-    func = insert_after(func, nest_of(func, part_block), final)
-    assert part_axis >= 0
-    return with_alloc(func, partial), part_block.name
-
-
 def update_of(block: Block) -> tuple[Store, str, Expr]:
     """``C[s] = C[s] op e`` as (store, op, e).  Raises ScheduleError for anything else."""
-    stores = block_stores(block)
     store = block.body
-    if (
-        len(stores) == 1
-        and isinstance(store, Store)
-        and isinstance(store.value, Binary)
-        and store.value.op in ("+", "*", "min", "max")
-    ):
-        own = Load(store.buffer, store.indices)
-        value = store.value
-        for one, other in ((value.a, value.b), (value.b, value.a)):
-            if one == own and own not in set(_loads(other)):
-                return store, value.op, other
-    raise ScheduleError("(1) block `{block}` is not an update `C[s] = C[s] op e`", block=block.name)
-
-
-def _loads(expr: Expr) -> list[Load]:
-    from ...ir.stmt import loads
-
-    return list(loads(expr))
-
-
-def _only_block(loop: For) -> Block:
-    from ..tree import blocks_below
-
-    found = blocks_below(loop)
-    if len(found) != 1 or found[0].init is None:
-        raise ScheduleError("(1) there must be one block with an init below `{loop}`", loop=loop.var.name)
-    return found[0]
-
-
-def _check_parts_initialised(block: Block, outer: For, above: tuple[For, ...], reduce_vars: set[Var]) -> None:
-    """Condition (3): with the other reduce loops at 0, every q passes the conditions on reduce loops."""
-    mapping: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars if v != outer.var}
-    for cond in conjuncts(block.predicate):
-        if free_variables(cond).isdisjoint(reduce_vars):
-            continue
-        if simplify(substitute(cond, mapping), loop_bounds(above)) != TRUE:
-            raise ScheduleError(
-                "(3) some part of `{loop}` may have no first element", hint="use a smaller factor", loop=outer.var.name
-            )
-
-
-def _part_block(
-    func: PrimFunc, block: Block, outer: For, above: tuple[For, ...], store: Store, op: str, rest: Expr, axis: int
-) -> tuple[Buffer, Block, int]:
-    """``P[s, q] = sum_r e`` in the loops of the original block."""
-    taken = names(func)
-    name = fresh(f"{block.name}_rf", taken)
-    rank = len(store.indices) + 1
-    place = axis + rank if axis < 0 else axis
-    if not 0 <= place < rank:
-        raise ScheduleError("factor_axis must lie in [{low}, {high}), but got {axis}", low=-rank, high=rank, axis=axis)
-    shape = list(store.buffer.shape)
-    shape.insert(place, extent_of(outer))
-    partial = Buffer(fresh(f"{store.buffer.name}_rf", taken | {name}), tuple(shape), store.buffer.dtype)
-    part_iter = Iter(Var(fresh("vq", taken)), extent_of(outer), "spatial", outer.var)
-    reduce_loops = [
-        item for item in above if item is not outer and any(item.var in free_variables(i.binding) for i in block.reduce)
-    ]
-    taken |= {partial.name, part_iter.var.name}
-    reduce_iters = tuple(
-        Iter(Var(fresh(f"v_{item.var.name}", taken)), extent_of(item), "reduce", item.var) for item in reduce_loops
-    )
-    back: dict[Var, Expr] = {i.binding: i.var for i in (part_iter, *reduce_iters) if isinstance(i.binding, Var)}
-    inner = {i.var: substitute(i.binding, back) for i in block.reduce}
-    indices = list(store.indices)
-    indices.insert(place, part_iter.var)
-    point = tuple(indices)
-    value = Binary(op, Load(partial, point), substitute(rest, inner))
-    assert block.init is not None
-    init = transform(block.init, lambda n: Store(partial, point, n.value) if isinstance(n, Store) else n)
-    iters = (*block.spatial, part_iter, *reduce_iters)
-    return partial, Block(name, iters, Store(partial, point, value), block.predicate, init), place
-
-
-def _final_nest(func: PrimFunc, block: Block, outer: For, store: Store, op: str, partial: Buffer, axis: int) -> Stmt:
-    """``C[s] = sum_q P[s, q]`` over the whole spatial domain."""
-    taken = names(func) | {partial.name}
-    new_loops: list[tuple[Var, int]] = []
-    iters: list[Iter] = []
-    for item in block.spatial:
-        var = Var(fresh(f"{block.name}_ax{len(new_loops)}", taken))
-        taken.add(var.name)
-        new_loops.append((var, item.extent))
-        iters.append(replace(item, binding=var))
-    last = Var(fresh(f"{outer.var.name}_rf", taken))
-    part = Iter(Var("vq"), extent_of(outer), "reduce", last)
-    indices = list(store.indices)
-    indices.insert(axis + len(indices) + 1 if axis < 0 else axis, part.var)
-    value = Binary(op, Load(store.buffer, store.indices), Load(partial, tuple(indices)))
-    final = Block(block.name, (*iters, part), Store(store.buffer, store.indices, value), TRUE, block.init)
-    return loops([*new_loops, (last, extent_of(outer))], renamed_iters(final, "sum", taken | {last.name}))
+    op = update_op(store) if isinstance(store, Store) else None
+    if op is None:
+        raise ScheduleError("(1) block `{block}` is not an update `C[s] = C[s] op e`", block=block.name)
+    assert isinstance(store, Store) and isinstance(store.value, Binary)
+    own = Load(store.buffer, store.indices)
+    return store, op, store.value.b if store.value.a == own else store.value.a
