@@ -1,0 +1,64 @@
+"""Every page of docs/ runs: its Python blocks in order, and what they print is what the page says.
+
+A ``python`` block that a ``text`` block follows must print that text.  With the environment
+variable STRIDESMITH_UPDATE_PAGES the texts are written instead of compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """All pages, by name."""
+    return sorted(DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.stem)
+def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page run one after the other in one namespace, and print what stands below them."""
+    monkeypatch.chdir(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    fences = list(FENCE.finditer(text))
+    names: dict[str, Any] = {"__name__": path.stem}
+    changes: list[tuple[int, int, str]] = []
+    for number, fence in enumerate(fences):
+        if fence["kind"] != "python":
+            continue
+        printed = run(fence["body"], names, f"{path.name}:{text.count(chr(10), 0, fence.start()) + 2}")
+        below = fences[number + 1] if number + 1 < len(fences) else None
+        if below is None or below["kind"] != "text" or text[fence.end() : below.start()].strip():
+            continue
+        if os.environ.get("STRIDESMITH_UPDATE_PAGES"):
+            changes.append((below.start("body"), below.end("body"), printed.strip("\n") + "\n"))
+        else:
+            assert printed.strip("\n") == below["body"].strip("\n"), f"{path.name}, below `{fence['body']}`"
+    for start, end, new in reversed(changes):
+        text = text[:start] + new + text[end:]
+    if changes:
+        path.write_text(text, encoding="utf-8")
+
+
+def run(code: str, names: dict[str, Any], where: str) -> str:
+    """Run one block; its error names the page and line, and decorators find its source there."""
+    linecache.cache[where] = (len(code), None, code.splitlines(keepends=True), where)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, where, "exec"), names)
+    return out.getvalue()
+
+
+def test_there_are_pages() -> None:
+    """The pages are where the tests look for them."""
+    assert pages()
