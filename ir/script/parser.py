@@ -28,6 +28,9 @@ __all__ = ["MAX_DEPTH", "ScriptError", "parse", "parse_function"]
 MAX_DEPTH = 128
 """How deep statements and expressions may be nested; a sum of n terms is n deep."""
 
+# CPython opens the named file to quote the line of a syntax error: this one can never be there.
+_NOWHERE = "/dev/null/script"
+
 
 def parse(text: str, name: str | None = None) -> PrimFunc | Module:
     """The function or module in `text`; among several, the one called `name`.
@@ -93,7 +96,7 @@ def _lines(text: str) -> list[str]:
 
 def _tree(body: str, source: Source) -> ast.Module:
     try:
-        return ast.parse(body)
+        return ast.parse(body, _NOWHERE)
     except SyntaxError as error:
         row = min(max(error.lineno or 1, 1), len(source.lines))
         column = max(error.offset or 1, 1) + source.indent
