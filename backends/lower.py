@@ -13,7 +13,9 @@ from ..ir.affine.bounds import check_in_bounds
 from ..ir.arith.simplify import simplify
 from ..ir.expr import Buffer, Const, Load, Var
 from ..ir.node import walk
-from ..ir.passes.transform import without_assume, without_undef_stores
+from ..ir.passes.dump import program_log
+from ..ir.passes.loop_extents import fold_single_loops, trim_loops
+from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt
 from ..ir.target import Target
 from .passes.blocks import remove_blocks
@@ -21,7 +23,7 @@ from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
-from .passes.partition import fold_single_loops, partition_loops, split_ranges, trim_loops
+from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
 from .passes.vectorize import guard_vectors, vectorize_loops
 from .passes.workspaces import place_workspaces
@@ -104,8 +106,11 @@ def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]
     check_loops(func.body, target)
     body: Stmt = func.body
     setting = Setting(target, func.buffers)
+    log = program_log(func.name)
+    log("given", func)
     for name, run in PASSES:
         body = run(body, setting)
+        log(name, body)
         yield name, body
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -38,3 +39,13 @@ class ScheduleError(Exception):
         asked = f"{self.primitive}({call}): " if self.primitive else ""
         asked = f"{self.place}: {asked}" if self.place else asked
         return f"{asked}{reason}" + (f"; {self.hint}" if self.hint else "")
+
+
+class Reasons:
+    """Several refusals in one sentence, put together when somebody reads it."""
+
+    def __init__(self, reasons: Iterable[object]) -> None:
+        self.reasons = tuple(reasons)
+
+    def __format__(self, spec: str) -> str:
+        return "; ".join(str(r) for r in self.reasons)

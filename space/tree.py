@@ -131,6 +131,17 @@ def find_loop(func: PrimFunc, name: str) -> For:
     return found[0]
 
 
+def find_block_or_loop(func: PrimFunc, name: str) -> Block | For:
+    """The block, or else the loop, of that name.  Raises ScheduleError naming the blocks there are."""
+    try:
+        return find_block(func, name)
+    except ScheduleError as error:
+        try:
+            return find_loop(func, name)
+        except ScheduleError:
+            raise error from None
+
+
 def loops_above(func: PrimFunc, stmt: Stmt) -> tuple[For, ...]:
     """The loops around `stmt` up to the enclosing block, outermost first."""
     path = path_to(func.body, stmt)

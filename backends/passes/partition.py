@@ -21,11 +21,11 @@ from ...ir.arith.intervals import Facts, Interval, nothing_known
 from ...ir.arith.linear import variables_of
 from ...ir.arith.simplify import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
-from ...ir.expr import TRUE, Const, Expr, Var, as_int, binary, substitute
+from ...ir.expr import TRUE, Const, Expr, as_int
 from ...ir.node import rebuild
-from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from ...ir.passes.loop_extents import loop_facts, restrict, trim_loops
+from ...ir.stmt import For, If, Stmt, seq
 from .edges import Edge, edges, strengthen
-from .scopes import loop_facts
 
 SPLITTABLE = ("serial", "unrolled", "vectorized")
 
@@ -125,13 +125,6 @@ def _piece(loop: For, piece: Interval, facts: Facts) -> Stmt:
     return trim_loops(simplify_stmt(restrict(loop, piece), facts), facts)
 
 
-def restrict(loop: For, piece: Interval) -> For:
-    """The iterations of `loop` in the inclusive interval, counted from 0."""
-    low, high = piece
-    body = loop.body if low == 0 else substitute(loop.body, {loop.var: binary("+", loop.var, low)})
-    return replace(loop, extent=Const(high - low + 1), body=body)
-
-
 def _clean(stmt: Stmt) -> Stmt:
     """Without the annotation, and without loops of one iteration."""
     if isinstance(stmt, For) and is_peeled(stmt):
@@ -139,75 +132,6 @@ def _clean(stmt: Stmt) -> Stmt:
         return replace(stmt, body=_clean(stmt.body), annotations=kept)
     result: Stmt = rebuild(stmt, lambda child: _clean(child) if isinstance(child, Stmt) else child)
     return result
-
-
-# Extents
-
-
-def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
-    """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent."""
-    facts = facts or nothing_known()
-    if isinstance(stmt, For):
-        return _trim(stmt, facts)
-    if isinstance(stmt, If):
-        then = trim_loops(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else trim_loops(stmt.orelse, facts.assuming(stmt.cond, False))
-        return stmt if then is stmt.then and other is stmt.orelse else If(stmt.cond, then, other)
-    if isinstance(stmt, (Seq, Allocate, Declare, Let)):
-        result: Stmt = rebuild(stmt, lambda c: trim_loops(c, facts) if isinstance(c, Stmt) else c)
-        return result
-    return stmt
-
-
-def _trim(loop: For, facts: Facts) -> Stmt:
-    inside = loop_facts(facts, loop)
-    if isinstance(loop.extent, Const) and loop.kind != "thread_binding" and _is_tested(loop.body, loop.var):
-        low, high = _needed(loop.body, loop.var, inside)
-        if low > high:
-            return NOTHING
-        if (low, high) != (0, as_int(loop.extent) - 1):
-            smaller = simplify_stmt(restrict(loop, (low, high)), facts)
-            return trim_loops(smaller, facts)
-    body = trim_loops(loop.body, inside)
-    return loop if body is loop.body else replace(loop, body=body)
-
-
-def _is_tested(stmt: Stmt, var: Var) -> bool:
-    """Whether some If below may leave iterations of `var` without work."""
-    if isinstance(stmt, If):
-        return var in variables_of(stmt.cond) or any(_is_tested(s, var) for s in (stmt.then, stmt.orelse) if s)
-    if isinstance(stmt, (For, Allocate, Declare, Let)):
-        return _is_tested(stmt.body, var)
-    return isinstance(stmt, Seq) and all(_is_tested(s, var) for s in stmt.stmts)
-
-
-def _needed(stmt: Stmt, var: Var, facts: Facts) -> Interval:
-    """The values of `var` for which `stmt` does anything, as an interval; (1, 0) is none."""
-    if facts.impossible:
-        return 1, 0
-    if isinstance(stmt, If):
-        then = _needed(stmt.then, var, facts.assuming(stmt.cond))
-        other = (1, 0) if stmt.orelse is None else _needed(stmt.orelse, var, facts.assuming(stmt.cond, False))
-        return _hull(then, other)
-    if isinstance(stmt, For):
-        return _needed(stmt.body, var, loop_facts(facts, stmt))
-    if isinstance(stmt, (Allocate, Declare, Let)):
-        return _needed(stmt.body, var, facts)
-    if isinstance(stmt, Seq):
-        result = (1, 0)
-        for item in stmt.stmts:
-            result = _hull(result, _needed(item, var, facts))
-        return result
-    assert isinstance(stmt, (Store, Evaluate))
-    return facts.interval(var)
-
-
-def _hull(a: Interval, b: Interval) -> Interval:
-    if a[0] > a[1]:
-        return b
-    if b[0] > b[1]:
-        return a
-    return min(a[0], b[0]), max(a[1], b[1])
 
 
 def split_ranges(stmt: Stmt) -> Stmt:
@@ -230,12 +154,3 @@ def _split_ranges(stmt: Stmt, facts: Facts) -> Stmt:
         return stmt
     pieces = [p for p in ((0, low - 1), (low, high), (high + 1, last)) if p[0] <= p[1]]
     return seq([simplify_stmt(restrict(stmt, piece), facts) for piece in pieces])
-
-
-def fold_single_loops(stmt: Stmt) -> Stmt:
-    """``for i in 1: S(i) -> S(0)``, except loops over threads, which give a kernel its shape."""
-    result: Stmt = rebuild(stmt, lambda child: fold_single_loops(child) if isinstance(child, Stmt) else child)
-    if isinstance(result, For) and result.extent == Const(1) and result.kind != "thread_binding":
-        folded: Stmt = substitute(result.body, {result.var: Const(0)})
-        return folded
-    return result

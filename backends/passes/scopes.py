@@ -9,6 +9,7 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts, negate
 from ...ir.expr import Buffer, Call, Const, Expr, Load, Var
 from ...ir.node import children
+from ...ir.passes.loop_extents import loop_facts as loop_facts
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store
 
 Step = For | tuple[Seq | If, int]
@@ -52,11 +53,6 @@ class _Place:
     def where(self, cond: Expr, truth: bool = True) -> _Place:
         kept = cond if truth else negate(cond)
         return replace(self, facts=self.facts.assuming(kept), conditions=(*self.conditions, kept))
-
-
-def loop_facts(facts: Facts, loop: For) -> Facts:
-    """The facts inside a loop."""
-    return facts.with_bounds({loop.var: (0, facts.interval(loop.extent)[1] - 1)})
 
 
 def accesses(stmt: Stmt, buffers: frozenset[Buffer], facts: Facts) -> Iterator[Access]:

@@ -33,10 +33,10 @@ from ...ir.expr import (
     substitute,
 )
 from ...ir.node import rebuild, walk
+from ...ir.passes.loop_extents import restrict, trim_loops
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 from .lanes import independent_lanes
-from .partition import restrict, trim_loops
 from .scopes import loop_facts
 
 UNROLLED_LANES = 64

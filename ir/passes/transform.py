@@ -1,63 +1,122 @@
-"""Passes over functions that are independent of a target: function in, function out, valid before and after.
+"""Passes over functions that are independent of a target: function in, function out.
 
-Each does what it can prove and leaves the rest alone.
+Each finds and leaves a valid program, does what it can prove and leaves the rest alone;
+the primitive of the same name on a schedule acts in one place, and says why where it can
+do nothing.  `PASSES` lists them; `run_passes` applies several in order.
 """
 
 from __future__ import annotations
 
-from ..arith import simplify as simplifier
-from ..arith.intervals import negate
-from ..arith.statements import NOTHING
-from ..expr import Call, Select, Undef
-from ..node import Node, transform, walk
-from ..stmt import Assume, Block, If, PrimFunc, Stmt, Store
+import functools
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec
+
+from ..stmt import Block, PrimFunc, names
+from ..verify.rules import verify
+from . import branching, overcompute
+from .context import start
+from .dump import dumping, program_log
+from .empty import without_empty
+from .flat import flatten_buffers as _flatten_buffers
+from .hoist import HoistConditional, Hoister, HoistLetBinding, flags
+from .layouts import apply_buffer_transforms as _apply_buffer_transforms
+from .loop_extents import reduce_extents
+from .merge import merge_adjacent
+from .no_op import without_no_ops
+from .removal import without_assume, without_undef_stores
+from .simplification import simplified
+
+P = ParamSpec("P")
+Pass = Callable[[PrimFunc], PrimFunc]
+PASSES: dict[str, Callable[..., PrimFunc]] = {}
+
+__all__ = [
+    "PASSES", "HoistConditional", "HoistLetBinding", "Pass", "apply_buffer_transforms", "dumping", "flatten_buffers",
+    "hoist_expression", "merge_adjacent_loops", "reduce_loop_extents", "remove_assume",
+    "remove_branching_through_overcompute", "remove_no_op", "remove_overcompute_through_branching",
+    "remove_store_undef", "run_passes", "simplify",
+]  # fmt: skip
 
 
+def run_passes(func: PrimFunc, *passes: str | Pass) -> PrimFunc:
+    """`func` after the given passes (functions, or names in `PASSES`), in order; `dumping` shows it after each."""
+    log = program_log(func.name)
+    log("given", func)
+    for one in passes:
+        run = PASSES[one] if isinstance(one, str) else one
+        func = run(func)
+        log(getattr(run, "__name__", "pass"), func)
+    return func
+
+
+def _pass(run: Callable[Concatenate[PrimFunc, P], PrimFunc]) -> Callable[Concatenate[PrimFunc, P], PrimFunc]:
+    """Register a pass under its name; it verifies what it finds and what it leaves."""
+
+    @functools.wraps(run)
+    def checked(func: PrimFunc, /, *args: P.args, **options: P.kwargs) -> PrimFunc:
+        verify(func)
+        result = run(func, *args, **options)
+        verify(result)
+        return result
+
+    PASSES[run.__name__] = checked
+    return checked
+
+
+def _with_body(func: PrimFunc, body: object) -> PrimFunc:
+    assert isinstance(body, Block)
+    return func.with_body(body)
+
+
+@_pass
 def simplify(func: PrimFunc) -> PrimFunc:
-    """Simpler expressions, and conditions decided, wherever the domains of loops and iterators allow."""
-    return func.with_body(_block(simplifier.simplify(func.body)))
+    """Simpler expressions; conditions decided, conditionals merged, assumptions used, wherever that is proven."""
+    return simplified(func, func.body)
 
 
+@_pass
+def hoist_expression(
+    func: PrimFunc,
+    hoisted_conditionals: HoistConditional | str | Sequence[str] = HoistConditional.ALL,
+    hoisted_let_bindings: HoistLetBinding | str | Sequence[str] = HoistLetBinding.REQUIRED_BY_CONDITION,
+) -> PrimFunc:
+    """Conditions and bindings that do not depend on a loop move out of it; the flags say which (`hoist`)."""
+    conditionals, lets = flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings)
+    hoister = Hoister(conditionals, lets, names(func))
+    return without_empty(_with_body(func, hoister.run(func.body, start(func))))
+
+
+@_pass
+def reduce_loop_extents(func: PrimFunc) -> PrimFunc:
+    """Loops run only over the values for which the conditions inside let something happen."""
+    return without_empty(_with_body(func, reduce_extents(func.body, start(func))))
+
+
+@_pass
+def merge_adjacent_loops(func: PrimFunc) -> PrimFunc:
+    """Neighbouring serial loops of equal extents become one, where no dependence is turned round."""
+    return merge_adjacent(func, func.body)[0]
+
+
+@_pass
+def remove_no_op(func: PrimFunc) -> PrimFunc:
+    """Stores that nobody sees, that change nothing, and what is empty: all of it goes."""
+    return without_no_ops(func, func.body)[0]
+
+
+@_pass
 def remove_assume(func: PrimFunc) -> PrimFunc:
     """``assume(c)`` -> nothing, for use after every proof that rests on it has been made."""
-    return func.with_body(_block(without_assume(func.body)))
+    return without_empty(_with_body(func, without_assume(func.body)))
 
 
+@_pass
 def remove_store_undef(func: PrimFunc) -> PrimFunc:
     """``A[i] = undef`` -> nothing; ``A[i] = if c: x else: undef`` -> ``if c: A[i] = x``."""
-    return func.with_body(_block(without_undef_stores(func.body)))
+    return without_empty(_with_body(func, without_undef_stores(func.body)))
 
 
-def _block(stmt: Stmt) -> Block:
-    assert isinstance(stmt, Block)
-    return stmt
-
-
-def without_assume(stmt: Stmt) -> Stmt:
-    """The statement without its assumptions."""
-    result: Stmt = transform(stmt, lambda node: NOTHING if isinstance(node, Assume) else node)
-    return result
-
-
-def without_undef_stores(stmt: Stmt) -> Stmt:
-    """The statement without stores of `undef`: they may write anything, so they write nothing."""
-    result: Stmt = transform(stmt, lambda node: _defined(node) if isinstance(node, Store) else node)
-    return result
-
-
-def _defined(store: Store) -> Stmt:
-    value = store.value
-    if not _has_undef(value):
-        return store
-    if isinstance(value, Select) or (isinstance(value, Call) and value.name == "if_then_else"):
-        cond, a, b = (value.cond, value.a, value.b) if isinstance(value, Select) else value.args
-        then = _defined(Store(store.buffer, store.indices, a))
-        other = _defined(Store(store.buffer, store.indices, b))
-        if other == NOTHING:
-            return NOTHING if then == NOTHING else If(cond, then)
-        return If(negate(cond), other) if then == NOTHING else If(cond, then, other)
-    return NOTHING
-
-
-def _has_undef(node: Node) -> bool:
-    return any(isinstance(n, Undef) for n in walk(node))
+remove_branching_through_overcompute = _pass(overcompute.remove_branching_through_overcompute)
+remove_overcompute_through_branching = _pass(branching.remove_overcompute_through_branching)
+apply_buffer_transforms = _pass(_apply_buffer_transforms)
+flatten_buffers = _pass(_flatten_buffers)

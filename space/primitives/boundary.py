@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from ...ir.expr import Expr
 from ...ir.passes.branching import branch
-from ...ir.passes.overcompute import Refusal, overcompute
-from ...ir.stmt import PrimFunc, Stmt
-from ..errors import ScheduleError
+from ...ir.passes.overcompute import overcompute
+from ...ir.stmt import PrimFunc
+from ..errors import Reasons, ScheduleError
 from ..primitive import Result, primitive
-from ..tree import find_block, find_loop, free_variables
+from ..tree import find_block_or_loop, free_variables
 
 
 @primitive
@@ -36,12 +36,12 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
     can be removed, with a counterexample for each.  Source: RFC 0077, "Remove Branching
     Through Overcompute".
     """
-    new, refused = overcompute(func, _target(func, block), lambda cond: _is_over(cond, loops))
+    new, refused = overcompute(func, find_block_or_loop(func, block), lambda cond: _is_over(cond, loops))
     if new is func:
         if not refused:
             raise ScheduleError("block `{block}` has no condition to remove", block=block)
         raise ScheduleError(
-            "no condition of `{block}` can be removed: {reasons}", block=block, reasons=_Reasons(refused)
+            "no condition of `{block}` can be removed: {reasons}", block=block, reasons=Reasons(refused)
         )
     return new, None
 
@@ -56,36 +56,15 @@ def remove_overcompute_through_branching(func: PrimFunc, block: str) -> Result:
     that vanish change nothing that is observed: they store what is there already, or
     nobody reads what they write.  Source: RFC 0077, "Remove Overcompute Through Branching".
     """
-    new, refused = branch(func, _target(func, block))
+    new, refused = branch(func, find_block_or_loop(func, block))
     if new is func:
         if not refused:
             raise ScheduleError("(1) block `{block}` touches no padding with a known value", block=block)
         raise ScheduleError(
-            "(2) no condition can be put on `{block}`: {reasons}", block=block, reasons=_Reasons(refused)
+            "(2) no condition can be put on `{block}`: {reasons}", block=block, reasons=Reasons(refused)
         )
     return new, None
 
 
-def _target(func: PrimFunc, name: str) -> Stmt:
-    """The block, or else the loop, of that name."""
-    try:
-        return find_block(func, name)
-    except ScheduleError as error:
-        try:
-            return find_loop(func, name)
-        except ScheduleError:
-            raise error from None
-
-
 def _is_over(cond: Expr, loops: Sequence[str] | None) -> bool:
     return loops is None or any(v.name in loops for v in free_variables(cond))
-
-
-class _Reasons:
-    """Refusals joined, when somebody reads them."""
-
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
-        self.refusals = refusals
-
-    def __format__(self, spec: str) -> str:
-        return "; ".join(str(r) for r in self.refusals)

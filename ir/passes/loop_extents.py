@@ -1,0 +1,187 @@
+"""Loops run only over the values for which they do something.
+
+::
+
+    for v in N: if low <= v <= high and d: S     ->  for v in high - low + 1: if d: S(v + low)
+    for v in N: if v == k: S                     ->  S(k)
+
+`low` and `high` are the least and greatest value at which some statement of the body runs,
+at any point of the loops around.  Conditions: (1) the loop is serial, parallel or unrolled
+and its extent is constant; (2) every statement of the body is under a condition; what such
+a condition loads from memory may have any value; (3) a reduction still provably begins with
+its init.  Source: RFC 0077, "New Transform - Reduce Loop Extents".
+
+`trim_loops` does the same with intervals alone, which is what lowering has time for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..arith.intervals import Facts, Interval, nothing_known
+from ..arith.linear import variables_of
+from ..arith.statements import NOTHING, simplify_stmt
+from ..expr import TRUE, Const, Var, as_int, binary, const, substitute
+from ..node import rebuild
+from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from .conditionals import decide_conditions
+from .context import Place, map_below, places
+
+KINDS = ("serial", "parallel", "unrolled")
+
+
+def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
+    """Every loop at or below `stmt` with the values for which it does something, the outermost first."""
+    if isinstance(stmt, For):
+        smaller = reduce_extent(stmt, place)
+        if smaller is not stmt:
+            return reduce_extents(smaller, place)
+    return map_below(stmt, place, reduce_extents)
+
+
+def reduce_extent(loop: For, place: Place) -> Stmt:
+    """One loop over the values for which it does something; the loop itself where all do or that is unknown."""
+    if not is_reducible(loop):
+        return loop
+    needed = needed_values(loop, place)
+    if needed is None:
+        return NOTHING
+    if needed == (0, as_int(loop.extent) - 1):
+        return loop
+    smaller: Stmt = restrict(loop, needed)
+    if needed[0] == needed[1]:
+        smaller = substitute(loop.body, {loop.var: const(needed[0], loop.var.dtype)})
+    result = decide_conditions(simplify_stmt(smaller, place.facts), place)
+    return result if place.starts(result) else loop
+
+
+def is_reducible(loop: For) -> bool:
+    """Conditions (1) and (2), as far as the form of the loop tells."""
+    return loop.kind in KINDS and isinstance(loop.extent, Const) and as_int(loop.extent) > 0 and _is_guarded(loop.body)
+
+
+def _is_guarded(stmt: Stmt) -> bool:
+    """Whether every statement below is under a condition."""
+    if isinstance(stmt, If):
+        return True
+    if isinstance(stmt, Block) and (stmt.predicate != TRUE or stmt.init is not None):
+        return stmt.predicate != TRUE
+    if isinstance(stmt, (For, Allocate, Declare, Let, Attr, Block)):
+        return _is_guarded(stmt.body)
+    return isinstance(stmt, Seq) and all(map(_is_guarded, stmt.stmts))
+
+
+def needed_values(loop: For, place: Place) -> Interval | None:
+    """The least and greatest value of the loop's variable at which a statement of the body runs; None if none does.
+
+    What isl cannot decide counts as needed.
+    """
+    from ..affine.guard import NotAffine, Unknown
+
+    everything = (0, as_int(loop.extent) - 1)
+    found: Interval | None = None
+    for stmt, here in places(loop, place):
+        if not isinstance(stmt, (Store, Evaluate, Assume)):
+            continue
+        try:
+            points = here.points()
+            if points.is_empty():
+                continue
+            dim = points.variables.index(loop.var)
+            own = points.minimum(dim), points.maximum(dim)
+        except (NotAffine, Unknown):
+            return everything
+        found = own if found is None else _hull(found, own)
+        if found == everything:
+            break
+    return found
+
+
+def restrict(loop: For, piece: Interval) -> For:
+    """The iterations of `loop` in the inclusive interval, counted from 0."""
+    low, high = piece
+    body = loop.body if low == 0 else substitute(loop.body, {loop.var: binary("+", loop.var, low)})
+    return replace(loop, extent=Const(high - low + 1, loop.var.dtype), body=body)
+
+
+def fold_single_loops(stmt: Stmt) -> Stmt:
+    """``for i in 1: S(i) -> S(0)``, except loops over threads, which give a kernel its shape."""
+    result: Stmt = rebuild(stmt, lambda child: fold_single_loops(child) if isinstance(child, Stmt) else child)
+    if isinstance(result, For) and result.extent == Const(1) and result.kind != "thread_binding":
+        folded: Stmt = substitute(result.body, {result.var: Const(0)})
+        return folded
+    return result
+
+
+# ---------------------------------------------------------------- by intervals alone
+
+
+def loop_facts(facts: Facts, loop: For) -> Facts:
+    """The facts inside a loop."""
+    return facts.with_bounds({loop.var: (0, facts.interval(loop.extent)[1] - 1)})
+
+
+def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
+    """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent in a program without blocks."""
+    facts = facts or nothing_known()
+    if isinstance(stmt, For):
+        return _trim(stmt, facts)
+    if isinstance(stmt, If):
+        then = trim_loops(stmt.then, facts.assuming(stmt.cond))
+        other = None if stmt.orelse is None else trim_loops(stmt.orelse, facts.assuming(stmt.cond, False))
+        return stmt if then is stmt.then and other is stmt.orelse else If(stmt.cond, then, other)
+    if isinstance(stmt, (Seq, Allocate, Declare, Let)):
+        result: Stmt = rebuild(stmt, lambda c: trim_loops(c, facts) if isinstance(c, Stmt) else c)
+        return result
+    return stmt
+
+
+def _trim(loop: For, facts: Facts) -> Stmt:
+    inside = loop_facts(facts, loop)
+    if isinstance(loop.extent, Const) and loop.kind != "thread_binding" and _is_tested(loop.body, loop.var):
+        low, high = _needed(loop.body, loop.var, inside)
+        if low > high:
+            return NOTHING
+        if (low, high) != (0, as_int(loop.extent) - 1):
+            smaller = simplify_stmt(restrict(loop, (low, high)), facts)
+            return trim_loops(smaller, facts)
+    body = trim_loops(loop.body, inside)
+    return loop if body is loop.body else replace(loop, body=body)
+
+
+def _is_tested(stmt: Stmt, var: Var) -> bool:
+    """Whether some If below may leave iterations of `var` without work."""
+    if isinstance(stmt, If):
+        return var in variables_of(stmt.cond) or any(_is_tested(s, var) for s in (stmt.then, stmt.orelse) if s)
+    if isinstance(stmt, (For, Allocate, Declare, Let)):
+        return _is_tested(stmt.body, var)
+    return isinstance(stmt, Seq) and all(_is_tested(s, var) for s in stmt.stmts)
+
+
+def _needed(stmt: Stmt, var: Var, facts: Facts) -> Interval:
+    """The values of `var` for which `stmt` does anything, as an interval; (1, 0) is none."""
+    if facts.impossible:
+        return 1, 0
+    if isinstance(stmt, If):
+        then = _needed(stmt.then, var, facts.assuming(stmt.cond))
+        other = (1, 0) if stmt.orelse is None else _needed(stmt.orelse, var, facts.assuming(stmt.cond, False))
+        return _hull(then, other)
+    if isinstance(stmt, For):
+        return _needed(stmt.body, var, loop_facts(facts, stmt))
+    if isinstance(stmt, (Allocate, Declare, Let)):
+        return _needed(stmt.body, var, facts)
+    if isinstance(stmt, Seq):
+        result = (1, 0)
+        for item in stmt.stmts:
+            result = _hull(result, _needed(item, var, facts))
+        return result
+    assert isinstance(stmt, (Store, Evaluate))
+    return facts.interval(var)
+
+
+def _hull(a: Interval, b: Interval) -> Interval:
+    if a[0] > a[1]:
+        return b
+    if b[0] > b[1]:
+        return a
+    return min(a[0], b[0]), max(a[1], b[1])

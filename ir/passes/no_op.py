@@ -1,0 +1,179 @@
+"""Statements without an effect that anybody sees are left out.
+
+::
+
+    A[i] = x;  A[i] = y                        ->  A[i] = y              overwritten before it is read
+    for i: A[i] = x;  for i: A[i] = y          ->  for i: A[i] = y       a nest or block that a later one supersedes
+    A[i] = A[i]                                ->                        a value written back where it came from
+    assume(A[0] == 0);  A[0] = 0               ->  assume(A[0] == 0)     what is known to be there
+    for i: ;  if c: ;  assume(True)            ->                        nothing
+
+Several stores go together: a whole block, loop nest or branch first, then its parts.
+Conditions: (1) every store that goes is dead or silent (`affine.harmless`), which the
+function's end decides too: it reads the logical elements of outputs and promised padding;
+(2) no assumption speaks of what a dead store wrote; (3) a block's reduction still begins
+with its init; (4) a store of `undef` stays, since it says that anything may stand there
+(`remove_store_undef` takes it), and so does an assumption.
+Source: RFC 0077, "Enhancement - Remove No Op".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..affine.contents import Contradiction
+from ..affine.guard import NotAffine, Unknown
+from ..affine.harmless import Change, Harm, vanishing
+from ..affine.instances import Program, Statement, instances
+from ..affine.reduced import cells, is_silent
+from ..affine.sets import points
+from ..arith.statements import NOTHING
+from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load, Var
+from ..node import rebuild, walk
+from ..stmt import (
+    Assume,
+    Evaluate,
+    Let,
+    PrimFunc,
+    Stmt,
+    Store,
+)
+from .empty import without_empty
+from .overcompute import is_strict
+from .positions import Position, at, children_of, position, with_statement
+from .removal import has_undef
+from .renaming import distinct
+
+_PURE = frozenset((*MATH_CALLS, "if_then_else"))
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Why a statement stays, with an instance that somebody needs if one is known."""
+
+    label: str
+    harm: Harm
+
+    def __str__(self) -> str:
+        return f"{self.label} stays: {self.harm}"
+
+
+def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]]:
+    """Leave out what has no effect at or below `within`, a statement of the function; and why the rest stays."""
+    root = position(func.body, within)
+    func = distinct(_tidied(func, root))
+    while True:
+        new, needed = _step(func, root)
+        if new is None:
+            return without_empty(func), needed
+        func = distinct(new)
+
+
+def _step(func: PrimFunc, root: Position) -> tuple[PrimFunc | None, list[Needed]]:
+    """The function without the first part that may go, later ones before earlier ones; None if none may."""
+    program = instances(func)
+    needed: list[Needed] = []
+    for place, statements in _parts(program, at(func.body, root), root):
+        harm = _harm(program, statements)
+        if harm is None:
+            return _without(func, place), needed
+        if len(statements) == 1:
+            needed.append(Needed(statements[0].label, harm))
+    return None, needed
+
+
+def _parts(program: Program, stmt: Stmt, place: Position) -> list[tuple[Position, tuple[Statement, ...]]]:
+    """Parts of `stmt` that store something, whole ones first, and with each its stores.
+
+    Of parts with the same stores only the largest is listed.
+    """
+    own = tuple(s for s in program.below(stmt) if isinstance(s.stmt, Store))
+    if not own:
+        return []
+    found = [] if not place else [(place, own)]
+    for number, child in reversed(list(enumerate(children_of(stmt)))):
+        inner = _parts(program, child, (*place, number))
+        found.extend(p for p in inner if p[1] != own or not place)
+    return found
+
+
+def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
+    """Why these stores may not go; None if they may."""
+    if any(has_undef(s.stmt.value) for s in statements if isinstance(s.stmt, Store)):
+        return Harm("it stores `undef`, which says that anything may stand there")
+    strict = is_strict(program.func)
+    changes = [Change(s, FALSE) for s in statements]
+    harm = vanishing(program, changes, strict)
+    if harm is not None:
+        return harm
+    spoken = {b.memory for b in _assumed(program)} & {s.write.buffer.memory for s in statements if s.write is not None}
+    if spoken and not _are_silent(program, statements, strict):
+        return Harm(f"an assumption speaks of `{min(spoken)}`")
+    return None
+
+
+def _are_silent(program: Program, statements: Sequence[Statement], strict: bool) -> bool:
+    """Whether each store writes what the element holds without any of them."""
+    only: dict[int, Expr] = {s.number: FALSE for s in statements}
+    try:
+        for s in statements:
+            cut = cells(program, s, s.domain, [s.value], only, strict, exact=True)
+            if not all(is_silent(s, cell) for cell in cut):
+                return False
+    except (NotAffine, Unknown, Contradiction):
+        return False
+    return True
+
+
+def _assumed(program: Program) -> set[Buffer]:
+    """The buffers that assumptions speak of."""
+    return {
+        n.buffer
+        for s in program.statements
+        if isinstance(s.stmt, Assume) and not _never(s)
+        for n in walk(s.stmt.cond)
+        if isinstance(n, Load)
+    }
+
+
+def _never(statement: Statement) -> bool:
+    try:
+        return points(statement.domain).is_empty()
+    except (NotAffine, Unknown):
+        return False
+
+
+def _without(func: PrimFunc, place: Position) -> PrimFunc:
+    """The function without the stores at or below `place`; assumptions there stay."""
+    result: Stmt = _storeless(at(func.body, place))
+    return with_statement(func, place, result)
+
+
+def _storeless(node: Any) -> Any:
+    if isinstance(node, Store):
+        return NOTHING
+    return rebuild(node, lambda child: _storeless(child) if isinstance(child, Stmt) else child)
+
+
+# ---------------------------------------------------------------- what has no statement left
+
+
+def _tidied(func: PrimFunc, place: Position) -> PrimFunc:
+    """The function without what says nothing at `place`, and without what is empty."""
+    old = at(func.body, place)
+    new = _silent(old)
+    return func if new is old else with_statement(func, place, new)
+
+
+def _silent(stmt: Stmt) -> Stmt:
+    """`stmt` without assumptions of what is always so, evaluations for nothing, and bindings that nothing uses."""
+    if isinstance(stmt, Assume):
+        return NOTHING if stmt.cond == TRUE else stmt
+    if isinstance(stmt, Evaluate):
+        return NOTHING if all(n.name in _PURE for n in walk(stmt) if isinstance(n, Call)) else stmt
+    new: Stmt = rebuild(stmt, lambda child: _silent(child) if isinstance(child, Stmt) else child)
+    if isinstance(new, Let) and not any(n == new.var for n in walk(new.body) if isinstance(n, Var)):
+        return new.body
+    return new

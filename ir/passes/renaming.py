@@ -1,0 +1,90 @@
+"""A second copy of a statement, with names of its own.
+
+Names are handles that occur once in a function, so a copy binds others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+from ..expr import Buffer, LetExpr, Var
+from ..node import Node, rebuild, walk
+from ..stmt import Allocate, Block, Declare, For, Let, PrimFunc, Stmt, fresh
+
+
+def copied(stmt: Stmt, taken: set[str]) -> Stmt:
+    """`stmt` with fresh names for everything that it binds; they are added to `taken`."""
+    names: dict[str, str] = {}
+    for name in bound_names(stmt):
+        names[name] = fresh(_base(name, taken), taken)
+        taken.add(names[name])
+    result: Stmt = _rename(stmt, names)
+    return result
+
+
+def _base(name: str, taken: set[str]) -> str:
+    """``i`` of ``i_2``, if there is an ``i``."""
+    base, _, number = name.rpartition("_")
+    return base if number.isdecimal() and base in taken else name
+
+
+def bound_names(node: Node) -> list[str]:
+    """Names of the loops, iterators, bindings, blocks and allocations below `node`, in program order."""
+    found: dict[str, None] = {}
+    for item in walk(node):
+        if isinstance(item, (For, Let, LetExpr)):
+            found[item.var.name] = None
+        elif isinstance(item, Block):
+            found[item.name] = None
+            found.update(dict.fromkeys(i.var.name for i in item.iters))
+            found.update(dict.fromkeys(b.name for b in item.allocs))
+        elif isinstance(item, (Allocate, Declare)):
+            found[item.buffer.name] = None
+    return list(found)
+
+
+def _rename(node: Any, names: Mapping[str, str]) -> Any:
+    new = rebuild(node, lambda child: _rename(child, names))
+    if isinstance(new, Var) and new.name in names:
+        return Var(names[new.name], new.dtype)
+    if isinstance(new, Buffer) and (new.name in names or new.data in names):
+        name, data = names.get(new.name, new.name), names.get(new.data, new.data)
+        return Buffer(name, new.shape, new.dtype, new.scope, new.axis_separators, data)
+    if isinstance(new, Block) and new.name in names:
+        return Block(names[new.name], new.iters, new.body, new.predicate, new.init, new.allocs, new.annotations)
+    return new
+
+
+def same_statement(a: Stmt, b: Stmt) -> bool:
+    """Whether the statements are equal up to the names that they bind."""
+    if a == b:
+        return True
+    mine, theirs = bound_names(a), bound_names(b)
+    if len(mine) != len(theirs):
+        return False
+    renamed: Stmt = _rename(b, dict(zip(theirs, mine, strict=True)))
+    return renamed == a
+
+
+def distinct(func: PrimFunc) -> PrimFunc:
+    """An equal function in which every statement is an object of its own, so that identity tells places apart."""
+    seen: set[int] = set()
+    if not any(_repeats(n, seen) for n in walk(func.body)):
+        return func
+    body: Block = _own(func.body)
+    return func.with_body(body)
+
+
+def _repeats(node: Node, seen: set[int]) -> bool:
+    if not isinstance(node, Stmt):
+        return False
+    known = id(node) in seen
+    seen.add(id(node))
+    return known
+
+
+def _own(node: Any) -> Any:
+    new = rebuild(node, lambda child: _own(child) if isinstance(child, Stmt) else child)
+    return copy(new) if new is node else new

@@ -1,0 +1,35 @@
+"""``simplify``: expressions, conditions and conditionals, and what assumptions tell.
+
+Rounds of four steps, until nothing changes: `known_loads` puts in what is assumed of
+memory; `conditionals` decides conditions by exact sets, and merges what says the same
+twice; `arith.statements` simplifies expressions by intervals.
+"""
+
+from __future__ import annotations
+
+from ..arith.statements import simplify_stmt
+from ..stmt import PrimFunc, Stmt
+from .conditionals import decide_conditions, merge_conditionals
+from .context import place_of
+from .empty import without_empty
+from .known_loads import with_known_loads
+from .positions import at, position, with_statement
+from .renaming import distinct
+
+ROUNDS = 8
+
+
+def simplified(func: PrimFunc, within: Stmt) -> PrimFunc:
+    """The function with `within`, one of its statements, as simple as can be proven."""
+    root = position(func.body, within)
+    for _ in range(ROUNDS):
+        new = distinct(with_known_loads(func, at(func.body, root)))
+        stmt = at(new.body, root)
+        place = place_of(new, stmt)
+        stmt = merge_conditionals(decide_conditions(stmt, place), place)
+        stmt = simplify_stmt(stmt, place.facts)
+        new = with_statement(new, root, stmt)
+        if new == func:
+            return func
+        func = new
+    return without_empty(func) if root else func
