@@ -22,7 +22,7 @@ import math
 from abc import ABC
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -47,6 +47,7 @@ from .dataflow import Event, IntMap, common_loops, last_writers
 from .guard import Unknown
 from .index_map import IndexMap
 from .instances import Access, Program, Statement
+from .pollution import as_domain, has_padding, spread
 from .sets import Domain, IntSet, access_map, is_affine, points
 
 Removed = Mapping[int, Expr]
@@ -67,7 +68,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Writer:
-    """Instances that put something in a memory: a store, an assumption, or the entry (no statement)."""
+    """Instances that put something in a memory: a store, an assumption, or the entry (no statement).
+
+    A `lasting` one stands for polluted elements: these may be found whatever is written later.
+    """
 
     statement: Statement | None
     domain: Domain
@@ -75,6 +79,7 @@ class Writer:
     owners: tuple[Var, ...]
     pieces: tuple[Piece, ...]
     exact: bool
+    lasting: bool = False
 
     @property
     def number(self) -> int:
@@ -108,7 +113,34 @@ class Held(ABC):
 
 @lru_cache(maxsize=512)
 def writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
-    """The writers of a memory in program order, the entry first.  Raises Contradiction."""
+    """The writers of a memory in program order, the entry first; what is polluted stands before them."""
+    own = _plain_writers(program, buffer)
+    elements = _polluted(program).get(buffer) if has_padding(program.func) else None
+    if elements is None:
+        return own
+    names = element_variables(buffer)
+    piece = Piece((), Undef(buffer.dtype))
+    return (Writer(None, as_domain(buffer, elements), names, (), (piece,), False, True), *own)
+
+
+@lru_cache(maxsize=128)
+def _polluted(program: Program) -> dict[Buffer, IntSet]:
+    doubtful: dict[Buffer, IntSet] = {}
+    padding: dict[Buffer, IntSet] = {}
+    buffers = {a.buffer for s in program.statements for a in s.accesses}
+    for buffer in sorted(buffers, key=lambda b: b.name):
+        for writer in _plain_writers(program, buffer):
+            for piece in writer.pieces:
+                if piece.value is None:
+                    continue
+                elements = _image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
+                into = padding if is_finite_value(piece.value) else doubtful
+                into[buffer] = elements if buffer not in into else into[buffer].union(elements)
+    return spread(program, doubtful, padding)
+
+
+@lru_cache(maxsize=512)
+def _plain_writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
     found: list[Writer] = list(_entry(program, buffer))
     is_parameter = any(b.name == buffer.name for b in program.func.buffers)
     for statement in program.statements:
@@ -268,7 +300,7 @@ def _key(read: Reading) -> tuple[Any, ...]:
 def _writer_key(writer: Writer, read: Reading) -> tuple[Any, ...]:
     place = (writer.number < read.statement.number, writer.is_assumption)
     loops = (_shared_loops(writer, read), _before(writer, read))
-    return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, place, loops
+    return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, writer.lasting, place, loops
 
 
 def _orders(found: Sequence[Writer]) -> tuple[int, ...]:
@@ -281,7 +313,7 @@ def _restricted(writer: Writer, only: Removed) -> Writer:
     if cond is None or writer.statement is None:
         return writer
     domain = writer.domain.where(*conjuncts(cond))
-    return Writer(writer.statement, domain, writer.indices, writer.owners, writer.pieces, writer.exact)
+    return replace(writer, domain=domain)
 
 
 # ---------------------------------------------------------------- by images
@@ -481,6 +513,8 @@ class _ByDataflow(Held):
         nothing = everything.subtract(everything)
         coordinates = (*read.access.owners, *read.access.indices)
         sink = _event("R", read.statement, read.domain, coordinates, read.access)
+        lasting = [w for w in found if w.lasting]
+        found = [w for w in found if not w.lasting]
         sources = [_source(k, writer, read.access) for k, writer in enumerate(found)]
         flow = last_writers([sink], sources)
         self.missing = flow.unwritten["R"]
@@ -496,6 +530,8 @@ class _ByDataflow(Held):
         for value, where in reached.items():
             if not is_finite_value(value):
                 self.undefined = self.undefined.union(where)
+        for writer in lasting:
+            self.undefined = self.undefined.union(_meets(read, writer, (), ()))
         for _, where in self.values:
             self.undefined = self.undefined.subtract(where)
 

@@ -26,11 +26,10 @@ from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select
 from ..node import children, walk
 from .contents import Held, Reading, Removed, held
 from .instances import Access, Program, Statement
+from .pollution import TOTAL, is_total
 from .sets import Domain, IntSet, is_affine, points
 
 LARGEST_CELLS = 16
-_TOTAL = frozenset(("+", "-", "*", "min", "max"))
-_TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else", "round", "trunc"))
 
 
 @dataclass(frozen=True)
@@ -223,12 +222,7 @@ def is_finite(expr: Expr, cell: Cell) -> bool:
         return not isinstance(expr, Call) or expr.name == "if_then_else"
     if isinstance(expr, Var):
         return expr in cell.scalars
-    if isinstance(expr, Binary) and expr.op not in _TOTAL:
-        number = _number(expr.b)
-        return expr.op == "/" and number is not None and number.value != 0 and is_finite(expr.a, cell)
-    if isinstance(expr, Call) and expr.name not in _TOTAL_CALLS:
-        return False
-    if not isinstance(expr, (Binary, Call, Cast, Select, Broadcast, Not)):
+    if not isinstance(expr, (Binary, Call, Cast, Select, Broadcast, Not)) or not is_total(expr):
         return False
     return all(is_finite(c, cell) for c in children(expr) if isinstance(c, Expr))
 
@@ -249,7 +243,7 @@ def _fits(value: int, dtype: str) -> bool:
 
 def _fold(op: str, a: Const, b: Const, dtype: str) -> Const | None:
     """``a op b`` as the machine computes it; None for what is left alone."""
-    if op not in _TOTAL or dtypes.lanes(dtype) > 1 or dtype == "bfloat16" or dtypes.is_bool(dtype):
+    if op not in TOTAL or dtypes.lanes(dtype) > 1 or dtype == "bfloat16" or dtypes.is_bool(dtype):
         return None
     if dtypes.is_int(dtype):
         x, y = int(a.value), int(b.value)

@@ -1,0 +1,114 @@
+"""Elements that may hold what was computed from `undef`, infinity or a partial function of padding.
+
+Data is finite by assumption; what overcompute leaves in padding is no data.  An element is
+polluted if some store may fill it from
+
+1. an element that may be undef or not finite, or that is polluted, or
+2. padding (an element with a known value), through a function that is not defined or not
+   finite everywhere: a division, a logarithm, an exponential, ...
+
+The order of stores does not count: once polluted, an element stays so.  Programs without
+`undef`, assumptions and layouts have no padding, and nothing in them is polluted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from .. import dtypes
+from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
+from ..node import walk
+from ..stmt import Assume, PrimFunc
+from .guard import NotAffine, Unknown
+from .instances import Access, Program, Statement
+from .sets import Domain, IntSet, access_map, box, is_affine, points
+
+TOTAL = frozenset(("+", "-", "*", "min", "max"))
+TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else", "round", "trunc"))
+_ROUNDS = 4
+
+
+def is_total(expr: Expr) -> bool:
+    """Whether finite operands always give a finite value: sums, products, minima, and bounded functions."""
+    if isinstance(expr, Binary) and dtypes.is_float(expr.dtype) and expr.op not in TOTAL:
+        return expr.op == "/" and isinstance(expr.b, Const) and expr.b.value != 0
+    return not isinstance(expr, Call) or expr.name in TOTAL_CALLS or not dtypes.is_float(expr.dtype)
+
+
+@lru_cache(maxsize=256)
+def has_padding(func: PrimFunc) -> bool:
+    """Whether anything in a function speaks of padding."""
+    return bool(func.layouts) or any(isinstance(n, (Undef, Assume)) for n in walk(func.body))
+
+
+def spread(
+    program: Program, doubtful: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]
+) -> dict[Buffer, IntSet]:
+    """The polluted elements of each memory, from those that may be undef and those that are padding."""
+    polluted: dict[Buffer, IntSet] = {}
+    stores = [s for s in program.statements if s.write is not None]
+    for number in range(_ROUNDS + 1):
+        changed = False
+        for statement in stores:
+            for access in statement.loads(statement.value):
+                sources = [doubtful.get(access.buffer), polluted.get(access.buffer)]
+                if not all(is_total(n) for n in walk(statement.value) if isinstance(n, Expr)):
+                    sources.append(padding.get(access.buffer))
+                for source in sources:
+                    if source is not None and _fill(statement, access, source, polluted, number == _ROUNDS):
+                        changed = True
+        if not changed:
+            return polluted
+    return polluted
+
+
+def _fill(
+    statement: Statement, access: Access, source: IntSet, polluted: dict[Buffer, IntSet], whole: bool
+) -> bool:
+    """Pollute what the statement stores where it reads `source`; whether that is more than before."""
+    write = statement.write
+    assert write is not None
+    elements = _reached(statement, access, write, source, whole)
+    if elements is None:
+        return False
+    before = polluted.get(write.buffer)
+    if before is not None and elements.is_subset(before):
+        return False
+    polluted[write.buffer] = elements if before is None else before.union(elements)
+    return True
+
+
+def _reached(
+    statement: Statement, access: Access, write: Access, source: IntSet, whole: bool
+) -> IntSet | None:
+    names = tuple(Var(f"p{d}") for d in range(len(write.buffer.shape)))
+    known = frozenset(statement.variables)
+    instances = points(statement.domain)
+    try:
+        if not access.whole:
+            guards = (g for g in access.guards if is_affine(g, known))
+            instances = _reading(points(statement.domain.where(*guards)), access.indices, source)
+    except NotAffine:
+        pass
+    if instances.is_empty():
+        return None
+    try:
+        if write.whole or whole:
+            raise NotAffine("any element")
+        return instances.image(write.indices, names)
+    except NotAffine:
+        return box(names, write.buffer.shape)
+
+
+def _reading(instances: IntSet, indices: Iterable[Expr], source: IntSet) -> IntSet:
+    return access_map(instances, tuple(indices)).preimage(source)
+
+
+def as_domain(buffer: Buffer, elements: IntSet) -> Domain:
+    """Elements as a domain over their coordinates; all of them where no text describes them."""
+    dims = tuple(zip(elements.variables, buffer.shape, strict=True))
+    try:
+        return Domain(dims, (elements.condition(),))
+    except (NotAffine, Unknown):
+        return Domain(dims, (const(True),))
