@@ -1,0 +1,334 @@
+"""Bare loops and opaque blocks are scheduled like blocks: every accepted change of loops computes the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from scale import scaled
+
+from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.rules import verify
+from stridesmith.space.schedule import Schedule, ScheduleError
+from stridesmith.space.trace import Trace
+
+
+def schedule(text: str) -> Schedule:
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    return Schedule(func)
+
+
+def results(func: PrimFunc) -> list[np.ndarray]:
+    """All arguments after a run on fixed integers."""
+    rng = np.random.default_rng(11)
+    arrays = [rng.integers(-9, 10, b.shape).astype(b.dtype) for b in func.buffers]
+    interpret(func, *arrays)
+    return arrays
+
+
+def same(sch: Schedule, text: str) -> None:
+    """The schedule's program is valid, computes what `text` does, and its trace replays."""
+    original = parse(text)
+    assert isinstance(original, PrimFunc)
+    verify(sch.func)
+    check_in_bounds(sch.func)
+    for got, wanted in zip(results(sch.func), results(original), strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=sch.func.script())
+    assert Trace.from_json(sch.trace.to_json()).replay(original).func == sch.func
+
+
+CONV = """
+@T.prim_func
+def main(a: T.Buffer((10,), "int32"), f: T.Buffer((3,), "int32"), b: T.Buffer((8,), "int32")):
+    with T.block("compute"):
+        for i in range(8):
+            b[i] = 0
+            for k in range(3):
+                b[i] = b[i] + f[k] * a[i + k]
+"""
+
+STENCIL = """
+@T.prim_func
+def main(x: T.Buffer((9, 9), "int32"), a: T.Buffer((9, 9), "int32")):
+    for p, q in T.grid(9, 9):
+        a[p, q] = x[p, q]
+    for t in range(7):
+        for i in range(7):
+            a[t + 1, i + 1] = a[t, i + 1{shift}] + 1
+"""
+
+
+def test_bare_loops_split_and_fuse() -> None:
+    """Splits that do not divide guard the body once, and fusing gives the loops back."""
+    text = STENCIL.format(shift="")
+    sch = schedule(text)
+    outer, inner = sch.split("i", [None, 3])
+    same(sch, text)
+    assert sch.func.script().count("if ") == 1
+    fused = schedule(text)
+    fused.fuse("t", "i")
+    same(fused, text)
+    assert (outer, inner) == ("i_0", "i_1")
+
+
+@pytest.mark.parametrize("shift", ["", " - 1"])
+def test_reorder_of_bare_loops_follows_dependence(shift: str) -> None:
+    """A value from above or from the upper left is ready in either order."""
+    text = STENCIL.format(shift=shift)
+    sch = schedule(text)
+    sch.reorder("i", "t")
+    same(sch, text)
+
+
+def test_reorder_that_turns_a_dependence_round_is_refused_with_the_two_instances() -> None:
+    """A value from the upper right is written in a later column of the row before."""
+    with pytest.raises(ScheduleError, match=r"\(3\).*writes.*at t=0, i=1, and later.*reads.*at t=1, i=0"):
+        schedule(STENCIL.format(shift=" + 1")).reorder("i", "t")
+
+
+def test_a_reduction_in_bare_loops_may_be_reordered() -> None:
+    """Updates of one element commute; with the initialisation separated the nest is perfect."""
+    sch = schedule(CONV)
+    with pytest.raises(ScheduleError, match="not in a perfect nest"):
+        sch.reorder("k", "i")
+    assert sch.decompose_reduction("compute", "i") == "init_compute"
+    sch.reorder("k", "i")
+    same(sch, CONV)
+
+
+def test_reorder_takes_conditions_along() -> None:
+    """A condition between two loops is tested inside both."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6, 5), "int32")):
+    for i in range(6):
+        if i < 4:
+            for j in range(5):
+                a[i, j] = i * j
+"""
+    sch = schedule(text)
+    sch.reorder("j", "i")
+    same(sch, text)
+
+
+def test_reorder_of_a_triangle_is_refused() -> None:
+    """Condition (2): an extent that depends on a loop cannot be known outside of it."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6, 6), "int32")):
+    for i in range(6):
+        for j in range(i + 1):
+            a[i, j] = 1
+"""
+    with pytest.raises(ScheduleError, match=r"\(2\) the extent"):
+        schedule(text).reorder("j", "i")
+
+
+def test_reorder_does_not_make_a_concurrent_loop_meet_itself() -> None:
+    """Columns are independent in one row, but not over all rows."""
+    text = STENCIL.format(shift=" - 1")
+    sch = schedule(text)
+    sch.parallel("i")
+    with pytest.raises(ScheduleError, match="two iterations of"):
+        sch.reorder("i", "t")
+
+
+def test_distribute_separates_what_is_independent() -> None:
+    """Both parts keep the loops and conditions around them."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6,), "int32"), b: T.Buffer((6,), "int32")):
+    for i in range(6):
+        k = i
+        if i > 1:
+            a[k] = k
+            b[k] = a[k] + 1
+"""
+    sch = schedule(text)
+    assert sch.distribute("i", 1) == "i_rest"
+    same(sch, text)
+
+
+def test_distribute_refuses_a_value_that_comes_back() -> None:
+    """Condition (2): the first statement needs what the second wrote an iteration before."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6,), "int32"), b: T.Buffer((7,), "int32")):
+    b[0] = 0
+    for i in range(6):
+        a[i] = b[i]
+        b[i + 1] = a[i] + 1
+"""
+    with pytest.raises(ScheduleError, match=r"\(2\).*writes `b\[i \+ 1\]` at i=0, and later.*reads `b\[i\]` at i=1"):
+        schedule(text).distribute("i", 1)
+
+
+@pytest.mark.parametrize("position", [0, 2, -1])
+def test_distribute_needs_statements_on_both_sides(position: int) -> None:
+    """Condition (1) counts the statements."""
+    with pytest.raises(ScheduleError, match=r"\(1\) `position` must lie between 0 and the 2"):
+        schedule(CONV).distribute("i", position)
+
+
+def test_decompose_needs_something_before_an_update() -> None:
+    """Condition (1) in bare loops."""
+    text = STENCIL.format(shift="").replace("a[t + 1, i + 1] =", "a[t, i] = 1\n            a[t + 1, i + 1] =")
+    with pytest.raises(ScheduleError, match="nothing that is stored before an update"):
+        schedule(text).decompose_reduction("root", "t")
+
+
+def test_decompose_stays_inside_a_block_with_other_statements() -> None:
+    """Only a block that is all about the loop becomes two."""
+    text = CONV + "        b[0] = b[0] + 1\n"
+    sch = schedule(text)
+    assert sch.decompose_reduction("compute", "i") == "i_init"
+    same(sch, text)
+
+
+def test_transform_loops_skews() -> None:
+    """A wavefront: the instances of a stencil by their sum of indices."""
+    text = STENCIL.format(shift="")
+    sch = schedule(text)
+    new = sch.transform_loops(["t", "i"], lambda t, i: [t + i, i])
+    assert len(new) == 2
+    same(sch, text)
+
+
+@pytest.mark.parametrize(
+    ("index_map", "extents", "sentence"),
+    [
+        ("lambda t, i: [t + i]", None, r"\(2\) the map is not injective"),
+        ("lambda t, i: [t, i]", [7, 6], r"\(3\) the extents \[7, 6\] do not hold the image, which needs \[7, 7\]"),
+        ("lambda t, i: [t - 1, i]", None, r"\(3\) the image begins at \[-1, 0\]"),
+        ("lambda t, i: [i, 6 - t]", None, r"\(4\)"),
+        ("lambda t, i: [t * i, i]", None, r"\(2\) the map is not affine"),
+    ],
+)
+def test_transform_loops_refuses(index_map: str, extents: list[int] | None, sentence: str) -> None:
+    """Conditions (2) to (4)."""
+    with pytest.raises(ScheduleError, match=sentence):
+        schedule(STENCIL.format(shift="")).transform_loops(["t", "i"], index_map, extents)
+
+
+def test_transform_loops_names_the_nest() -> None:
+    """Condition (1): all loops of the nest in order."""
+    with pytest.raises(ScheduleError, match=r"\(1\) the nest has the loops \['t', 'i'\]"):
+        schedule(STENCIL.format(shift="")).transform_loops(["i", "t"], "lambda i, t: [i, t]")
+
+
+def test_transform_loops_of_a_block_moves_its_bindings() -> None:
+    """A reduction in a block follows the new loops, and its init still comes first."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6, 5), "int32"), c: T.Buffer((6,), "int32")):
+    for i, k in T.grid(6, 5):
+        with T.block("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                c[vi] = 0
+            c[vi] = c[vi] + a[vi, vk]
+"""
+    sch = schedule(text)
+    sch.transform_loops(["i", "k"], lambda i, k: [(i + k) // 4, (i + k) % 4, k])
+    same(sch, text)
+    with pytest.raises(ScheduleError, match=r"\(5\)"):
+        schedule(text).transform_loops(["i", "k"], lambda i, k: [i, 4 - k])
+
+
+def test_move_before_exchanges_independent_nests() -> None:
+    """A nest passes those that touch none of its elements."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((6,), "int32"), b: T.Buffer((6,), "int32")):
+    for i in range(6):
+        a[i] = 1
+    for j in range(6):
+        b[j] = {value}
+"""
+    sch = schedule(text.format(value="2"))
+    sch.move_before("j", "i")
+    same(sch, text.format(value="2"))
+    assert sch.func.script().index("b[") < sch.func.script().index("a[i]")
+    with pytest.raises(ScheduleError, match=r"\(2\).*writes `a\[i\]` at i=0"):
+        schedule(text.format(value="a[j]")).move_before("j", "i")
+    with pytest.raises(ScheduleError, match=r"\(1\) loop `i` does not stand after `j`"):
+        schedule(text.format(value="2")).move_before("i", "j")
+
+
+# ------------------------------------------------------------ random nests
+
+
+def random_program(rng: random.Random) -> str:
+    """A nest of bare loops over one or two buffers, imperfect at times, with conditions and updates."""
+    index = ["i", "j", "i + j", "i + 1", "j + 1", "i + 2 * j", "7 - i", "j // 2 + i"]
+    a, b, c = (rng.choice(index) for _ in range(3))
+    read = f"x[{b}, {rng.choice(index)}]" if rng.random() < 0.6 else f"y[{b}]"
+    kind = rng.random()
+    target = f"y[{a}]" if rng.random() < 0.6 else f"x[{a}, {c}]"
+    value = f"{target} + {read}" if kind < 0.5 else f"{read} + i" if kind < 0.8 else f"{read} * 2 + j"
+    inner = f"{target} = {value}"
+    if rng.random() < 0.4:
+        inner = f"if i {rng.choice(['<=', '>', '!='])} j:\n                " + inner
+    lead = rng.choice(["", f"y[{rng.choice(['i', 'i + 1', '2 * i'])}] = i", "x[i, 0] = y[i]"])
+    block = rng.random() < 0.5
+    lines = [
+        "@T.prim_func",
+        'def main(u: T.Buffer((24, 24), "int64"), x: T.Buffer((24, 24), "int64"), y: T.Buffer((24,), "int64")):',
+        "    for p, q in T.grid(24, 24):",
+        "        x[p, q] = u[p, q]",
+        "    for r in range(24):",
+        "        y[r] = u[3, r]",
+        *(['    with T.block("compute"):'] if block else []),
+        "    for i in range(6):",
+        *([f"        {lead}"] if lead else []),
+        "        for j in range(5):",
+        f"            {inner}",
+    ]
+    if not block:
+        return "\n".join(lines) + "\n"
+    head, body = lines[:7], lines[7:]
+    return "\n".join([*head, *("    " + line.replace("\n", "\n    ") for line in body)]) + "\n"
+
+
+def random_step(sch: Schedule, rng: random.Random) -> str:
+    """Apply one rewrite of loops, or be refused; the name and the outcome."""
+    block = sch.get_blocks()[-1]
+    maps = ["i + j, j", "(i + j) // 4, (i + j) % 4, j", "j, i", "i // 2, j, i % 2", "i, 4 - j", "j + 2, i + j"]
+    steps = {
+        "reorder": lambda: sch.reorder("j", "i"),
+        "distribute": lambda: sch.distribute("i", 1),
+        "decompose_reduction": lambda: sch.decompose_reduction(block, "i"),
+        "transform_loops": lambda: sch.transform_loops(["i", "j"], f"lambda i, j: [{rng.choice(maps)}]"),
+        "split": lambda: sch.split(rng.choice("ij"), [None, rng.choice([2, 3, 4])]),
+        "fuse": lambda: sch.fuse("i", "j"),
+    }
+    name = rng.choice(list(steps))
+    try:
+        steps[name]()
+    except ScheduleError:
+        return f"{name} refused"
+    return f"{name} accepted"
+
+
+def test_random_nests_keep_their_meaning() -> None:
+    """Whatever is accepted computes the same, and each rewrite is accepted and refused."""
+    outcomes: Counter[str] = Counter()
+    for seed in range(scaled(250)):
+        rng = random.Random(seed)
+        text = random_program(rng)
+        sch = schedule(text)
+        try:
+            for _ in range(rng.choice([1, 1, 2, 3])):
+                outcomes[random_step(sch, rng)] += 1
+            same(sch, text)
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {error!r}\n{text}\n{sch.trace.script()}\n{sch.func.script()}")
+    for name in ("reorder", "distribute", "decompose_reduction", "transform_loops", "fuse"):
+        assert outcomes[f"{name} accepted"] >= scaled(3), outcomes
+        assert outcomes[f"{name} refused"] >= scaled(3), outcomes
