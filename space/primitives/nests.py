@@ -289,6 +289,6 @@ def _renamed(stmt: For | Let | Block, suffix: str, taken: set[str]) -> Stmt:
         return replace(stmt, var=var, body=substitute(stmt.body, {stmt.var: var}))
     name = fresh(f"{suffix}_{stmt.name}", taken)
     taken.add(name)
-    variables: dict[Var, Expr] = {i.var: own(i.var) for i in stmt.iters}
-    iters = tuple(replace(i, var=variables[i.var]) for i in stmt.iters)
+    iters = tuple(replace(i, var=own(i.var)) for i in stmt.iters)
+    variables: dict[Var, Expr] = {a.var: b.var for a, b in zip(stmt.iters, iters, strict=True)}
     return replace(stmt, name=name, iters=iters, body=substitute(stmt.body, variables))
