@@ -9,9 +9,10 @@ for primitives that draw a decision.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from random import Random
 from typing import Any, get_type_hints
 
@@ -21,11 +22,13 @@ from .errors import ScheduleError
 
 Result = tuple[PrimFunc, Any]
 ModuleResult = tuple[Module, str, Any]
+REMEMBERED = 1024
+
 Rewrite = Callable[..., Result]
 Draw = Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Primitive:
     """A named rewrite with its signature (`func` left out).
 
@@ -98,7 +101,18 @@ class Primitive:
         return result
 
     def apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
-        """The rewritten module, the function that is worked on, and what the rewrite made.  Raises ScheduleError."""
+        """The rewritten module, the function that is worked on, and what the rewrite made.  Raises ScheduleError.
+
+        Applications are remembered: traces that begin alike share their programs, and a
+        trace that replays again proves nothing twice.
+        """
+        try:
+            text = json.dumps(arguments, sort_keys=True)
+        except (TypeError, ValueError):
+            return self._apply_in(module, current, arguments)
+        return _applied(self, module, current, text)
+
+    def _apply_in(self, module: Module, current: str, arguments: Mapping[str, Any]) -> ModuleResult:
         if self.across is not None:
             across: ModuleResult = self._call(self.across, (module, current), arguments)
             return across
@@ -120,6 +134,16 @@ class Primitive:
             raise error.at(self.name, dict(arguments)) from None
         except ValueError as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from error
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _applied(primitive: Primitive, module: Module, current: str, arguments: str) -> ModuleResult:
+    return primitive._apply_in(module, current, json.loads(arguments))
+
+
+def forget() -> None:
+    """Forget applications: for what changes the meaning of a name that arguments may use."""
+    _applied.cache_clear()
 
 
 PRIMITIVES: dict[str, Primitive] = {}

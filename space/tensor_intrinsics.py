@@ -24,6 +24,7 @@ from ..ir.interpreter.interpret import interpret
 from ..ir.stmt import Block, For, PrimFunc, Stmt, written_buffers
 from ..ir.verify.rules import VerifyError, verify
 from .errors import ScheduleError
+from .primitive import forget
 from .tree import extent_of
 
 LARGEST = 2**16
@@ -52,6 +53,7 @@ class TensorIntrin:
         if not override and name in TensorIntrin.names():
             raise ScheduleError("(1) there is an intrinsic `{name}` already", name=name)
         TensorIntrin._known[name] = checked(desc, impl)
+        forget()
 
     @staticmethod
     def get(name: str) -> TensorIntrin:
