@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.expr import Buffer
-from ...ir.passes.layouts import change_layout, move_buffer, owner
-from ...ir.passes.relayout import LayoutError, buffers, make_change, views
+from ...ir.passes.layouts import change_layout, move_buffer
+from ...ir.passes.relayout import LayoutError, make_change, views
 from ...ir.stmt import PrimFunc, replace_buffer
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
-from ..tree import find_block, producers
-from .cache import read_buffer, write_buffer
+from ..tree import producers
+from .buffers import buffer_of
 from .rewrite_writer import rewrite_writer
+from .sequential import sequential_loops
 
 
 @primitive
@@ -36,22 +36,25 @@ def transform_layout(
     a function of the transformed indices that may read the buffer itself, is stored there
     after the last writer, or assumed of an input.  Loops stay as they are; with
     `rewrite_loops` the only writer iterates over the physical indices instead, padding
-    included, and its loops are returned.  Maps of a parameter compose.
+    included, and its loops are returned; bare loops that write the buffer become sequential
+    as by `sequential_buffer_access`.  Maps of a parameter compose.
 
     Conditions: (1) the map takes one index for each dimension; (2) it is injective; (3)
     `physical_shape` holds its image; (4) `pad_value` has the element type and reads nothing
     but logical elements of the buffer; (5) views of the buffer have its type, rank and
     extents; (6) the padding can be written after the last writer and before every reader;
-    (7) vector accesses stay vectors; (8) `rewrite_loops` needs a single writer without a
-    reduction, one store at its iterators, alone in its nest.
+    (7) vector accesses stay vectors; (8) `rewrite_loops` of blocks with iterators needs a single
+    writer without a reduction, one store at its iterators, alone in its nest.
     Sources: RFC 0039 and RFC 0077 (`pad_value`).
     """
     old = buffer_of(func, block, buffer)
     try:
         change = make_change(old, index_map, pad_value, physical_shape)
-        if rewrite_loops and producers(func, old):
+        writers = producers(func, old) if rewrite_loops else ()
+        if writers and all(b.iters for b in writers):
             return rewrite_writer(move_buffer(func, change), change)
-        return change_layout(func, change), None
+        func = change_layout(func, change)
+        return sequential_loops(func, [b.name for b in writers], old.name) if writers else (func, None)
     except LayoutError as error:
         raise ScheduleError("{error}", error=str(error)) from None
 
@@ -76,17 +79,3 @@ def set_axis_separator(func: PrimFunc, block: str, buffer: Any, axis_separators:
             raise ScheduleError("(2) its view `{view}` has the rank {rank}", view=view.name, rank=len(view.shape))
         func = replace_buffer(func, view, replace(view, axis_separators=cuts))
     return func, None
-
-
-def buffer_of(func: PrimFunc, block: str, buffer: Any) -> Buffer:
-    """The buffer that is meant by a name, or by its place among what a block reads or writes; of a view, its owner."""
-    target = find_block(func, block)
-    if isinstance(buffer, str):
-        known = {b.name: b for b in buffers(func)}
-        if buffer not in known:
-            raise ScheduleError("there is no buffer `{name}`; there are {known}", name=buffer, known=", ".join(known))
-        return owner(func, known[buffer])
-    if not isinstance(buffer, (list, tuple)) or len(buffer) != 2 or buffer[0] not in ("read", "write"):
-        raise ScheduleError('`buffer` is a name, or ("read" | "write", index), but got {buffer}', buffer=buffer)
-    side, index = buffer
-    return owner(func, read_buffer(target, index) if side == "read" else write_buffer(target, index))

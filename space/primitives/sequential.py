@@ -19,8 +19,9 @@ from ...ir.script.printer import expr_text
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, stores
 from ..composite import wrapper
 from ..errors import ScheduleError
+from ..primitive import Result
 from ..tree import extent_of, find_block, find_loop, free_variables, path_to, stmt_children, walk_stmts
-from .layout import buffer_of
+from .buffers import buffer_of
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -46,7 +47,19 @@ def sequential_buffer_access(sch: Schedule, block: str, buffer: object, *, loop:
     loops that go; (4) every step is legal.  Returns the loops over the buffer.
     Source: RFC 0077, "Reorder Loops According to Buffer".
     """
-    name = buffer_of(sch.func, block, buffer).name
+    return _rewrite(sch, block, buffer_of(sch.func, block, buffer).name, loop)
+
+
+def sequential_loops(func: PrimFunc, blocks: Sequence[str], buffer: str) -> Result:
+    """`sequential_buffer_access` in every one of `blocks`, as a function of a function."""
+    from ..schedule import Schedule
+
+    sch = Schedule(func)
+    loops = [loop for block in blocks for loop in _rewrite(sch, block, buffer, None)]
+    return sch.func, loops
+
+
+def _rewrite(sch: Schedule, block: str, name: str, loop: str | None) -> list[str]:
     todo = _nests(sch.func, find_block(sch.func, block), name)
     if loop is not None:
         todo = [n for n in todo if n == loop]

@@ -32,7 +32,8 @@ from ...ir.stmt import (
 from ..errors import ScheduleError
 from ..primitive import ModuleResult, module_primitive, shared
 from ..tree import rename_duplicates
-from .layout import buffer_of, set_axis_separator, transform_layout
+from .buffers import buffer_of
+from .layout import set_axis_separator, transform_layout
 
 
 def sharing(module: Module, buffer: Buffer) -> tuple[PrimFunc, ...]:

@@ -96,6 +96,20 @@ def test_a_nest_that_is_sequential_stays() -> None:
     assert steps(sch) == []
 
 
+@pytest.mark.parametrize("pad", [None, 0, "undef"])
+def test_transform_layout_can_rewrite_bare_loops_at_once(pad: object) -> None:
+    """`rewrite_loops` gives what the layout and the wrapper give, and the loops; the padding follows."""
+    index_map = "lambda i, j: [i // 4, j, i % 4]"
+    sch = schedule(COPY)
+    loops = sch.transform_layout("root", "y", index_map, pad, rewrite_loops=True)
+    assert [i.name for i in sch.trace.instructions] == ["transform_layout"]
+    same(sch, COPY)
+    stepwise = schedule(COPY)
+    stepwise.transform_layout("root", "y", index_map, pad)
+    assert tuple(stepwise.sequential_buffer_access("root", "y")) == tuple(loops)
+    assert stepwise.func == sch.func
+
+
 def test_one_nest_of_several() -> None:
     """`loop` restricts the rewrite to the nest that it leads."""
     text = COPY + "    for p, q in T.grid(14, 10):\n        y[p, q] = y[p, q] * 2\n"
