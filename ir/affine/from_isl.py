@@ -1,13 +1,17 @@
 """isl functions and sets as expressions that a person would write.
 
-`value` writes a function, `condition` a set, given that a context holds.  Of a set
-that is written as a disjunction of conjunctions there are two readings, the set
-itself and the complement of what the context has besides; the shorter one wins::
+`value` writes a function, `condition` a set, given that a context holds::
 
-    io == 3 and ii >= 2        io == 0 and ii < 2 or io == 2 and ii >= 4        not (1 <= i <= 10)
+    io == 3 and ii >= 2        io == 0 and ii < 2 or io == 2 and ii >= 4        i < 1 or i > 10
 
-A comparison has its constant on the right, an upper bound is a ``<``, and
-disjuncts stand in the order of their first points.
+A set is a disjunction of conjunctions, one for each of isl's convex pieces:
+
+1. a piece that is a box inside the context is written by its sides, ``io == 3 and ii >= 2``;
+2. a conjunct goes if the piece stays inside the set without it: ``ii == 4 or io == 3 and ii >= 2``;
+3. a disjunct goes if the others cover it;
+4. where the rest of the context is one piece, its negation is written if that is shorter.
+
+A comparison has its constant on the right, and disjuncts stand in the order of their first points.
 """
 
 from __future__ import annotations
@@ -18,10 +22,14 @@ from typing import Any
 import islpy as isl
 
 from ..arith.intervals import negate
+from ..arith.lattice import parts
 from ..arith.simplify import simplify
-from ..expr import COMPARISONS, FALSE, TRUE, Binary, Expr, Select, Var, binary, const
+from ..expr import COMPARISONS, FALSE, TRUE, Binary, Expr, Select, Var, all_of, binary, conjuncts, const, variables
 from ..node import walk
 from .guard import context
+from .to_isl import Translator
+
+Bounds = Mapping[Var, tuple[int, int]]
 
 _MANY = 12  # disjuncts beyond which no second reading is tried
 
@@ -42,25 +50,78 @@ class Reader:
         """The condition of an isl.Set in its simplest form, given that a point is in `given`."""
         known = isl.Set.universe(handle.get_space()) if given is None else given
         bounds = _bounds(self.dims, known)
-        inside = self._disjunction(handle.coalesce().gist(known), known, bounds)
-        if len(_parts(inside)) > _MANY or inside in (TRUE, FALSE):
+        inside = self._disjunction(handle.intersect(known), known, bounds)
+        if inside in (TRUE, FALSE) or len(parts(inside, "or")) > _MANY:
             return inside
-        rest = known.subtract(handle).coalesce().gist(known)
-        if rest.n_basic_set() > 1:
+        rest = known.subtract(handle).coalesce()
+        if rest.gist(known).n_basic_set() > 1:
             return inside
         outside: Expr = simplify(negate(self._disjunction(rest, known, bounds)), bounds)
         return min(inside, outside, key=_length)
 
-    def _disjunction(self, handle: Any, given: Any, bounds: Mapping[Var, tuple[int, int]]) -> Expr:
+    def _disjunction(self, handle: Any, given: Any, bounds: Bounds) -> Expr:
+        """The pieces of a subset of `given`, each as short as it can be."""
         if handle.is_empty():
             return FALSE
-        pieces = [isl.Set.from_basic_set(p) for p in handle.get_basic_sets()]
+        pieces = [isl.Set.from_basic_set(p) for p in handle.coalesce().gist(given).get_basic_sets()]
+        if len(pieces) > 1:
+            pieces.sort(key=lambda p: _first(p.intersect(given)))
         build = self._build(given)
+        written = [self._piece(piece, given, bounds, build) for piece in pieces]
+        if 1 < len(written) <= _MANY:
+            written = self._without_covered([self._widened(p, handle, given) for p in written], handle, given)
         result: Expr = FALSE
-        for piece in sorted(pieces, key=lambda p: _first(p.intersect(given))):
-            written = self._expr(build.expr_from_set(self._named(piece)))
-            result = binary("or", result, simplify(written, bounds))
+        for part in dict.fromkeys(all_of(p) for p in written):
+            result = binary("or", result, part)
         return result
+
+    def _piece(self, piece: Any, given: Any, bounds: Bounds, build: Any) -> list[Expr]:
+        """The conjuncts of a convex piece: the sides of a box, or what isl's constraints simplify to."""
+        if bounds:
+            sides = self._sides(piece.intersect(given), bounds)
+            if self._set(sides).intersect(given).is_subset(piece):
+                return sides
+        return list(conjuncts(simplify(self._expr(build.expr_from_set(self._named(piece))), bounds)))
+
+    def _sides(self, piece: Any, bounds: Bounds) -> list[Expr]:
+        """The bounding box of `piece`, as far as it is smaller than that of the context."""
+        sides: list[Expr] = []
+        for k, var in enumerate(self.dims):
+            low, high = int(piece.dim_min_val(k).to_python()), int(piece.dim_max_val(k).to_python())
+            if (low, high) == bounds[var]:
+                continue
+            if low == high:
+                sides.append(binary("==", var, low))
+                continue
+            if low > bounds[var][0]:
+                sides.append(binary(">=", var, low))
+            if high < bounds[var][1]:
+                sides.append(binary("<", var, high + 1))
+        return sides
+
+    def _widened(self, piece: list[Expr], whole: Any, given: Any) -> list[Expr]:
+        """`piece` without the conjuncts that it does not need to stay inside `whole`."""
+        kept = list(piece)
+        for conjunct in piece:
+            others = [c for c in kept if c is not conjunct]
+            if others and self._set(others).intersect(given).is_subset(whole):
+                kept = others
+        return kept
+
+    def _without_covered(self, pieces: list[list[Expr]], whole: Any, given: Any) -> list[list[Expr]]:
+        """The pieces without those that the others cover."""
+        kept = list(pieces)
+        for piece in reversed(pieces):
+            others = [p for p in kept if p is not piece]
+            covered = isl.Set.empty(whole.get_space())
+            for other in others:
+                covered = covered.union(self._set(other))
+            if others and whole.is_subset(covered.intersect(given)):
+                kept = others
+        return kept
+
+    def _set(self, conds: Sequence[Expr]) -> Any:
+        return Translator(self.dims).condition(all_of(conds))
 
     def _build(self, known: Any) -> Any:
         return isl.AstBuild.from_context(self._named(known))
@@ -111,7 +172,7 @@ def _first(piece: Any) -> tuple[int, ...]:
     return tuple(int(point.get_coordinate_val(isl.dim_type.set, k).to_python()) for k in range(count))
 
 
-def _bounds(dims: Sequence[Var], known: Any) -> dict[Var, tuple[int, int]]:
+def _bounds(dims: Sequence[Var], known: Any) -> Bounds:
     """The interval of each dimension that the context bounds."""
     if known.is_empty() or not known.is_bounded():
         return {}
@@ -121,11 +182,8 @@ def _bounds(dims: Sequence[Var], known: Any) -> dict[Var, tuple[int, int]]:
     }
 
 
-def _parts(cond: Expr) -> list[Expr]:
-    return _parts(cond.a) + _parts(cond.b) if isinstance(cond, Binary) and cond.op == "or" else [cond]
-
-
 def _length(cond: Expr) -> tuple[int, int]:
-    """Comparisons first, then every node: what a reader has to take in."""
+    """What a reader has to take in: comparisons, those of several variables counting more, then every node."""
     nodes = list(walk(cond))
-    return sum(isinstance(n, Binary) and n.op in COMPARISONS for n in nodes), len(nodes)
+    compared = [n for n in nodes if isinstance(n, Binary) and n.op in COMPARISONS]
+    return sum(max(1, 2 * len(variables(n)) - 1) for n in compared), len(nodes)

@@ -39,7 +39,7 @@ def compare(op: str, a: Linear, b: Linear, facts: Facts, quotients: Quotients) -
     reduced = quotients.reduce_comparison(op, terms, right)
     if isinstance(reduced, bool):
         return const(reduced)
-    return _write(op, *reduced)
+    return _write(*reduced)
 
 
 @law("""

@@ -174,7 +174,7 @@ class Quotients:
         k * x == m            -> False                   if k > 0 and m % k != 0
         k * x != m            -> True                    if k > 0 and m % k != 0
     """)
-    def reduce_comparison(self, op: str, terms: dict[Expr, int], right: int) -> tuple[dict[Expr, int], int] | bool:
+    def reduce_comparison(self, op: str, terms: dict[Expr, int], right: int) -> tuple[str, dict[Expr, int], int] | bool:
         """``terms op right`` (op is ``<=``, ``==`` or ``!=``) with the common factor and small terms divided out.
 
         ``g*A + S <= right`` is ``A <= q`` when ``(right - S) // g = q`` for every value of S.
@@ -193,8 +193,46 @@ class Quotients:
         if common > 1:
             if op != "<=" and right % common:
                 return op == "!="
-            return {a: k // common for a, k in terms.items()}, right // common
-        return terms, right
+            terms, right = {a: k // common for a, k in terms.items()}, right // common
+        if len(terms) == 1:
+            return self._rotate(op, terms, right)
+        return op, terms, right
+
+    @law("""
+        (x + n) % k == m  -> x % k == (m - n) % k        if k > 0 and 0 <= m and m < k
+        (x + n) % k < n   -> x % k >= k - n              if n > 0 and n < k
+        (x + n) % k >= n  -> x % k < k - n               if n > 0 and n < k
+        x % k < 1         -> x % k == 0                  if k > 1
+        x % k >= 1        -> x % k != 0                  if k > 1
+        x % k >= k - 1    -> x % k == k - 1              if k > 1
+        x % k < k - 1     -> x % k != k - 1              if k > 1
+        x % 2 != n        -> x % 2 == 1 - n              if n >= 0 and n < 2
+    """)
+    def _rotate(self, op: str, terms: dict[Expr, int], right: int) -> tuple[str, dict[Expr, int], int]:
+        """A remainder that is compared loses the offset inside of it, or is compared for one residue."""
+        (atom, sign), = terms.items()
+        m = _divisor(atom)
+        if not m or not isinstance(atom, Binary) or atom.op != "%" or m < 2 or abs(sign) != 1:
+            return op, terms, right
+        ends = {(1, 0): ("==", 0), (1, m - 2): ("!=", m - 1), (-1, -1): ("!=", 0), (-1, 1 - m): ("==", m - 1)}
+        if op == "<=" and (sign, right) in ends:
+            (op, right), sign = ends[sign, right], 1
+        if op == "!=" and m == 2:
+            op, right, sign = "==", 1 - right * sign, 1
+        offset = shared_form(atom.a)[1] % m
+        if not offset:
+            return op, {atom: sign}, right
+        if op != "<=":
+            sign, right = 1, (right * sign - offset) % m
+        elif sign > 0 and right + 1 == offset:
+            sign, right = -1, offset - m
+        elif sign < 0 and -right == offset:
+            sign, right = 1, m - offset - 1
+        else:
+            return op, {atom: sign}, right
+        inner = add(shared_form(atom.a), ({}, offset), -1)
+        rest, constant = self.mod(inner, m)
+        return op, {a: k * sign for a, k in rest.items()}, right - sign * constant
 
 
 def _split(form: Linear, c: int) -> tuple[Linear, Linear]:

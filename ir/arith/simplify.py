@@ -357,8 +357,15 @@ class Simplifier:
         return self._rewrite("if_then_else", Call(expr.name, (cond, then, other), expr.dtype))
 
     def _select(self, expr: Select) -> Expr:
-        """Both sides are evaluated, so neither may use the condition: its loads must stay in bounds."""
-        return self._rewrite("select", Select(self.expr(expr.cond), self.expr(expr.a), self.expr(expr.b)))
+        """Both sides are evaluated, so neither may use the condition: its loads must stay in bounds.
+
+        A condition for all lanes at once is no operand beside the sides, as the rules for bools would make it.
+        """
+        cond, a, b = self.expr(expr.cond), self.expr(expr.a), self.expr(expr.b)
+        if dtypes.lanes(cond.dtype) != dtypes.lanes(a.dtype):
+            same = a == b or isinstance(cond, Const)
+            return (a if a == b or cond == TRUE else b) if same else Select(cond, a, b)
+        return self._rewrite("select", Select(cond, a, b))
 
     def _let(self, expr: LetExpr) -> Expr:
         """A variable or constant takes the name's place, an unused name goes, others keep their interval.

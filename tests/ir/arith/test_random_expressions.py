@@ -47,7 +47,7 @@ def test_simplifying_again_changes_nothing(case: Any) -> None:
         assert Simplifier(Facts(bounds, strict=strict)).expr(once) == once
 
 
-@random(300)
+@random(150)
 @given(cases(), cases())
 def test_the_result_does_not_depend_on_what_was_simplified_before(one: Any, other: Any) -> None:
     """A simplifier with a memory of other work gives what a fresh one gives."""
@@ -59,7 +59,7 @@ def test_the_result_does_not_depend_on_what_was_simplified_before(one: Any, othe
         assert used.expr(part) == Simplifier(Facts(bounds)).expr(part)
 
 
-@random(300)
+@random(150)
 @given(cases(types=("int64", "int8", "uint8", "int32")))
 def test_bounds_hold_every_value(case: Any) -> None:
     """`bound` is an interval around all values."""

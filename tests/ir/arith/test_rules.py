@@ -20,7 +20,19 @@ from stridesmith.ir.arith.patterns import Rule, literal
 from stridesmith.ir.arith.patterns import rule as read_rule
 from stridesmith.ir.arith.rules import TABLE
 from stridesmith.ir.arith.simplify import Simplifier, simplifier_for
-from stridesmith.ir.expr import Binary, Buffer, Const, Expr, Load, Undef, Var, const, fold_constants, substitute
+from stridesmith.ir.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Undef,
+    Var,
+    const,
+    fold_constants,
+    substitute,
+    variables,
+)
 from stridesmith.ir.node import transform
 
 RULES = [*TABLE, *(law.rule for law in LAWS)]
@@ -143,9 +155,10 @@ def test_both_sides_are_equal_for_all_values(rule: Rule) -> None:
 
 
 def known(rule: Rule, env: dict[str, Any], rng: np.random.Generator) -> Simplifier:
-    """A simplifier that knows the rule's condition, or intervals in which it holds."""
+    """A simplifier that knows the rule's condition, or intervals in which it holds, and nothing else."""
     facts = Facts({})
-    for var in (v for v in env.values() if isinstance(v, Var) and v.dtype == "int64"):
+    needed = {v for c in rule.conditions if isinstance(found := c(env), Expr) for v in variables(found)}
+    for var in (v for v in env.values() if isinstance(v, Var) and v in needed and v.dtype == "int64"):
         low = int(rng.integers(-30, 30))
         facts = facts.with_bounds({var: (low, low + int(rng.choice([0, 1, 2, 5, 9])))}) if rng.random() < 0.8 else facts
     for condition in rule.conditions if rng.random() < 0.5 else ():
