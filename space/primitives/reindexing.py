@@ -159,7 +159,8 @@ def check_same_point(plan: Reindexing, reader: Block, other: Block) -> None:
         raise ScheduleError("(9) block `{other}` has other iterators than `{block}`", other=other.name,
                             block=reader.name)  # fmt: skip
     renamed = {i.var: j.var for i, j in zip(other.iters, reader.iters, strict=True)}
-    if tuple(substitute(e, renamed) for e in _single_point(other, plan.buffer)) != plan.point:
+    point = [simplify(substitute(e, renamed), plan.ranges) for e in _single_point(other, plan.buffer)]
+    if point != [simplify(e, plan.ranges) for e in plan.point]:
         raise ScheduleError("(9) block `{other}` reads `{buffer}` at another point than `{block}`", other=other.name,
                             buffer=plan.buffer.name, block=reader.name)  # fmt: skip
 

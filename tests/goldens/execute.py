@@ -26,7 +26,7 @@ def same_results(first: PrimFunc | Module, second: PrimFunc | Module) -> None:
     """Raises AssertionError unless both compute the same from the same logical inputs."""
     for poison in POISONS:
         one, other = logical_results(first, poison), logical_results(second, poison)
-        assert one.keys() == other.keys()
+        assert one.keys() <= other.keys(), "a program that is split may write more, but never less"
         for name, array in one.items():
             np.testing.assert_array_equal(other[name], array, err_msg=f"`{name}` differs:\n{second.script()}")
 
