@@ -355,7 +355,7 @@ def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]
             for stored, reader, access, instances in seen:
                 own = next((s for s in split if reader is not None and s.change.statement is reader), None)
                 if own is None or access is None or instances.intersect(own.silent).is_empty():
-                    return _observed(stored, buffer, reader, instances, by_number)
+                    return _observed(program, stored, buffer, reader, by_number)
                 own.silent = own.silent.subtract(instances)
                 own.loud = own.loud.union(instances)
                 moved = True
@@ -410,17 +410,38 @@ def _observers(
 
 
 def _observed(
-    stored: _Stored, buffer: Buffer, reader: Statement | None, instances: IntSet, changes: Mapping[int, Change]
+    program: Program,
+    stored: _Stored,
+    buffer: Buffer,
+    reader: Statement | None,
+    changes: Mapping[int, Change],
 ) -> Harm:
     write = stored.change.statement.write
     assert write is not None
     point = stored.loud.first()
     element = f"`{buffer.name}`" if point is None or write.whole else _element(write, stored.change, point)
     if reader is None:
-        found = instances.first()
-        if found is not None:
-            element = f"{buffer.name}[{', '.join(str(v) for v in found.values())}]"
-        return Harm(f"it would write {element}, an element of a parameter, and the value is not neutral")
-    who = "another instance" if reader.number in changes else f"block {reader.label}"
-    return Harm(f"it would write {element}, which {who} reads, and the value is not neutral", point)
+        who = "an element of a parameter"
+    elif reader.number in changes:
+        who = "which another instance reads"
+    else:
+        who = f"which block {reader.label} reads"
+    why = "" if point is None else _why_loud(program, stored.change, point)
+    return Harm(f"it would write {element}, {who}, and the value is not neutral{why}", point)
 
+
+def _why_loud(program: Program, change: Change, point: Point) -> str:
+    """What the operands of a store hold at a point, as far as that keeps its value from being neutral."""
+    here = change.domain.where(*(v.equal(as_expr(point[v.name], v)) for v in change.statement.variables))
+    write = change.statement.write
+    found: dict[str, None] = {}
+    for access in change.statement.loads(change.statement.value):
+        if write is not None and access.buffer == write.buffer and access.indices == write.indices:
+            continue
+        contents = held(program, Reading(change.statement, access, here))
+        state = "may be undef or not finite" if not contents.undefined.is_empty() else "is data"
+        for value, where in contents.values:
+            if not where.is_empty():
+                state = f"is {expr_text(value)}"
+        found[f"{_element(access, change, point)} {state}"] = None
+    return f", because {' and '.join(found)}" if found else ""
