@@ -16,6 +16,7 @@ from stridesmith.ir.expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Ramp,
@@ -28,6 +29,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import (
     Allocate,
     Assume,
+    Attr,
     Block,
     Declare,
     For,
@@ -42,11 +44,11 @@ from stridesmith.ir.stmt import (
     Store,
     loops,
 )
-from stridesmith.ir.verify.rules import VerifyError, verify
+from stridesmith.ir.verify.rules import RULES, VerifyError, verify
 
 A = Buffer("A", (4,))
 N = Buffer("N", (4,), "int32")
-I, K, V, R = Var("i"), Var("k"), Var("v"), Var("r")  # noqa: E741
+I, K, V, R, X = Var("i"), Var("k"), Var("v"), Var("r"), Var("x")  # noqa: E741
 ZERO, ONE = const(0.0), const(1)
 PASS = Seq(())
 
@@ -129,6 +131,40 @@ BROKEN: list[tuple[int, str, PrimFunc]] = [
     (11, "shares memory of `Z`, which is not defined here", func(Declare(Buffer("X", (4,), data="Z"), PASS))),
     (11, "owns its memory and cannot name `A`", func(Allocate(Buffer("X", (4,), data="A"), PASS))),
     (10, "a layout names `Z`", func(PASS, layouts=(Layout("Z", (4,), "lambda i: [i]"),))),
+    (1, "the name `x` is bound twice, to `1` and to `2`",
+     func(Seq((store(index=LetExpr(X, ONE, X)), store(index=LetExpr(X, const(2), X)))))),
+    (1, "its normal form is `fi`", func(Let(Var("\ufb01"), ONE, PASS))),
+    (2, "uses `x` outside of its let expression", func(store(index=Binary("+", LetExpr(X, ONE, X), X)), params=(A,))),
+    (4, "loop `i` has the extent -1", func(loop(PASS, extent=const(-1)))),
+    (4, "loop `i` has type int64x4", func(loop(PASS, var=Var("i", "int64x4"), extent=Broadcast(ONE, 4)))),
+    (4, "the extent 1000 of iterator `v` does not fit int8",
+     func(block(Iter(Var("v", "int8"), 1000, "spatial", Const(0, "int8"))))),
+    (5, "the parameter `n` has the vector type float32x4", func(PASS, params=(Var("n", "float32x4"),))),
+    (5, "`x` in `T.Let(x, where={x: T.float32(0.0)})` has type int64", func(store(index=LetExpr(X, ZERO, X)))),
+    (5, "has 100000 lanes", func(store(index=Ramp(ONE, ONE, 100000)))),
+    (6, "the body is no block `root`", PrimFunc("f", (), Block("main", (), PASS))),
+    (6, "the body is no block `root`", PrimFunc("f", (), Block("root", (), PASS, Binary("<", ONE, ONE)))),
+    (9, "fewer than 2**63 bytes", func(Allocate(Buffer("X", (2**40, 2**40)), PASS))),
+    (9, "bytes in ``", func(Allocate(Buffer("X", (4,), scope=""), PASS))),
+    (11, "names the view `W`; its memory is `A`",
+     func(Declare(Buffer("W", (4,), data="A"), Declare(Buffer("X", (4,), data="W"), PASS)))),
+    (11, "of 20 bytes views the 16 of `A`", func(Declare(Buffer("X", (5,), data="A"), PASS))),
+    (11, "in local views `A`, which is in global", func(Declare(Buffer("X", (4,), scope="local", data="A"), PASS))),
+    (12, "the condition of", func(store(Select(Binary("==", Undef(), ZERO), ZERO, ZERO)))),
+    (12, "one side of", func(store(Cast("float32", Binary("<", Undef(), ZERO))))),
+    (12, "an index of", func(store(Load(A, (Undef("int64"),))))),
+    (12, "the value of `T.Let", func(store(LetExpr(Var("x", "float32"), Undef(), Var("x", "float32"))))),
+    (12, "`T.undef(\"float32\")` is undef", func(Let(Var("x", "float32"), Undef(), PASS))),
+    (12, "is undef, but decides", func(loop(PASS, extent=Undef("int64")))),
+    (12, "uses undef other than in", func(Assume(Binary("==", Undef(), Undef())))),
+    (13, "a sequence holds a sequence", func(Seq((store(), Seq((store(), store())))))),
+    (13, "a sequence holds one statement", func(Seq((store(),)))),
+    (13, "a sequence holds a sequence", func(Seq((PASS, store())))),
+    (13, "is given twice", func(loop(PASS, annotations=(("a", 1), ("a", 2))))),
+    (13, "the annotation 1j is no number", func(block(annotations=(("a", 1j),)))),
+    (13, "the attribute `layouts` is reserved", func(PASS, attrs=(("layouts", 1),))),
+    (13, "'stridesmith.scope' is no key", func(Attr("stridesmith.scope", ONE, PASS))),
+    (13, "the attribute `k` is 3", func(Attr("k", 3, PASS))),  # type: ignore[arg-type]
     (10, "the logical shape of `A` is ()", func(PASS, layouts=(Layout("A", (), "lambda: []"),))),
 ]  # fmt: skip
 
@@ -149,6 +185,37 @@ def test_module_with_two_functions_of_a_name() -> None:
         verify(Module((func(PASS), func(PASS))))
     with pytest.raises(VerifyError, match="rule 2"):
         verify(Module((func(store(index=I)),)))
+
+
+def test_functions_of_a_module_share_buffers_by_name() -> None:
+    """Rule 14: a parameter of one name is one buffer, with one layout."""
+    first, second = func(PASS, name="g"), func(PASS)
+    verify(Module((first, second)))
+    other = replace(second, params=(Buffer("A", (8,)), N))
+    with pytest.raises(VerifyError, match=r"rule 14: `g` and `f` share the buffer `A`, .* as float32\[4\] .*\[8\]"):
+        verify(Module((first, other)))
+    laid = replace(second, layouts=(Layout("A", (4,), "lambda i: [i]"),))
+    with pytest.raises(VerifyError, match=r"rule 14: .* different layouts"):
+        verify(Module((first, laid)))
+
+
+def test_undef_is_a_value_to_store_and_an_atom_of_assumptions() -> None:
+    """Undef is accepted where nothing depends on it."""
+    atom = Binary("==", Load(A, (ONE,)), Undef())
+    verify(func(Assume(Binary("or", Binary("<", const(0), ONE), atom))))
+    verify(func(store(Select(Binary("<", const(0), ONE), ZERO, Binary("*", ZERO, Undef())))))
+
+
+def test_let_expressions_may_repeat_what_they_bind() -> None:
+    """An expression that is copied brings its lets along."""
+    let = LetExpr(X, ONE, X)
+    verify(func(Seq((store(index=let), store(index=Binary("+", let, let))))))
+
+
+def test_every_rule_has_a_refusal() -> None:
+    """Each number of the catalogue is the answer to some program here."""
+    here = {rule for rule, _, _ in BROKEN} | {8, 14}
+    assert here == {rule.number for rule in RULES}
 
 
 def test_error_names_function_and_block() -> None:
