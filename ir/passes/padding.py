@@ -12,8 +12,8 @@ every reader.  For an input, the function begins with what it may rely on::
     for io, ii in T.grid(4, 4):
         T.assume(4 * io + ii < 14 or A[io, ii] == 0)
 
-Both are bare loops beside bare loops, an opaque block beside opaque blocks, and a block with
-iterators beside such.  Source: RFC 0077, "Enhancement - transform_layout".
+Both are bare loops beside bare loops, inside the opaque block around them if there is one, an
+opaque block beside opaque blocks, and a block with iterators beside such.  Source: RFC 0077, "Enhancement - transform_layout".
 """
 
 from __future__ import annotations
@@ -266,9 +266,12 @@ class _Placement:
         return seq(items)
 
     def is_straight(self, item: Stmt) -> bool:
-        """Whether `item` is an opaque block that runs once and holds readers, too."""
+        """Whether `item` is an opaque block that runs once, and around the writer's outermost loop or a reader."""
         runs_once = isinstance(item, Block) and not item.iters and item.predicate == TRUE and item.init is None
-        return runs_once and _foreign_reader(item, self.name) is not None
+        if not runs_once:
+            return False
+        loops_inside = any(isinstance(n, For) and self.writes(n) for n in walk(item))
+        return loops_inside or _foreign_reader(item, self.name) is not None
 
     def refuse_reader(self, item: Stmt) -> None:
         reader = _foreign_reader(item, self.name)

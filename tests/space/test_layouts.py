@@ -101,9 +101,9 @@ def test_arguments_and_intermediates_of_every_form(form: str, buffer: str, pad: 
     assert sum(text.count(f"{b.name}[") for b in written_buffers(sch.func)) >= stored
 
 
-@pytest.mark.parametrize(("form", "block"), [("bare", False), ("opaque", True), ("blocks", True)])
+@pytest.mark.parametrize(("form", "block"), [("bare", False), ("opaque", False), ("blocks", True)])
 def test_the_epilogue_has_the_form_of_the_writer(form: str, block: bool) -> None:
-    """Loops beside loops, an opaque block beside one, a block with iterators beside blocks; after the writer."""
+    """Loops beside loops, also inside an opaque block, a block with iterators beside blocks; after the writer."""
     sch = Schedule(function(FORMS[form]))
     sch.transform_layout("root", "t", lambda i: [i // 4, i % 4], 0)
     text = sch.func.script()
