@@ -98,7 +98,7 @@ class StmtParser(BlockParser):
             return Assume(self.exprs.expr(value.args[0], "bool"))
         if name in HEADER or name in ("func_attr", "init"):
             raise self.error(value, f"`T.{name}` belongs at the top of a block's or function's own suite")
-        if name in STATEMENTS or (name and name not in EXPRESSIONS and not is_dtype(name)):
+        if name in STATEMENTS - EXPRESSIONS or (name and name not in EXPRESSIONS and not is_dtype(name)):
             raise self.error(value, self._no_statement(name))
         return Evaluate(self.exprs.expr(value))
 
