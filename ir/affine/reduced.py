@@ -119,7 +119,8 @@ def _cell(
 def reduced(expr: Expr, cell: Cell) -> Expr:
     """`expr` with what is known in a cell, as far as the rules above reach."""
     if isinstance(expr, Load):
-        return cell.known.get(expr, expr)
+        value = cell.known.get(expr, expr)
+        return expr if isinstance(value, Undef) else value
     if isinstance(expr, Binary):
         return _binary(expr, reduced(expr.a, cell), reduced(expr.b, cell), cell)
     if isinstance(expr, Call) and expr.name == "fma":
