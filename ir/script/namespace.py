@@ -19,25 +19,33 @@ from ..stmt import Module, PrimFunc
 from .base import ScriptError
 from .intrinsics import TABLE, lookup
 from .parser import parse_function
+from .words import STATEMENTS, near
 
-_STATEMENTS = frozenset({
-    "grid", "serial", "parallel", "vectorized", "unroll", "thread_binding",
-    "block", "sblock", "init", "where", "reads", "writes", "block_attr", "sblock_attr", "axis",
-    "alloc_buffer", "sblock_alloc_buffer", "match_buffer", "allocate", "decl_buffer",
-    "assume", "evaluate", "func_attr", "LetStmt", "Let", "attr", "meta_var",
-})  # fmt: skip
+_MARKERS = frozenset(name.split(".")[0] for name in STATEMENTS)
 
 
 class handle:
     """The type of a parameter that ``T.match_buffer`` gives a shape."""
 
 
-def Buffer(
-    shape: int | Sequence[int], dtype: str = "float32", scope: str = "global", axis_separators: Sequence[int] = ()
-) -> Any:
-    """The annotation of a buffer parameter."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    return _Buffer("", extents, dtype, scope, tuple(axis_separators))
+class _BufferAnnotation:
+    """``T.Buffer(shape, dtype, ...)``, or ``T.Buffer[shape, dtype]``: the annotation of a buffer parameter.
+
+    The parser reads the annotation's text; what Python makes of it only has to exist.
+    """
+
+    def __call__(self, shape: int | Sequence[int], dtype: Any = "float32", **options: Any) -> _Buffer:
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        separators = tuple(options.get("axis_separators") or ())
+        name = dtype if isinstance(dtype, str) else dtype.args[0]  # `T.float32` is the builder of its constants
+        return _Buffer("", extents, name, options.get("scope") or "global", separators)
+
+    def __getitem__(self, items: Any) -> _Buffer:
+        pair = isinstance(items, tuple) and len(items) == 2 and not isinstance(items[1], int)
+        return self(*items) if pair else self(items)
+
+
+Buffer = _BufferAnnotation()
 
 
 @overload
@@ -96,13 +104,14 @@ def __getattr__(name: str) -> Any:
     builder = lookup(name)
     if builder is not None:
         return builder
-    if name in _STATEMENTS:
+    if name in _MARKERS:
         return _Marker(name)
-    raise AttributeError(f"the script namespace has no `T.{name}`")
+    known = {*_MARKERS, *TABLE, "Buffer", "prim_func", "ir_module"}
+    raise AttributeError(f"the script namespace has no `T.{name}`{near(name, known, 'T.')}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*_STATEMENTS, *(n for n in TABLE if n.isidentifier()), "Buffer", "handle", "prim_func", "ir_module"})
+    return sorted({*_MARKERS, *(n for n in TABLE if n.isidentifier()), "Buffer", "handle", "prim_func", "ir_module"})
 
 
 class _Marker:

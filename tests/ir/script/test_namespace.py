@@ -60,6 +60,15 @@ def test_class_of_functions_is_a_module() -> None:
     assert parse(Programs.script()) == Programs
 
 
+def test_annotations_evaluate() -> None:
+    """``T.Buffer[...]``, types of the namespace and TVM's options are annotations that Python can evaluate."""
+    assert T.Buffer[(4, 4), "float16"] == Buffer("", (4, 4), "float16")
+    assert T.Buffer[8, "int8"] == T.Buffer(8, T.int8) == Buffer("", (8,), "int8")
+    assert T.Buffer[(4, 4)] == T.Buffer((4, 4), strides=[4, 1], scope="global") == Buffer("", (4, 4))
+    with pytest.raises(AttributeError, match=r"no `T\.seriall`; did you mean `T\.serial`"):
+        T.seriall(4)
+
+
 def test_error_has_the_line_of_this_file() -> None:
     """A mistake in a decorated function is reported with the file's own line and column."""
     with pytest.raises(ScriptError) as caught:
