@@ -66,6 +66,8 @@ class FeatureMap:
         return out
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
+        if not self._parts[number]:
+            return self._choices(number, population)
         columns: Columns = {}
         times: Vector = np.zeros(1, np.float32)
         total = 0.0
@@ -75,6 +77,14 @@ class FeatureMap:
             total += part.geometry.points
             columns.update({part.prefix + name: values for name, values in mine.items()})
         columns[ESTIMATE] = log2(times / np.float32(max(total, 1.0)))
+        return columns
+
+    def _choices(self, number: int, population: NDArray[np.int64]) -> Columns:
+        """The numbers of a sketch that is a user's schedule; of its time nothing is known, so it counts as one."""
+        columns: Columns = {ESTIMATE: np.zeros(1, np.float32)}
+        for position, item in enumerate(self.sketches[number].decisions):
+            for name, values in item.table.items():
+                columns[name] = np.asarray(values, np.float32)[population[:, position]]
         return columns
 
     def _check(self, number: int, population: NDArray[np.int64]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, did_you_mean
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..backends.lower import Lowered
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
+    from ..space.rules import Rule
     from ..space.space import Space
     from ..space.workloads import Workload
 
@@ -27,6 +29,7 @@ def tune(
     *,
     emit: Callable[[dict[str, Any]], None] | None = None,
     generate: Callable[[PrimFunc, Target, Mapping[str, str]], Space] | None = None,
+    rules: Sequence[Rule] | None = None,
     **options: Any,
 ) -> Record:
     """Find a fast kernel for `work` and return its record.
@@ -34,9 +37,16 @@ def tune(
     `work` is a workload, a program, or the name of a workload.  `options` are the
     fields of `search.settings.TuneSettings`, such as ``trials``, ``seconds``,
     ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
-    the generator of the design space, `space.space.generate`.
+    the generator of the design space, `space.space.generate`; ``rules`` are what that one
+    makes sketches with, by default `space.rules.RULES`.
     """
+    from ..space.space import generate as from_rules
     from .tuner import tune as run
+
+    if rules is not None:
+        if generate is not None:
+            raise UsageError("tune() takes rules for its own generator, or another generator, but not both")
+        generate = partial(from_rules, rules=rules)
 
     unknown = [name for name in options if name not in TuneSettings.model_fields]
     if unknown:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("layout", "pad_value", "boundary", "tile", "place", "order", "parallel")
+KINDS = ("layout", "pad_value", "boundary", "tile", "place", "order", "parallel", "choice")
 
 BRANCH, PEEL, OVERCOMPUTE = 0, 1, 2
 BOUNDARIES = ("branch", "peel", "overcompute")

@@ -9,13 +9,12 @@ keeps of every decision the alternatives that the rule lets through, in their or
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from .decision import Decision
-from .space import Space
+from .space import Space, fingerprint
 
 Keep = Callable[[Decision, Any], bool]
 
@@ -35,8 +34,7 @@ def restricted(space: Space, keep: Keep) -> Space:
         )
         if all(len(decision) for part in parts for decision in part.decisions):
             sketches.append(replace(sketch, parts=parts))
-    text = repr([(d.name, d.labels) for s in sketches for d in s.decisions])
-    return replace(space, sketches=tuple(sketches), version=zlib.crc32(text.encode()) & 0x7FFFFFFF)
+    return replace(space, sketches=tuple(sketches), version=fingerprint(sketches))
 
 
 def _filtered(decision: Decision, keep: Keep) -> Decision:

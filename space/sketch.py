@@ -67,9 +67,7 @@ class Sketch:
 
     def schedule(self, choice: Sequence[int]) -> Schedule:
         """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
-        if len(choice) != len(self.decisions):
-            raise ScheduleError("a candidate of `{name}` has {want} choices, but got {got}",
-                                name=self.name, want=len(self.decisions), got=len(choice))  # fmt: skip
+        self.check_length(choice)
         sch = Schedule(self.func)
         for block in self.inlined:
             sch.compute_inline(block)
@@ -80,6 +78,12 @@ class Sketch:
             start = stop
         _schedule_rest(sch, self.target)
         return sch
+
+    def check_length(self, choice: Sequence[int]) -> None:
+        """Raise ScheduleError unless there is a choice for each decision."""
+        if len(choice) != len(self.decisions):
+            raise ScheduleError("a candidate of `{name}` has {want} choices, but got {got}",
+                                name=self.name, want=len(self.decisions), got=len(choice))  # fmt: skip
 
     def trace(self, choice: Sequence[int]) -> Trace:
         """The candidate's concrete instructions.  Raises ScheduleError where a primitive refuses."""

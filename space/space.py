@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
-from . import anatomy
-from .schedule import Schedule
+from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
-from .structure import Structure, open_decisions, structures
 
 SPACE_VERSION = 1
-MAX_SKETCHES = 64
 
 
 @dataclass(frozen=True)
@@ -55,48 +52,42 @@ class Space:
         }
 
 
-def generate(func: PrimFunc, target: Target, interface: Mapping[str, str] | None = None) -> Space:
+def generate(
+    func: PrimFunc,
+    target: Target,
+    interface: Mapping[str, str] | None = None,
+    rules: Sequence[Rule] | None = None,
+) -> Space:
     """The design space of `func` on `target`.
 
     `interface` says for each parameter who may choose its layout: ``fixed`` (the
-    default), ``constant`` or ``free``.  The same program gives the same space, also
-    when its blocks, buffers and variables have other names.
+    default), ``constant`` or ``free``.  `rules` are those of `rules.RULES`, or a user's own
+    beside or instead of them.  The same program gives the same space, also
+    when its blocks, buffers and variables have other names.  Raises ValueError for a rule that gives
+    anything but sketches, each with a name of its own.
     """
-    return _generate(func, target, tuple(sorted((interface or {}).items())))
+    return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
 
 
 @lru_cache(maxsize=8)
-def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...]) -> Space:
-    schedule = Schedule(func)
-    original = schedule.func
-    inlined = _inline_chains(schedule)
-    found = anatomy.anchors(schedule.func, dict(interface))
-    anchors = tuple(a for a in found if structures(a, target))
-    options = [structures(anchor, target) for anchor in anchors]
-    sketches = []
-    for combination in list(product(*options))[:MAX_SKETCHES] if anchors else [()]:
-        name = _name(anchors, combination)
-        parts = tuple(
-            open_decisions(schedule.func, anchor, structure, target, f"{name}/{anchor.name}")
-            for anchor, structure in zip(anchors, combination, strict=True)
-        )
-        sketches.append(Sketch(name, original, target, parts, tuple(inlined)))
-    return Space(original, target, interface, tuple(sketches))
+def _generate(
+    func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...], rules: tuple[Rule, ...]
+) -> Space:
+    start = schedule_start(func)
+    sketches: dict[str, Sketch] = {}
+    for rule in rules:
+        name = getattr(rule, "__name__", repr(rule))
+        for sketch in rule(start, target, dict(interface)):
+            if not isinstance(sketch, Sketch):
+                raise ValueError(f"a rule gives sketches, but `{name}` gave a {type(sketch).__name__}")
+            if sketch.name in sketches:
+                raise ValueError(f"the rule `{name}` gives a second sketch called {sketch.name!r}; name it otherwise")
+            sketches[sketch.name] = sketch
+    version = SPACE_VERSION if rules == RULES else fingerprint(sketches.values())
+    return Space(start, target, interface, tuple(sketches.values()), version)
 
 
-def _inline_chains(schedule: Schedule) -> list[str]:
-    """Inline element-wise blocks into element-wise readers until none is left."""
-    inlined: list[str] = []
-    while True:
-        found = anatomy.inline_candidates(schedule.func)
-        if not found:
-            return inlined
-        schedule.compute_inline(found[0])
-        inlined.append(found[0])
-
-
-def _name(anchors: tuple[anatomy.Anchor, ...], combination: tuple[Structure, ...]) -> str:
-    """The sketch's name: the structure of each anchor."""
-    if len(anchors) == 1:
-        return combination[0].label(anchors[0])
-    return ";".join(f"{a.name}:{s.label(a)}" for a, s in zip(anchors, combination, strict=True)) or "plain"
+def fingerprint(sketches: Iterable[Sketch]) -> int:
+    """The version of a space that is not the shipped one: stored choices of another are never read as its own."""
+    text = repr([(d.name, d.labels) for sketch in sketches for d in sketch.decisions])
+    return zlib.crc32(text.encode()) & 0x7FFFFFFF

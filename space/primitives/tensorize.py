@@ -76,9 +76,10 @@ class _Matcher:
 
     def same(self, mine: Any, described: Any) -> bool:
         """Whether two nodes are equal, up to parts of buffers; learns the parts on the way."""
-        if isinstance(mine, (Load, Store)) and type(mine) is type(described):
-            stored = (mine.value, described.value) if isinstance(mine, Store) else None
-            return (stored is None or self.same(*stored)) and self._same_access(mine, described)
+        if isinstance(mine, Store) and isinstance(described, Store):
+            return self.same(mine.value, described.value) and self._same_access(mine, described)
+        if isinstance(mine, Load) and isinstance(described, Load):
+            return self._same_access(mine, described)
         if isinstance(mine, Var) or isinstance(described, Var):
             return bool(mine == substitute(described, self.renamed))
         if type(mine) is not type(described):

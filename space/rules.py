@@ -1,0 +1,111 @@
+"""Rules: what turns a program into sketches.
+
+The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
+along which axes) and returns sketches; `space.generate` takes those of every rule together.
+The shipped one, `tiling`, knows everything that `structure`, `layouts` and `apply` do.  A
+rule of a user's own needs no more than `scripted`: a schedule as a function of named
+choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from ..ir.stmt import PrimFunc
+from ..ir.target import Target
+from . import anatomy
+from .decision import Decision, decision
+from .schedule import Schedule
+from .sketch import Sketch
+from .structure import Structure, open_decisions, structures
+
+MAX_SKETCHES = 64
+
+Interface = Mapping[str, str]
+Rule = Callable[[PrimFunc, Target, Interface], Iterable[Sketch]]
+"""``rule(func, target, interface)``; names of loops and blocks in `func` are handles of `Schedule`."""
+
+
+@dataclass(frozen=True)
+class ScriptedSketch(Sketch):
+    """A schedule as a function of named choices: ``script(sch, **values)``."""
+
+    choices: tuple[Decision, ...] = ()
+    script: Callable[..., object] = field(repr=False, default=lambda sch: None)
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The choices, in the order in which they were named."""
+        return self.choices
+
+    def schedule(self, choice: Sequence[int]) -> Schedule:
+        """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
+        self.check_length(choice)
+        sch = Schedule(self.func)
+        values = {d.name.rsplit("/", 1)[-1]: d.values[int(c)] for d, c in zip(self.choices, choice, strict=True)}
+        self.script(sch, **values)
+        return sch
+
+
+def scripted(
+    name: str, func: PrimFunc, target: Target, script: Callable[..., object], **choices: Sequence[Any]
+) -> ScriptedSketch:
+    """A sketch called `name` that applies ``script(sch, **values)``, with a value of each of `choices`.
+
+    The search sees numbers as they are, and other values by their position.
+    """
+    found = []
+    for key, values in choices.items():
+        plain = all(isinstance(v, (int, float)) for v in values)
+        table = {f"choice:{key}": values if plain else range(len(values))}
+        found.append(decision(f"{name}/{key}", "choice", tuple(values), [str(v) for v in values], table))
+    return ScriptedSketch(name, func, target, (), (), tuple(found), script)
+
+
+def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
+    """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
+    schedule = Schedule(func)
+    inlined = _inline_chains(schedule)
+    found = anatomy.anchors(schedule.func, dict(interface))
+    anchors = tuple(a for a in found if structures(a, target))
+    options = [structures(anchor, target) for anchor in anchors]
+    sketches = []
+    for combination in list(product(*options))[:MAX_SKETCHES] if anchors else [()]:
+        name = _name(anchors, combination)
+        parts = tuple(
+            open_decisions(schedule.func, anchor, structure, target, f"{name}/{anchor.name}")
+            for anchor, structure in zip(anchors, combination, strict=True)
+        )
+        sketches.append(Sketch(name, schedule_start(func), target, parts, tuple(inlined)))
+    return tuple(sketches)
+
+
+RULES: tuple[Rule, ...] = (tiling,)
+"""What `generate` uses unless it is told otherwise."""
+
+
+def schedule_start(func: PrimFunc) -> PrimFunc:
+    """`func` as schedules see it: every loop and block with a name of its own."""
+    return Schedule(func).func
+
+
+def _inline_chains(schedule: Schedule) -> list[str]:
+    """Inline element-wise blocks into element-wise readers until none is left."""
+    inlined: list[str] = []
+    while True:
+        found = anatomy.inline_candidates(schedule.func)
+        if not found:
+            return inlined
+        schedule.compute_inline(found[0])
+        inlined.append(found[0])
+
+
+def _name(anchors: tuple[anatomy.Anchor, ...], combination: tuple[Structure, ...]) -> str:
+    """The sketch's name: the structure of each anchor."""
+    if len(anchors) == 1:
+        return combination[0].label(anchors[0])
+    return ";".join(f"{a.name}:{s.label(a)}" for a, s in zip(anchors, combination, strict=True)) or "plain"
