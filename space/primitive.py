@@ -174,8 +174,8 @@ def module_primitive(rewrite: Callable[..., ModuleResult]) -> Callable[..., Modu
             raise ScheduleError("this makes several functions of one; use a Schedule")
         return module[current], result
 
-    _register(rewrite, None)
-    PRIMITIVES[rewrite.__name__] = replace(PRIMITIVES[rewrite.__name__], rewrite=wraps(rewrite)(alone), across=rewrite)
+    _register(wraps(rewrite)(alone), None)
+    PRIMITIVES[rewrite.__name__] = replace(PRIMITIVES[rewrite.__name__], across=rewrite)
     return rewrite
 
 

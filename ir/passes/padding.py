@@ -259,7 +259,7 @@ class _Placement:
             self.refuse_reader(item)
         if isinstance(items[last], (Let, Declare, Allocate, Attr)) or self.is_straight(items[last]):
             item = items[last]
-            items[last] = replace(item, body=self.below(item.body))  # type: ignore[attr-defined]
+            items[last] = replace(item, body=self.below(item.body))  # type: ignore[attr-defined, type-var]
         else:
             self.refuse_reader(items[last])
             items.insert(last + 1, self.epilogue(items[last]))
