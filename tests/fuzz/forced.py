@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stridesmith.ir.arith.simplify import bound
-from stridesmith.ir.expr import all_of, conjuncts, substitute
-from stridesmith.ir.stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, seq
+from stridesmith.ir.expr import Undef, all_of, conjuncts, substitute
+from stridesmith.ir.node import walk
+from stridesmith.ir.stmt import For, If, PrimFunc, Seq, Stmt, Store, seq
 from stridesmith.space.tree import find_block, find_loop, loop_bounds, loops_above, path_to, walk_stmts, with_stmt
 
 
@@ -61,8 +62,7 @@ def merged(func: PrimFunc, first: str, second: str) -> PrimFunc | None:
 
 
 def without_store(func: PrimFunc, name: str) -> Iterator[PrimFunc]:
-    """One store of the block, or of what it holds, left out."""
-    block = find_block(func, name)
-    for stmt in walk_stmts(block):
-        if isinstance(stmt, Store) and not (isinstance(block, Block) and stmt is block.init):
+    """One store of the block, or of what it holds, left out; those of undef stay until all proofs are made."""
+    for stmt in walk_stmts(find_block(func, name)):
+        if isinstance(stmt, Store) and not any(isinstance(node, Undef) for node in walk(stmt.value)):
             yield with_stmt(func, stmt, Seq(()))

@@ -102,7 +102,8 @@ def _reindex(c: Chooser) -> Arguments:
 def _split(c: Chooser) -> Arguments:
     loop = c.loop()
     factor = c.rng.choice([2, 3, 4, max(1, c.extent(loop) // 2)])
-    return (loop, c.rng.choice([[None, factor], [factor, None], [None, factor, 2]])), {}
+    factors = c.rng.choice([[None, factor], [None, factor], [factor, None], [None, factor, 2], [factor, 1]])
+    return (loop, factors), {}
 
 
 def _several(c: Chooser) -> Arguments:
@@ -197,7 +198,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "reorder": (1.5, _shuffled),
     "parallel": (1, _one_loop),
     "vectorize": (1, _one_loop),
-    "unroll": (0.5, _one_loop),
+    "unroll": (0.5, lambda c: (("nothing" if c.rng.random() < 0.3 else c.loop(),), {})),
     "bind": (0.5, lambda c: ((c.loop(), c.rng.choice(["blockIdx.x", "threadIdx.x", "threadIdx.q"])), {})),
     "cache_read": (1, _cache),
     "cache_write": (1, _cache),
@@ -214,9 +215,9 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "sequential_buffer_access": (2, _block_buffer),
     "remove_branching_through_overcompute": (4, _one_block),
     "remove_overcompute_through_branching": (2, _one_block),
-    "remove_no_op": (1, _one_block),
-    "simplify": (1, _one_block),
-    "hoist_expression": (1, _one_block),
+    "remove_no_op": (2, _one_block),
+    "simplify": (1.5, _one_block),
+    "hoist_expression": (2, _one_block),
     "reduce_loop_extents": (1, _one_block),
     "merge_adjacent_loops": (1.5, _siblings),
 }
@@ -254,6 +255,8 @@ def ragged_edge(sch: Schedule, rng: random.Random) -> Iterator[Move]:
     if rng.random() < 0.3:
         yield "decompose_reduction", (block, Chooser(sch.func, rng).loop()), {}
     yield "remove_branching_through_overcompute", (block,), {}
+    if rng.random() < 0.5:
+        yield "remove_overcompute_through_branching", (block,), {}
 
 
 def followed_layout(sch: Schedule, rng: random.Random) -> Iterator[Move]:
@@ -266,4 +269,18 @@ def followed_layout(sch: Schedule, rng: random.Random) -> Iterator[Move]:
     yield "remove_branching_through_overcompute", (block,), {}
 
 
-PLANS = (ragged_edge, ragged_edge, followed_layout)
+def moved_stage(sch: Schedule, rng: random.Random) -> Iterator[Move]:
+    """A stage of the fresh program brought to its neighbour, whose loops are perhaps split before."""
+    first, second = _pair(Chooser(sch.func, rng))
+    upwards = rng.random() < 0.5
+    for loop in _around(Chooser(sch.func, rng), first if upwards else second):
+        if rng.random() < 0.5:
+            yield "split", (loop, [None, rng.choice([2, 3])]), {}
+    chooser = Chooser(sch.func, rng)
+    if upwards:
+        yield "reverse_compute_at", (second, _loop_of(chooser, first)), {}
+    else:
+        yield "compute_at", (first, _loop_of(chooser, second)), {}
+
+
+PLANS = (ragged_edge, ragged_edge, ragged_edge, followed_layout, moved_stage)

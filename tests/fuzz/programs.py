@@ -165,7 +165,20 @@ def adjacent(t: Text) -> None:
     t.nest([n], [f"C[{{0}}] = S[{{0}} + {1 + shift}]"])
 
 
-FAMILIES = (elementwise, elementwise, convolution, convolution, product, rows, scan, pieces, adjacent)
+def guarded(t: Text) -> None:
+    """Conditions on outer loops, elements that are written twice, and values that are there already."""
+    m, n = t.rng.randint(2, 5), t.rng.randint(2, 6)
+    t.bare = True
+    t.param("A", (m, n)), t.param("C", (m, n))
+    first = t.rng.choice(["T.float32(0)", "A[{0}, {1}]", "A[{0}, {1}] + T.float32(1)"])
+    t.nest([m, n], [f"C[{{0}}, {{1}}] = {first}"])
+    row, column = t.rng.randint(0, m - 1), t.rng.randint(0, n - 1)
+    where = t.rng.choice([f"{{0}} >= {row}", f"{{0}} < {row + 1} and {{1}} < {column + 1}", f"{{1}} == {column}"])
+    second = t.rng.choice(["T.float32(0)", "C[{0}, {1}]", "A[{0}, {1}] * T.float32(2)", "C[{0}, {1}] + A[{0}, {1}]"])
+    t.nest([m, n], [f"C[{{0}}, {{1}}] = {second}"], where=where)
+
+
+FAMILIES = (elementwise, elementwise, convolution, convolution, product, rows, scan, pieces, adjacent, guarded)
 
 
 def program(rng: random.Random) -> str:

@@ -48,7 +48,7 @@ class Trial:
 
     def play(self, steps: int) -> None:
         """A plan, or not, and then `steps` random moves."""
-        if self.rng.random() < 0.6:
+        if self.rng.random() < 0.8:
             for planned in self.rng.choice(PLANS)(self.sch, self.rng):
                 self.step(planned)
         for _ in range(steps):
