@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import prod
 
 from ...ir import dtypes
-from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_expr, binary
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, binary
 from ...ir.node import Node, rebuild
+from ...ir.passes.flat import flat_indices, groups
 from ...ir.stmt import Allocate, Declare, Stmt, Store
 from .errors import LoweringError
 
@@ -27,15 +27,10 @@ from .errors import LoweringError
 def flat_buffer(buffer: Buffer, separated: bool) -> Buffer:
     """The buffer with one dimension, or one per group of axes if `separated`, and scalar elements."""
     width = dtypes.lanes(buffer.dtype)
-    shape = [prod(buffer.shape[a:b]) for a, b in _groups(buffer, separated)]
+    shape = [prod(buffer.shape[a:b]) for a, b in groups(buffer, separated)]
     shape[-1] *= width
     separators = tuple(range(1, len(shape)))
     return Buffer(buffer.name, tuple(shape), dtypes.element(buffer.dtype), buffer.scope, separators, buffer.data)
-
-
-def _groups(buffer: Buffer, separated: bool) -> list[tuple[int, int]]:
-    cuts = [0, *(buffer.axis_separators if separated else ()), len(buffer.shape)]
-    return list(pairwise(cuts))
 
 
 def flatten_buffers(stmt: Stmt, separated: bool, params: Sequence[Buffer] = ()) -> Stmt:
@@ -96,43 +91,9 @@ class _Flatten:
             new = self.visit(index)
             assert isinstance(new, Expr)
             visited.append(new)
-        lanes = max((dtypes.lanes(i.dtype) for i in visited), default=1)
-        flat = []
-        for first, last in _groups(buffer, self.separated):
-            flat.append(_row_major(visited[first:last], buffer.shape[first:last], lanes))
+        flat = list(flat_indices(buffer, visited, self.separated))
         flat[-1] = _elements(flat[-1], dtypes.lanes(buffer.dtype))
         return tuple(flat)
-
-
-def _row_major(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
-    """``sum(index * stride)``; a ramp if every vector among the indices is one."""
-    base, stride = as_expr(0), as_expr(0)
-    for index, extent in zip(indices, extents, strict=True):
-        start, step = _as_ramp(index)
-        if start is None:
-            return _vector_sum(indices, extents, lanes)
-        base = binary("+", binary("*", base, extent), start)
-        stride = binary("+", binary("*", stride, extent), step)
-    vector = any(dtypes.lanes(i.dtype) > 1 for i in indices)
-    return Ramp(base, stride, lanes) if vector else base
-
-
-def _as_ramp(index: Expr) -> tuple[Expr | None, Expr]:
-    if isinstance(index, Ramp):
-        return index.base, index.stride
-    if isinstance(index, Broadcast):
-        return index.value, as_expr(0)
-    return (index if dtypes.lanes(index.dtype) == 1 else None), as_expr(0)
-
-
-def _vector_sum(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
-    total: Expr | None = None
-    for index, extent in zip(indices, extents, strict=True):
-        wide = index if dtypes.lanes(index.dtype) > 1 else Broadcast(index, lanes)
-        scaled = None if total is None else Binary("*", total, Broadcast(Const(extent), lanes))
-        total = wide if scaled is None else Binary("+", scaled, wide)
-    assert total is not None
-    return total
 
 
 def _elements(index: Expr, width: int) -> Expr:

@@ -2,7 +2,7 @@
 
 ::
 
-    B[i, j]  ->  B[i * shape[1] + j]          vector indices add up to one ramp
+    B[i, j]  ->  B[i * shape[1] + j]          vector indices add up to one ramp where each of them is one
 
 Of a flat buffer every group is one axis: N dimensions have N - 1 separators, one before each
 but the first.  Parameters keep their logical shape, accesses go through views of them::
@@ -21,8 +21,9 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from .. import dtypes
 from ..arith.simplify import simplify
-from ..expr import Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, binary
+from ..expr import Binary, Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, binary
 from ..node import rebuild, walk
 from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
 from .relayout import buffers
@@ -79,7 +80,8 @@ def flat_buffer(buffer: Buffer, separated: bool = True) -> Buffer:
 
 def flat_indices(buffer: Buffer, indices: Sequence[Expr], separated: bool = True) -> tuple[Expr, ...]:
     """The indices of the flat buffer for an access of `buffer`."""
-    return tuple(_row_major(indices[a:b], buffer.shape[a:b]) for a, b in groups(buffer, separated))
+    lanes = max((dtypes.lanes(i.dtype) for i in indices), default=1)
+    return tuple(_row_major(indices[a:b], buffer.shape[a:b], lanes) for a, b in groups(buffer, separated))
 
 
 def groups(buffer: Buffer, separated: bool = True) -> list[tuple[int, int]]:
@@ -87,16 +89,32 @@ def groups(buffer: Buffer, separated: bool = True) -> list[tuple[int, int]]:
     return list(pairwise([0, *(buffer.axis_separators if separated else ()), len(buffer.shape)]))
 
 
-def _row_major(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
-    base: Expr = Const(0)
-    stride: Expr = Const(0)
-    lanes = 1
+def _row_major(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+    """``sum(index * stride)``; a ramp if every vector among the indices is one."""
+    base, stride = as_expr(0), as_expr(0)
     for index, extent in zip(indices, extents, strict=True):
-        start, step = index, as_expr(0)
-        if isinstance(index, Ramp):
-            start, step, lanes = index.base, index.stride, index.lanes
-        elif isinstance(index, Broadcast):
-            start, lanes = index.value, index.lanes
+        start, step = _as_ramp(index)
+        if start is None:
+            return _vector_sum(indices, extents, lanes)
         base = binary("+", binary("*", base, extent), start)
         stride = binary("+", binary("*", stride, extent), step)
-    return base if lanes == 1 else Ramp(base, stride, lanes)
+    vector = any(dtypes.lanes(i.dtype) > 1 for i in indices)
+    return Ramp(base, stride, lanes) if vector else base
+
+
+def _as_ramp(index: Expr) -> tuple[Expr | None, Expr]:
+    if isinstance(index, Ramp):
+        return index.base, index.stride
+    if isinstance(index, Broadcast):
+        return index.value, as_expr(0)
+    return (index if dtypes.lanes(index.dtype) == 1 else None), as_expr(0)
+
+
+def _vector_sum(indices: Sequence[Expr], extents: Sequence[int], lanes: int) -> Expr:
+    total: Expr | None = None
+    for index, extent in zip(indices, extents, strict=True):
+        wide = index if dtypes.lanes(index.dtype) > 1 else Broadcast(index, lanes)
+        scaled = None if total is None else Binary("*", total, Broadcast(Const(extent), lanes))
+        total = wide if scaled is None else Binary("+", scaled, wide)
+    assert total is not None
+    return total
