@@ -1,10 +1,10 @@
-"""Index maps that write each variable in a mixed radix, decided by arithmetic alone.
+"""Digits: index expressions that write a number in a mixed radix, decided by arithmetic alone.
 
-Most layouts are products of such pieces: ``v`` itself, ``(v + k) // c``,
-``(v + k) % c``, ``(v + k) // c % d``.  Each is one `Digit` of ``v + k``: its value
-divided by `low`, modulo ``high // low``.  Digits that chain from 1 upwards determine ``v``::
+Most layouts are made of pieces of one expression ``e``, a variable or a sum: ``e`` itself,
+``(e + k) // c``, ``(e + k) % c``, ``(e + k) // c % d``.  Each is one `Digit` of ``e + k``: its value
+divided by `low`, modulo ``high // low``.  Digits that chain from 1 upwards determine ``e``::
 
-    v + k  =  sum(low * digit)
+    e + k  =  sum(low * digit)
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..arith.linear import shared_form
+from ..arith.linear import build, shared_form
 from ..expr import Binary, Const, Expr, Var, variables
 
 
 @dataclass(frozen=True)
 class Digit:
-    """``(var + offset) // low % (high // low)``; no modulo if `high` is None."""
+    """``index = (of + offset) // low % (high // low)``; no modulo if `high` is None."""
 
-    var: Var
+    of: Expr
     offset: int
+    index: Expr
     low: int = 1
     high: int | None = None
 
-    def interval(self, extent: int) -> tuple[int, int]:
-        """The least and largest value for ``0 <= var < extent``; both are taken."""
-        first, last = self.offset // self.low, (self.offset + extent - 1) // self.low
+    def interval(self, low: int, high: int) -> tuple[int, int]:
+        """The least and largest value for ``low <= of <= high``; both are taken."""
+        first, last = (self.offset + low) // self.low, (self.offset + high) // self.low
         if self.high is None:
             return first, last
         radix = self.high // self.low
@@ -37,48 +38,29 @@ class Digit:
 
 
 def digit(index: Expr) -> Digit | None:
-    """`index` as a digit of one variable, or None."""
+    """`index` as a digit of a linear expression, or None."""
     if isinstance(index, Binary) and index.op in ("//", "%") and isinstance(index.b, Const):
         inner, c = digit(index.a), int(index.b.value)
-        if inner is None or c <= 0:
+        if inner is None or c <= 0 or (inner.high is not None and inner.high // inner.low % c):
             return None
-        return _divided(inner, c) if index.op == "//" else _reduced(inner, c)
+        if index.op == "//":
+            return replace(inner, low=inner.low * c, index=index)
+        return replace(inner, high=inner.low * c, index=index)
     terms, offset = shared_form(index)
-    if len(terms) == 1:
-        (atom, factor), = terms.items()
-        if isinstance(atom, Var) and factor == 1:
-            return Digit(atom, offset)
-    return None
+    return Digit(build((terms, 0)), offset, index) if terms else None
 
 
-def _divided(inner: Digit, c: int) -> Digit | None:
-    if inner.high is not None and (inner.high // inner.low) % c:
-        return None
-    return replace(inner, low=inner.low * c)
+def chain(digits: Sequence[Digit], low: int, high: int) -> bool:
+    """Whether digits of one expression determine it, whose value is in [low, high].
 
-
-def _reduced(inner: Digit, c: int) -> Digit | None:
-    if inner.high is not None and (inner.high // inner.low) % c:
-        return None
-    return replace(inner, high=inner.low * c)
-
-
-def chain(digits: Sequence[Digit], extent: int) -> int | None:
-    """The offset ``k`` if the digits of one variable determine it, else None.
-
-    With one `extent`, they do when they chain without gap from 1 to beyond every
-    value of ``var + k``.
+    They do when they chain without gap from 1 to beyond every value.
     """
-    offset = digits[0].offset
-    if any(d.offset != offset for d in digits):
-        return None
     reach: int | None = 1
     for d in sorted(digits, key=lambda d: d.low):
         if reach is None or d.low != reach:
-            return None
+            return False
         reach = d.high
-    fits = reach is None or (offset >= 0 and offset + extent <= reach)
-    return offset if fits else None
+    return reach is None or (low >= 0 and high < reach)
 
 
 def components(names: Sequence[Var], indices: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:

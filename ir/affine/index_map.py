@@ -11,17 +11,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
+from ..arith.lattice import parts
 from ..arith.simplify import simplify
-from ..expr import FALSE, Binary, Expr, ExprLike, Var, as_expr, binary, const, substitute
+from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..stmt import fresh
-from .digits import Digit, chain, components, digit
+from .components import Component, components_of
+from .digits import digit
 from .index_text import AXIS_SEPARATOR, AxisSeparator, evaluate, parse_lambda
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 
 class IndexMapError(ValueError):
@@ -172,7 +174,11 @@ class IndexMap:
         return _inverse(self, tuple(shape), physical)
 
     def compose(self, first: IndexMap) -> IndexMap:
-        """``x -> self(first(x))``."""
+        """``x -> self(first(x))``: the layout after `first` and then `self`, whose axis separators it has.
+
+        The separators of `first` group axes that `self` maps on, so they go, as in a buffer
+        that is transformed twice.
+        """
         if len(first.indices) != self.ndim:
             count = len(first.indices)
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but `{first.text}` gives {count}")
@@ -227,55 +233,11 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
     return IndexMap(names, tuple(indices), tuple(separators))
 
 
-# ------------------------------------------------------------ decisions by component
-
-
-@dataclass(frozen=True)
-class _Component:
-    """Variables and indices that share nothing with the others."""
-
-    names: tuple[Var, ...]
-    shape: Shape
-    indices: tuple[Expr, ...]
-    positions: tuple[int, ...]
-
-    @property
-    def digits(self) -> tuple[Digit, ...] | None:
-        """The indices as digits of the single variable, or None."""
-        if len(self.names) != 1 or not self.indices:
-            return None
-        found = [digit(e) for e in self.indices]
-        return None if None in found else tuple(d for d in found if d is not None)
-
-    def relation(self, names: Sequence[Var] | None = None) -> Any:
-        from . import sets
-
-        domain = sets.Domain(tuple(zip(self.names, self.shape, strict=True)))
-        try:
-            return sets.access_map(domain, self.indices, names)
-        except sets.NotAffine as err:
-            raise IndexMapError(f"an index map uses + - * // % with constants, but {err}") from err
-
-
-def _components(index_map: IndexMap, shape: Shape) -> list[_Component]:
-    result = []
-    for at, positions in components(index_map.variables, index_map.indices):
-        result.append(
-            _Component(
-                tuple(index_map.variables[k] for k in at),
-                tuple(shape[k] for k in at),
-                tuple(index_map.indices[k] for k in positions),
-                tuple(positions),
-            )
-        )
-    return result
-
-
 @lru_cache(maxsize=4096)
 def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     extents = [0] * len(index_map.indices)
-    for part in _components(index_map, shape):
-        for position, (low, high) in zip(part.positions, _intervals(part), strict=True):
+    for part in _parts(index_map, shape):
+        for position, (low, high) in zip(part.positions, _asked(index_map, part.intervals), strict=True):
             if low < 0:
                 raise IndexMapError(
                     f"the map `{index_map.text}` of shape {_show(shape)} gives the negative index {low} "
@@ -285,100 +247,46 @@ def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     return tuple(extents)
 
 
-def _intervals(part: _Component) -> list[tuple[int, int]]:
-    """The exact least and largest value of each index."""
-    if part.digits is not None:
-        return [d.interval(part.shape[0]) for d in part.digits]
-    if not part.names:
-        return [(v, v) for v in (evaluate(e, {}) for e in part.indices)]
-    if not part.indices:
-        return []
-    image = part.relation().image()
-    return [(image.minimum(k), image.maximum(k)) for k in range(len(part.indices))]
-
-
 @lru_cache(maxsize=4096)
 def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[str, int]] | None:
     """Two logical points with one image; other variables than those of the culprit are 0."""
-    from . import sets
-
-    for part in _components(index_map, shape):
-        try:
-            pair = _part_collision(part)
-        except sets.Unknown as err:
-            raise IndexMapError(f"cannot decide whether `{index_map.text}` is injective: {err}") from err
+    for part in _parts(index_map, shape):
+        pair = _asked(index_map, part.collision)
         if pair is not None:
             rest = {v.name: 0 for v in index_map.variables}
             return {**rest, **pair[0]}, {**rest, **pair[1]}
     return None
 
 
-def _part_collision(part: _Component) -> tuple[dict[str, int], dict[str, int]] | None:
-    if prod(part.shape) == 1:
-        return None
-    if not part.indices:
-        name = part.names[0].name
-        return {name: 0}, {name: 1}
-    if part.digits is not None and chain(part.digits, part.shape[0]) is not None:
-        return None
-    result: tuple[dict[str, int], dict[str, int]] | None = part.relation().collision()
-    return result
-
-
 @lru_cache(maxsize=4096)
 def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexMap, Predicate]:
-    from . import sets
-
     names = _physical_names(index_map)
     values: dict[Var, Expr] = {}
     padding: Expr = FALSE
-    for part in _components(index_map, shape):
+    for part in _parts(index_map, shape):
         own = tuple(names[k] for k in part.positions)
         room = tuple(physical[k] for k in part.positions)
-        try:
-            values.update(zip(part.names, _part_inverse(part, own), strict=True))
-            for disjunct in _disjuncts(_part_padding(part, own, room)):
-                padding = binary("or", padding, disjunct)
-        except sets.Unknown as err:
-            raise IndexMapError(f"cannot invert `{index_map.text}`: {err}") from err
+        values.update(zip(part.names, _asked(index_map, partial(part.inverse, own, room)), strict=True))
+        for disjunct in parts(_asked(index_map, partial(part.padding, own, room)), "or"):
+            padding = binary("or", padding, disjunct)
     back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
     return back, Predicate(names, padding)
 
 
-def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
-    if isinstance(cond, Binary) and cond.op == "or":
-        return _disjuncts(cond.a) + _disjuncts(cond.b)
-    return (cond,)
+def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:
+    return components_of(index_map.variables, index_map.indices, shape)
 
 
-def _part_inverse(part: _Component, names: tuple[Var, ...]) -> tuple[Expr, ...]:
-    if not part.indices:
-        return (const(0),)
-    if part.digits is not None:
-        offset = chain(part.digits, part.shape[0])
-        if offset is not None:
-            total: Expr = const(0)
-            for name, d in zip(names, part.digits, strict=True):
-                total = total + name * d.low
-            return (total - offset,)
-    result: tuple[Expr, ...] = part.relation(names).inverse()
-    return result
+def _asked(index_map: IndexMap, question: Callable[[], T]) -> T:
+    """The answer, or the reason why there is none."""
+    from .guard import NotAffine, Unknown
 
-
-def _part_padding(part: _Component, names: tuple[Var, ...], room: Shape) -> Expr:
-    """The physical indices of this component that are no image; as many are, as it has points."""
-    if prod(part.shape) == prod(room):
-        return FALSE
-    if len(room) == 1 and part.digits is not None and part.digits[0].low == 1 and part.digits[0].high is None:
-        start, stop = part.digits[0].offset, part.digits[0].offset + part.shape[0]
-        below = binary("<", names[0], start) if start > 0 else FALSE
-        above = binary(">=", names[0], stop) if stop < room[0] else FALSE
-        return binary("or", below, above)
-    from . import sets
-
-    whole = sets.box(names, room)
-    result: Expr = whole.subtract(part.relation(names).image()).condition(whole)
-    return result
+    try:
+        return question()
+    except NotAffine as err:
+        raise IndexMapError(f"`{index_map.text}`: an index map uses + - * // % with constants, but {err}") from err
+    except Unknown as err:
+        raise IndexMapError(f"cannot decide about the map `{index_map.text}`: {err}; use a simpler map") from err
 
 
 def _physical_names(index_map: IndexMap) -> tuple[Var, ...]:
@@ -394,11 +302,11 @@ def _physical_names(index_map: IndexMap) -> tuple[Var, ...]:
 
 def _physical_name(index: Expr, position: int) -> str:
     found = digit(index)
-    if found is None:
+    if found is None or not isinstance(found.of, Var):
         return f"a{position}"
     if found.low == 1:
-        return found.var.name if found.high is None else f"{found.var.name}i"
-    return f"{found.var.name}o" if found.high is None else f"{found.var.name}m"
+        return found.of.name if found.high is None else f"{found.of.name}i"
+    return f"{found.of.name}o" if found.high is None else f"{found.of.name}m"
 
 
 __all__ = ["AXIS_SEPARATOR", "IndexMap", "IndexMapError", "Predicate"]
