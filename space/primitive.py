@@ -107,7 +107,7 @@ class Primitive:
         trace that replays again proves nothing twice.
         """
         try:
-            text = json.dumps(arguments, sort_keys=True)
+            text = json.dumps(arguments)
         except (TypeError, ValueError):
             return self._apply_in(module, current, arguments)
         return _applied(self, module, current, text)
