@@ -29,6 +29,7 @@ from typing import Any
 from .. import dtypes
 from ..arith.intervals import negate
 from ..expr import (
+    FALSE,
     Binary,
     Buffer,
     Call,
@@ -38,7 +39,7 @@ from ..expr import (
     Select,
     Undef,
     Var,
-    as_expr,
+    binary,
     conjuncts,
 )
 from ..node import walk
@@ -47,6 +48,7 @@ from .dataflow import Event, IntMap, common_loops, last_writers
 from .guard import Unknown
 from .index_map import IndexMap
 from .instances import Access, Program, Statement
+from .pad_value import PadValue
 from .pollution import as_domain, has_padding, spread
 from .sets import Domain, IntSet, access_map, is_affine, points
 
@@ -224,16 +226,20 @@ def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
 
 
 def _entry(program: Program, buffer: Buffer) -> Iterator[Writer]:
-    """What a parameter holds when the function starts: an input data; its padding what the layout says."""
-    func = program.func
-    if not any(b.name == buffer.name for b in func.buffers) or buffer in program.written:
+    """What a parameter holds when the function starts: an input data; its padding what the layout says.
+
+    A promised value is known through the assumption that the program makes of it; before
+    that the padding holds something.
+    """
+    if not any(b.name == buffer.name for b in program.func.buffers) or buffer in program.written:
         return
     names = element_variables(buffer)
     dims = tuple(zip(names, buffer.shape, strict=True))
-    padding, promise = layout_padding(func, buffer, names)
-    yield _entry_writer(Domain(dims, conjuncts(negate(padding))), names, None)
-    if promise:
-        yield _entry_writer(Domain(dims, conjuncts(padding)), names, Undef(buffer.dtype))
+    padding = layout_padding(program.func, buffer)
+    yield _entry_writer(Domain(dims, conjuncts(negate(padding.everywhere))), names, None)
+    readable = binary("or", padding.undefined, padding.promised)
+    if readable != FALSE:
+        yield _entry_writer(Domain(dims, conjuncts(readable)), names, Undef(buffer.dtype))
 
 
 def _entry_writer(domain: Domain, names: tuple[Var, ...], value: Expr | None) -> Writer:
@@ -245,14 +251,34 @@ def element_variables(buffer: Buffer) -> tuple[Var, ...]:
     return tuple(Var(f"p{d}") for d in range(len(buffer.shape)))
 
 
-def layout_padding(func: PrimFunc, buffer: Buffer, names: Sequence[Var]) -> tuple[Expr, str]:
-    """The condition of being padding of a parameter (false without a layout), and the promised pad value's text."""
+@dataclass(frozen=True)
+class Padding:
+    """The padding of a parameter as conditions over `element_variables`: all of it, and by what the layout says.
+
+    What is `forbidden` may not be touched, `undefined` may hold anything, and what is
+    `promised` holds a pad value.  All are false without a layout.
+    """
+
+    everywhere: Expr = FALSE
+    forbidden: Expr = FALSE
+    undefined: Expr = FALSE
+    promised: Expr = FALSE
+
+
+@lru_cache(maxsize=512)
+def layout_padding(func: PrimFunc, buffer: Buffer) -> Padding:
+    """What the layout of a parameter says of its padding."""
+    names = element_variables(buffer)
     for layout in func.layouts:
         if layout.param == buffer.name:
             index_map = IndexMap.parse(layout.index_map)
-            predicate = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1]
-            return predicate.at(names), layout.pad_value
-    return as_expr(False), ""
+            padding = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1].at(names)
+            parts: dict[str, Expr] = {}
+            for cond, value in PadValue.parse(layout.pad_value, buffer, names).at(names):
+                kind = "forbidden" if value is None else "undefined" if isinstance(value, Undef) else "promised"
+                parts[kind] = binary("or", parts.get(kind, FALSE), binary("and", padding, cond))
+            return Padding(padding, **parts)
+    return Padding()
 
 
 def reading(statement: Statement, access: Access, *conditions: Expr) -> Reading:

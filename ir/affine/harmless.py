@@ -26,7 +26,20 @@ from dataclasses import dataclass
 from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
-from ..expr import Binary, Buffer, Const, Expr, Load, Var, all_of, as_expr, conjuncts, const, substitute
+from ..expr import (
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    conjuncts,
+    const,
+    substitute,
+)
 from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Assume, Store
@@ -141,13 +154,12 @@ def _forbidden(program: Program, change: Change) -> Harm | None:
     write = change.statement.write
     if write is None or not any(b.name == write.buffer.name for b in program.func.buffers):
         return None
-    names = element_variables(write.buffer)
-    padding, promise = layout_padding(program.func, write.buffer, names)
-    if padding == const(False) or promise:
+    forbidden = layout_padding(program.func, write.buffer).forbidden
+    if forbidden == const(False):
         return None
     if write.whole:
         raise Unknown("which element is written is not known")
-    meant = substitute(padding, dict(zip(names, write.indices, strict=True)))
+    meant = substitute(forbidden, dict(zip(element_variables(write.buffer), write.indices, strict=True)))
     point = points(change.domain).where(meant).first()
     if point is None:
         return None
@@ -181,10 +193,10 @@ def _unread(program: Program, change: Change) -> Harm | None:
 
 
 def _why_missing(program: Program, buffer: Buffer) -> str:
-    names = element_variables(buffer)
-    padding, _ = layout_padding(program.func, buffer, names)
     is_input = any(b.name == buffer.name for b in program.func.buffers) and buffer not in program.written
-    return "whose pad_value is None" if is_input and padding != const(False) else "which nothing has written"
+    if is_input and layout_padding(program.func, buffer).everywhere != const(False):
+        return "whose pad_value is None"
+    return "which nothing has written"
 
 
 def _divisors(statement: Statement) -> frozenset[Load]:
@@ -341,8 +353,9 @@ def _end_elements(program: Program, buffer: Buffer) -> IntSet:
     everything = points(Domain(tuple(zip(names, buffer.shape, strict=True))))
     if not any(b.name == buffer.name for b in program.func.buffers):
         return everything.subtract(everything)
-    padding, promise = layout_padding(program.func, buffer, names)
-    return everything.where(negate(padding)) if promise in ("", "undef") else everything
+    padding = layout_padding(program.func, buffer)
+    unseen = binary("or", padding.forbidden, padding.undefined)
+    return everything if unseen == const(False) else everything.where(negate(unseen))
 
 
 def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]) -> Harm | None:
