@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from ..ir.stmt import Module, PrimFunc
 from .arguments import describe, encode_argument, fits
 from .errors import ScheduleError
+from .tensorir import without_options
 
 Result = tuple[PrimFunc, Any]
 ModuleResult = tuple[Module, str, Any]
@@ -51,12 +52,13 @@ class Primitive:
         return get_type_hints(self.rewrite)
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Arguments by name, in JSON values, defaults left out.
+        """Arguments by name, in JSON values, defaults left out, and TensorIR's options (`tensorir`) too.
 
         Raises ScheduleError for arguments that do not fit the signature.
         """
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            named = without_options(self.name, kwargs, self.signature.parameters)
+            bound = self.signature.bind(*args, **named)
         except TypeError as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, {}) from None
         return {name: encode_argument(name, value) for name, value in bound.arguments.items()}

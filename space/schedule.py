@@ -124,8 +124,11 @@ class Schedule:
         """The block or loop of this name as it is in the program.  Raises ScheduleError if there is none."""
         return find_block_or_loop(self.func, name)
 
-    def get_block(self, name: str) -> str:
-        """The block's handle, its name.  Raises ScheduleError if there is none."""
+    def get_block(self, name: str, func_name: str | None = None) -> str:
+        """The block's handle, its name.  Raises ScheduleError if there is none, or `func_name` is not worked on."""
+        if func_name not in (None, self.current) and self.mod.get(str(func_name)) is not self.func:
+            raise ScheduleError("function `{asked}` is not the one that is worked on, `{current}`",
+                                hint="call work_on first", asked=func_name, current=self.current)  # fmt: skip
         return find_block(self.func, name).name
 
     get_sblock = get_block

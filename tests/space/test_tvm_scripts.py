@@ -112,6 +112,25 @@ def test_packing_an_operand() -> None:
     check(sch, matmul)
 
 
+def test_options_that_tvm_prints_are_understood() -> None:
+    """Options as TVM's traces spell them out are accepted where they ask for what happens, and refused elsewhere."""
+    sch = tir.Schedule(matmul)
+    b0 = sch.get_block(name="C", func_name="main")
+    l1, l2, l3 = sch.get_loops(block=b0)
+    v4, v5 = sch.sample_perfect_tile(loop=l1, n=2, max_innermost_factor=64, decision=[16, 8])
+    l6, l7 = sch.split(loop=l1, factors=[v4, v5], preserve_unit_iters=True, disable_predication=False)
+    sch.reorder(l6, l2, l7, l3)
+    l8 = sch.fuse(l6, l2, preserve_unit_iters=True)
+    b9 = sch.cache_write(block=b0, write_buffer_index=0, storage_scope="local", consumer_blocks=None)
+    sch.reverse_compute_at(block=b9, loop=l8, preserve_unit_loops=True, index=-1)
+    sch.parallel(loop=l8)
+    check(sch, matmul)
+    with pytest.raises(tir.ScheduleError, match="`split` takes disable_predication=False only, but got True"):
+        sch.split(l3, [None, 5], disable_predication=True)
+    with pytest.raises(tir.ScheduleError, match="function `other` is not the one that is worked on, `matmul`"):
+        sch.get_block("C", "other")
+
+
 def gpu_matmul() -> Schedule:
     """Thread binding with tiles in local memory."""
     sch = tir.Schedule(matmul)
