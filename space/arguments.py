@@ -6,6 +6,7 @@ another decision reaches every instruction that used it.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
@@ -47,10 +48,20 @@ def encode(value: Any) -> Any:
     if isinstance(value, Expr):
         raise ScheduleError("an expression cannot be an argument of an instruction, but got {value!r}", value=value)
     if callable(value):
-        return IndexMap.from_func(value).text
+        try:
+            return IndexMap.from_func(value).text
+        except ValueError as error:
+            raise ScheduleError("{error}", error=str(error)) from None
     if isinstance(value, (list, tuple)):
         return [encode(v) for v in value]
     return value
+
+
+def is_variadic(value: Any) -> bool:
+    """Whether `value` is a function of ``*indices``, of which there may be any number."""
+    if isinstance(value, (IndexMap, str)) or not callable(value):
+        return False
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(value).parameters.values())
 
 
 def encode_argument(name: str, value: Any) -> Any:

@@ -16,8 +16,9 @@ from functools import cached_property, lru_cache, wraps
 from random import Random
 from typing import Any, get_type_hints
 
+from ..ir.affine.index_map import IndexMap
 from ..ir.stmt import Module, PrimFunc
-from .arguments import describe, encode_argument, fits
+from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError
 from .tensorir import without_options
 
@@ -37,7 +38,8 @@ class Primitive:
     ``draw(func, random, **other arguments)``.  Such a primitive leaves the program alone.
 
     A primitive with `across` acts on a module and the name of the function that is worked on:
-    ``across(module, current, **arguments) -> (module, current, result)``.
+    ``across(module, current, **arguments) -> (module, current, result)``.  One with `rank` says how
+    many indices its index map takes: ``rank(func, **other arguments)``.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Primitive:
     signature: inspect.Signature
     draw: Draw | None = None
     across: Callable[..., ModuleResult] | None = None
+    rank: Callable[..., int] | None = None
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -56,12 +59,25 @@ class Primitive:
 
         Raises ScheduleError for arguments that do not fit the signature.
         """
+        return self._encoded(self._bound(args, kwargs))
+
+    def bind_to(self, func: PrimFunc, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """`bind`, where an index map over ``*indices`` takes as many of them as the primitive has in `func`."""
+        given = self._bound(args, kwargs)
+        if self.rank is not None and is_variadic(given.get("index_map")):
+            rest = self._encoded({name: value for name, value in given.items() if name != "index_map"})
+            given["index_map"] = IndexMap.from_func(given["index_map"], self.rank(func, **rest))
+        return self._encoded(given)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             named = without_options(self.name, kwargs, self.signature.parameters)
-            bound = self.signature.bind(*args, **named)
+            return dict(self.signature.bind(*args, **named).arguments)
         except TypeError as error:
             raise ScheduleError("{error}", error=str(error)).at(self.name, {}) from None
-        return {name: encode_argument(name, value) for name, value in bound.arguments.items()}
+
+    def _encoded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: encode_argument(name, value) for name, value in arguments.items()}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Raise ScheduleError for a missing or unknown argument, or one of another type."""
@@ -187,6 +203,16 @@ def shared(name: str) -> Callable[[Callable[..., ModuleResult]], Callable[..., M
     def decorate(across: Callable[..., ModuleResult]) -> Callable[..., ModuleResult]:
         PRIMITIVES[name] = replace(PRIMITIVES[name], across=across)
         return across
+
+    return decorate
+
+
+def index_rank(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register how many indices the index map of the primitive `name` takes."""
+
+    def decorate(rank: Callable[..., int]) -> Callable[..., int]:
+        PRIMITIVES[name] = replace(PRIMITIVES[name], rank=rank)
+        return rank
 
     return decorate
 

@@ -51,7 +51,7 @@ class Schedule:
 
         @functools.wraps(primitive.rewrite)
         def method(*args: Any, **kwargs: Any) -> Any:
-            return self.apply(name, primitive.bind(*args, **kwargs))
+            return self.apply(name, primitive.bind_to(self.func, *args, **kwargs))
 
         return method
 

@@ -12,7 +12,7 @@ from ...ir.expr import Expr, Var, substitute, variables
 from ...ir.stmt import Block, Iter, PrimFunc, fresh, names
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
-from ..primitive import Result, primitive
+from ..primitive import Result, index_rank, primitive
 from ..tree import extent_of, find_block, find_loop, loops_above, with_stmt
 from .nests import transform_loops
 
@@ -78,3 +78,8 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
     init = None if block.init is None else substitute(block.init, old)
     renewed = replace(block, iters=tuple(iters), init=init, body=substitute(block.body, old))
     return with_stmt(func, block, renewed)
+
+
+@index_rank("transform_block_layout")
+def _rank(func: PrimFunc, block: str, **rest: Any) -> int:
+    return len(find_block(func, block).iters)

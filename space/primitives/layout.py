@@ -10,7 +10,7 @@ from ...ir.passes.layouts import change_layout, move_buffer
 from ...ir.passes.relayout import LayoutError, make_change, views
 from ...ir.stmt import PrimFunc, replace_buffer
 from ..errors import ScheduleError
-from ..primitive import Result, primitive
+from ..primitive import Result, index_rank, primitive
 from ..tree import producers
 from .buffers import buffer_of
 from .rewrite_writer import rewrite_writer
@@ -79,3 +79,8 @@ def set_axis_separator(func: PrimFunc, block: str, buffer: Any, axis_separators:
             raise ScheduleError("(2) its view `{view}` has the rank {rank}", view=view.name, rank=len(view.shape))
         func = replace_buffer(func, view, replace(view, axis_separators=cuts))
     return func, None
+
+
+@index_rank("transform_layout")
+def _rank(func: PrimFunc, block: str, buffer: Any, **rest: Any) -> int:
+    return len(buffer_of(func, block, buffer).shape)

@@ -18,7 +18,7 @@ from ...ir.node import walk
 from ...ir.passes.padding import BLOCK
 from ...ir.stmt import Block, PrimFunc, Stmt, Store, fresh, names, seq, stores
 from ..errors import ScheduleError
-from ..primitive import Result, primitive
+from ..primitive import Result, index_rank, primitive
 from ..tree import find_block, insert_after, insert_before, nest_of, with_alloc, with_stmt
 from .cache import read_buffer, write_buffer
 from .reindexing import Reindexing, check_same_point, check_writer, copy_nest, padding_of, redirect, reindexing
@@ -126,3 +126,9 @@ def _first_nest(func: PrimFunc, blocks: Sequence[Block]) -> Stmt:
     order = [n for n in walk(func.body) if isinstance(n, Block)]
     first = min(blocks, key=lambda b: next(k for k, o in enumerate(order) if o is b))
     return nest_of(func, first)
+
+
+@index_rank("reindex_cache_read")
+@index_rank("reindex_cache_write")
+def _rank(func: PrimFunc, block: str, **rest: Any) -> int:
+    return len(find_block(func, block).iters)

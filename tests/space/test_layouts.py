@@ -169,6 +169,25 @@ def test_layouts_in_sequence_are_the_composed_one() -> None:
     ]
 
 
+def test_a_map_may_take_any_number_of_indices() -> None:
+    """RFC 0039, option 3: a function of ``*indices`` works on any rank, and is recorded for the one at hand."""
+
+    def last_by_four(*indices: Any) -> list[Any]:
+        return [*indices[:-1], indices[-1] // 4, indices[-1] % 4]
+
+    sch = Schedule(function(VIEWS.format(shape="(8, 6)", dtype="float32")))
+    sch.transform_layout("root", "t", last_by_four, 0)
+    sch.transform_layout("root", "t", last_by_four)
+    check(sch, function(VIEWS.format(shape="(8, 6)", dtype="float32")))
+    assert sch.func.body.allocs[0].shape == (8, 2, 1, 4)
+    first, second = (i.arguments["index_map"] for i in sch.trace.instructions)
+    assert first.count(",") == 3 and second.count(",") == 5
+    blocks = Schedule(function(BLOCKS))
+    blocks.reindex_cache_read("use", 0, "local", last_by_four)
+    blocks.transform_block_layout("fill", lambda *v: [v[0] // 7, v[0] % 7])
+    check(blocks, function(BLOCKS))
+
+
 REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     (BARE, {"buffer": "t", "index_map": lambda i, j: [i, j]}, r"\(1\) .*takes 2 indices"),
     (BARE, {"buffer": "q", "index_map": lambda i: [i]}, "there is no buffer `q`; there are A, B, t"),
