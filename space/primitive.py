@@ -69,7 +69,7 @@ class Primitive:
             given["index_map"] = IndexMap.from_func(given["index_map"], self.rank(func, **rest))
         return self._encoded(given)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
             named = without_options(self.name, kwargs, self.signature.parameters)
             return dict(self.signature.bind(*args, **named).arguments)
