@@ -160,16 +160,15 @@ class Statements(Expressions):
         if stmt.kind not in ("serial", "unrolled", "parallel"):
             raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which a CPU kernel cannot hold after lowering")
         extent = self.linear(stmt.extent)
-        if (extent.is_const and extent.const <= 1) or stmt.kind == "unrolled":
-            self._unrolled(stmt, extent)
+        if extent.is_const and (extent.const <= 1 or stmt.kind == "unrolled"):
+            self._unrolled(stmt)
         elif stmt.kind == "parallel" and not self.parallel_depth:
             self._parallel(stmt, extent)
         else:
             self._serial(stmt, extent)
 
-    def _unrolled(self, stmt: For, extent: Linear) -> None:
-        if not extent.is_const:
-            raise CodegenError(f"loop `{stmt.var.name}` can only be unrolled with a constant extent: {stmt.extent!r}")
+    def _unrolled(self, stmt: For) -> None:
+        """The iterations one after the other; the extent is constant here."""
         stmt = self.context.ordered(stmt)
         accumulators = self._accumulators(stmt)
         for number in range(self.linear(stmt.extent).const):

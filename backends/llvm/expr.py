@@ -32,7 +32,7 @@ from . import arith
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
 from .load import Loads, Value
 from .math import call_math
-from .types import CodegenError, ModuleText, literal, value_type
+from .types import CodegenError, ModuleText, literal, value_type, vector_literal
 
 _INT_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
@@ -107,7 +107,11 @@ class Expressions(Loads):
         base, stride = self.value(expr.base), self.value(expr.stride)
         if isinstance(base, Linear) and isinstance(stride, Linear):
             return Ramped(base, stride, expr.lanes) if expr.lanes > 1 else base
-        raise CodegenError(f"a ramp counts in int64, but got {self.dtype(expr.base)}: {expr!r}")
+        dtype = self.dtype(expr)
+        kind, base_dtype = value_type(dtype), dtypes.element(dtype)
+        first, step = (self.splat(self.materialise(v, base_dtype), dtype) for v in (base, stride))
+        numbers = vector_literal(tuple(literal(n, base_dtype) for n in range(expr.lanes)), base_dtype)
+        return self.emit(f"add {kind} {first}, {self.emit(f'mul {kind} {step}, {numbers}')}")
 
     def _broadcast(self, expr: Broadcast) -> Value:
         value = self.value(expr.value)

@@ -297,12 +297,16 @@ class _Kernel(Expressions):
     def _for(self, stmt: For) -> None:
         if stmt.kind == "thread_binding":
             self._bound(stmt)
-        elif stmt.kind == "unrolled" and _written_out(stmt) <= MAX_WRITTEN_OUT:
+        elif self._is_written_out(stmt):
             self._write_out(stmt, as_int(self.fixed(stmt.extent)))
         elif stmt.kind in ("serial", "unrolled"):
             self._loop(stmt)
         else:
             raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which OpenCL cannot express; bind it instead")
+
+    def _is_written_out(self, stmt: For) -> bool:
+        known = isinstance(self.fixed(stmt.extent), Const)
+        return known and stmt.kind == "unrolled" and _written_out(stmt) <= MAX_WRITTEN_OUT
 
     def _write_out(self, stmt: For, extent: int) -> None:
         meeting = any(_writes(stmt.body, b) for b in self.shared)

@@ -8,15 +8,11 @@ them, down to single points, which is serial execution itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..expr import Buffer, Not, Var
-from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from .hazards import independent, separate
@@ -24,28 +20,10 @@ from .memory import UNINITIALISED, InterpreterError, Memory, Storage
 from .nest import Index, Loop, Nest
 from .points import Part
 from .stores import Stores
+from .values import wide
 
 LANES = 1 << 18
 LARGEST_COPIES = 1 << 22
-
-
-@lru_cache(maxsize=65536)
-def _has_init(stmt: Stmt) -> bool:
-    return any(isinstance(n, Block) and n.init is not None for n in walk(stmt))
-
-
-@lru_cache(maxsize=65536)
-def _points(block: Block) -> int:
-    return int(np.prod([i.extent for i in block.spatial], dtype=np.int64))
-
-
-@dataclass
-class Started:
-    """Spatial points whose init has run, by block, in each of `copies` instances of the block around."""
-
-    owner: Var | None
-    copies: int
-    points: dict[Block, NDArray[np.bool_]]
 
 
 class Machine(Stores):
@@ -54,7 +32,6 @@ class Machine(Stores):
     def __init__(self, memory: dict[str, Memory], body: Stmt, fresh: int = UNINITIALISED) -> None:
         super().__init__(memory, body)
         self.fresh = fresh
-        self.started = Started(None, 1, {})
 
     def run(self, nest: Nest, stmt: Stmt) -> None:
         if nest.n == 0:
@@ -129,19 +106,14 @@ class Machine(Stores):
             raise self.value.error(nest, text, np.logical_not(holds))
 
     def _allocate(self, nest: Nest, stmt: Allocate) -> None:
-        self.allocated(nest, (stmt.buffer,), lambda inner, owner: self.run(inner, stmt.body))
+        self.allocated(nest, (stmt.buffer,), lambda inner: self.run(inner, stmt.body))
 
-    def allocated(
-        self, nest: Nest, buffers: Sequence[Buffer], action: Callable[[Nest, Var | None], None], extra: int = 0
-    ) -> None:
-        """`action` with memory for `buffers` in every lane, and the variable that numbers the lanes if they are many.
-
-        Lanes are taken in parts if all their copies, and `extra` more elements each, would be too large.
-        """
-        size = sum(b.size for b in buffers) + extra
+    def allocated(self, nest: Nest, buffers: Sequence[Buffer], action: Callable[[Nest], None]) -> None:
+        """`action` with memory for `buffers` in every lane; in parts, if all their copies would be too large."""
+        size = sum(b.size for b in buffers)
         if nest.n > 1 and nest.n * size > LARGEST_COPIES:
             part = max(1, LARGEST_COPIES // size)
-            self.serially(nest, lambda inner: self.allocated(inner, buffers, action, extra), part)
+            self.serially(nest, lambda inner: self.allocated(inner, buffers, action), part)
             return
         owner = None
         if nest.n > 1:
@@ -152,7 +124,7 @@ class Machine(Stores):
             storage = Storage((buffer, *self.views.get(buffer.name, ())), None, self.fresh, nest.n)
             storage.owner = owner
             self.memory[buffer.name] = Memory(buffer, storage)
-        action(nest, owner)
+        action(nest)
         for buffer in buffers:
             del self.memory[buffer.name]
 
@@ -175,68 +147,51 @@ class Machine(Stores):
     def _block(self, nest: Nest, block: Block) -> None:
         bindings = (block.predicate, *(i.binding for i in block.iters))
         inner = block.body if block.init is None else Seq((block.init, block.body))
-        single = bool(block.allocs) or _has_init(inner)
         if nest.n > 1 and not all(self.settled(b, inner) for b in bindings):
             self.serially(nest, lambda part: self._block(part, block))
             return
         context = self.value.context
         self.value.context = f"block `{block.name}`: " if block.iters or block.name != "root" else ""
         points = self.points(nest, block)
-        if points.n and single:
-            self._scope(points, block)
+        if points.n and block.allocs:
+            self.allocated(points, block.allocs, lambda part: self._instances(part, block))
         elif points.n:
-            self._instances(points, block, self.started)
+            self._instances(points, block)
         self.value.context = context
 
-    def _scope(self, nest: Nest, block: Block) -> None:
-        """Instances that each own allocations, or blocks that initialise anew in it."""
-        inner = max((_points(b) for b in walk(block) if isinstance(b, Block) and b is not block), default=0)
-
-        def action(part: Nest, owner: Var | None) -> None:
-            outer, self.started = self.started, Started(owner, part.n, {})
-            self._instances(part, block, outer)
-            self.started = outer
-
-        self.allocated(nest, block.allocs, action, inner)
-
-    def _instances(self, nest: Nest, block: Block, started: Started) -> None:
+    def _instances(self, nest: Nest, block: Block) -> None:
+        """The body, and before it, where all reduce iterators are 0, the init."""
         if block.init is None:
             self.run(nest, block.body)
             return
-        self._reduction(nest, block, started)
-
-    def _reduction(self, nest: Nest, block: Block, started: Started) -> None:
-        """Before the first instance of a spatial point, its init."""
-        assert block.init is not None
-        where = self.spatial_point(nest, block, started)
-        done = started.points.get(block)
-        if done is None:
-            done = started.points[block] = np.zeros(_points(block) * started.copies, np.bool_)
-        fresh = ~done[where]
-        latest = np.empty(len(done), np.intp)
-        lanes = np.arange(nest.n)
-        latest[where[::-1]] = lanes[::-1]
-        rows = np.flatnonzero(fresh & (latest[where] == lanes))
+        rows = self._starts(nest, block)
         parts: list[Part] = [(nest, block.body)]
         if len(rows):
             parts.insert(0, (nest.pick(rows), block.init))
         sizes = {name: len(memory.storage.state) for name, memory in self.memory.items()}
-        apart = separate(block)
+        apart = separate(block) and self._once(nest, block, rows)
         if nest.n > 1 and not apart and not independent(nest, parts, self.accesses, sizes):
-            self.serially(nest, lambda part: self._reduction(part, block, started))
+            self.serially(nest, lambda part: self._instances(part, block))
             return
         for start, stmt in parts:
             self.run(start, stmt)
-            done[where] = True
 
-    def spatial_point(self, nest: Nest, block: Block, started: Started) -> Index:
-        """A number for the values of the spatial iterators, in each lane."""
+    def _starts(self, nest: Nest, block: Block) -> Index:
+        """The lanes in which all reduce iterators are 0."""
+        starts = np.ones(nest.n, np.bool_)
+        for one in block.reduce:
+            starts &= np.equal(self.value.data(nest, one.var, "the iterator"), 0)
+        return np.flatnonzero(starts)
+
+    def _once(self, nest: Nest, block: Block, rows: Index) -> bool:
+        """Whether no spatial point is started twice, nor touched before it is."""
         point: Any = np.zeros(nest.n, np.intp)
-        if started.owner is not None:
-            point = point + nest.get(started.owner)[0]
         for one in block.spatial:
-            point = point * one.extent + self.value.data(nest, one.var, "the iterator")
-        return np.asarray(point, np.intp).reshape(-1)
+            point = point * one.extent + wide(self.value.data(nest, one.var, "the iterator"))
+        where = np.asarray(point, np.intp).reshape(-1)
+        points, first = np.unique(where, return_index=True)
+        started = np.unique(where[rows])
+        return len(started) == len(rows) and bool(np.isin(first[np.isin(points, started)], rows).all())
 
 
 _RUN: dict[type[Stmt], Callable[..., None]] = {

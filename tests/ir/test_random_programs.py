@@ -10,12 +10,12 @@ from collections import Counter
 from itertools import product
 
 import pytest
+from grammar_counts import GRAMMAR, features, table
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from ir.grammar_counts import GRAMMAR, features, table
-from ir.random_expressions import ExpressionMaker, expressions
-from ir.random_programs import modules, programs
-from ir.random_runs import arguments, assert_refines, interpreted, tabulated
+from random_expressions import ExpressionMaker, expressions
+from random_programs import modules, programs
+from random_runs import arguments, assert_refines, interpreted, tabulated
 from scale import SCALE, scaled
 
 from stridesmith.ir.affine import sets

@@ -281,10 +281,6 @@ def test_entry_name_is_a_symbol():
     [
         (For(i, const(4), Store(OUT, (i,), A[i]), "vectorized"), "loop `i` is vectorized"),
         (For(i, A[0] * 0 + 4, Evaluate(A[0])), "expected a scalar int64"),
-        (
-            For(i, const(4), For(j, i, Evaluate(A[i]), "unrolled")),
-            "loop `j` can only be unrolled with a constant extent",
-        ),
         (Store(OUT, (LANES,), const(1.0)), "a store of float32 to 8 elements of `out`"),
         (Store(Buffer("ghost", (4,)), (const(0),), const(1.0)), "buffer `ghost` is neither a parameter"),
         (Allocate(Buffer("big", (1 << 22,)), Evaluate(const(0))), "`big` .* belongs in a workspace"),

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hypothesis import strategies as st
-from ir.random_expressions import LANES, ExpressionMaker
+from random_expressions import LANES, ExpressionMaker
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.expr import TRUE, Binary, Buffer, Cast, Const, Expr, Load, Not, Select, Undef, Var, variables
@@ -99,9 +99,11 @@ class ProgramMaker(ExpressionMaker):
             readable = owner.name in {b.name for b in self.inputs}
             family = [t for t in dtypes.SCALAR_TYPES if readable or (dtypes.is_float(t) == dtypes.is_float(base))]
             base = base if dtypes.is_float(base) and not readable else self.pick(family)
+        if dtypes.nbytes(dtypes.with_lanes(base, lanes)) > owner.nbytes:
+            base, lanes = dtypes.split_dtype(owner.dtype)
         dtype = dtypes.with_lanes(base, lanes)
         count = owner.nbytes // dtypes.nbytes(dtype)
-        shape = (count,) if count % 2 or self.chance(2) else (2, count // 2)
+        shape = (2, count // 2) if count % 2 == 0 and self.chance(2) else (count,)
         return Buffer(self.name("V"), shape, dtype, owner.scope, (), owner.memory)
 
     # ------------------------------------------------------------ statements
