@@ -13,10 +13,10 @@ from typing import Any
 
 from .errors import ScheduleError
 
-_UNIT_ITERS = {"preserve_unit_iters": (True, False)}
-_PLACE = {"preserve_unit_loops": (True, False), "index": (-1, -2)}
-_CONSUMERS = {"consumer_blocks": (None, [], ())}
-_INJECTIVE = {"assume_injective_transform": (False,)}
+_UNIT_ITERS: dict[str, tuple[Any, ...]] = {"preserve_unit_iters": (True, False)}
+_PLACE: dict[str, tuple[Any, ...]] = {"preserve_unit_loops": (True, False), "index": (-1, -2)}
+_CONSUMERS: dict[str, tuple[Any, ...]] = {"consumer_blocks": (None, [], ())}
+_INJECTIVE: dict[str, tuple[Any, ...]] = {"assume_injective_transform": (False,)}
 
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "split": {**_UNIT_ITERS, "disable_predication": (False,)},
