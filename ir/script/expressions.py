@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from .. import dtypes
 from ..arith.linear import linear_form
-from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Var, const
+from ..expr import Binary, Buffer, Call, Expr, LetExpr, Load, Not, Ramp, Undef, Var, const
 from .base import Scope, ScriptError, called, dotted, is_namespaced, show
 from .constants import OPERATORS, PYTHON, compute, constant, integer
 from .intrinsics import apply, convert, finish, is_dtype, lookup, match, negate, operate
@@ -177,7 +177,7 @@ class ExprParser:
     def _slice(self, node: ast.Slice) -> Expr:
         """``base : base + lanes * step : step`` as a vector of indices."""
         step = 1 if node.step is None else integer(node.step, self.scope, "the step of a slice")
-        if node.lower is not None and node.upper is not None and step > 0:
+        if node.lower is not None and node.upper is not None and step != 0:
             base = self.expr(node.lower)
             atoms, length = linear_form(Binary("-", self.expr(node.upper), base))
             count = -(-length // step)
@@ -193,6 +193,8 @@ class ExprParser:
         name = dotted(node.func)
         if name == "meta_var" and len(node.args) == 1:
             return self.value(node.args[0])
+        if name == "Cast" and len(node.args) == 2 and _is_vector_of_undef(node.args[1]):
+            return self._apply(node, name, [self._argument(node.args[0]), Undef("")])
         if name in ("Let", "let") and any(k.arg == "where" for k in node.keywords):
             return self._let(node)
         if is_dtype(name):
@@ -255,6 +257,14 @@ class ExprParser:
         except ValueError as error:
             raise self.error(node, f"`T.{name}`: {error}") from None
         return result
+
+
+def _is_vector_of_undef(node: ast.expr) -> bool:
+    """``T.Broadcast(T.undef(), lanes)``, in which undef has no type of its own."""
+    if called(node) != "Broadcast" or not isinstance(node, ast.Call) or not node.args:
+        return False
+    value = node.args[0]
+    return called(value) == "undef" and isinstance(value, ast.Call) and not value.args and not value.keywords
 
 
 def _plain(value: Value) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..expr import Buffer, Var
 from ..stmt import Block, Layout, Module, PrimFunc, Stmt
-from .base import NAMESPACES, Scope, ScriptError, Source, called, dotted, is_namespaced
+from .base import NAMESPACES, Scope, ScriptError, Source, called, dotted
 from .blocks import Header
 from .constants import attributes, constant
 from .intrinsics import is_dtype
@@ -307,10 +307,8 @@ class _FunctionParser:
         elif name in DECLARE and self._open_handle(call):
             self._declared_handle(call)
             return False
-        elif is_namespaced(call.func) and is_dtype(name) and not call.args and isinstance(target, ast.Name):
-            self.stmts.declare_variable(target, name)
         else:
-            return False
+            return isinstance(target, ast.Name) and self.stmts.declares_variable(target, call)
         return True
 
     def _handle(self, call: ast.Call) -> str:

@@ -148,7 +148,8 @@ class _Printer:
                 self.line(f"T.func_attr({dictionary(attrs)})")
             if self.text.tvm:
                 for var in dict.fromkeys(n.var for n in walk(func.body) if isinstance(n, LetExpr)):
-                    self.line(f"{var.name} = T.{var.dtype}()")
+                    scalar = dtypes.lanes(var.dtype) == 1
+                    self.line(f"{var.name} = " + (f"T.{var.dtype}()" if scalar else f'T.var("{var.dtype}")'))
             self.root(func.body)
 
     def attributes(self, func: PrimFunc) -> list[tuple[str, object]]:
@@ -240,7 +241,9 @@ class _Printer:
         """The text before the rest of a suite, and before a suite of its own."""
         if isinstance(stmt, Let):
             name, value, kind = stmt.var.name, self.text.typed(stmt.value), f"T.{stmt.var.dtype}"
-            note = f"T.let[{kind}]" if self.text.tvm else kind
+            note = kind
+            if self.text.tvm:
+                note = f"T.let[{kind}]" if dtypes.lanes(stmt.var.dtype) == 1 else "T.let"
             return f"{name}: {note} = {value}", f"with T.LetStmt({value}, {kind}) as {name}:"
         name = stmt.buffer.name
         if isinstance(stmt, Declare):

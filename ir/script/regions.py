@@ -5,29 +5,50 @@ declaration is only checked.  It holds if
 
 1. every buffer that it names is accessed in that way, and
 2. every access lies in a declared region of its buffer, for all values of the
-   iterators and loops around it.
+   iterators and loops around it, and of what it reads from memory, at which it is in bounds.
 
-As in TVM, a block's own allocations are left out, and so are the reads of what the block
-writes if it has an init.  A region of one buffer covers the views of its memory.  A block
-without iterators whose declarations are all empty declares nothing: so TVM prints it.
+As in TVM, a block's own allocations are left out.  What a block with an init writes, and what
+an assumption speaks of, may be declared as read but need not be.  A region of one buffer covers
+the views of its memory.  A block without iterators whose declarations are all empty declares
+nothing: so TVM prints it.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from .. import dtypes
 from ..analysis import evaluate
-from ..expr import TRUE, Binary, Buffer, Call, Const, Expr, LetExpr, Load, Not, Ramp, Var, conjuncts, const, substitute
-from ..node import Node, children, walk
+from ..expr import (
+    TRUE,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Var,
+    conjuncts,
+    const,
+    substitute,
+)
+from ..node import Node, children, rebuild, walk
 from ..stmt import Allocate, Assume, Block, For, If, Let, Stmt, Store
 from .text import expr_text
 
 LARGEST_COUNT = 1 << 16
+LARGEST_VECTOR = 16
 
 
 @dataclass(frozen=True)
@@ -52,12 +73,16 @@ class Declared:
 
 @dataclass(frozen=True)
 class Place:
-    """One access and the points at which it happens: `dims` with their extents (None if unknown), and conditions."""
+    """One access and the points at which it happens: `dims` with their extents (None if unknown), and conditions.
+
+    `implied` if it need not be declared.
+    """
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     dims: tuple[tuple[Var, Expr | None], ...]
     conditions: tuple[Expr, ...] = ()
+    implied: bool = False
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(expr_text, self.indices)) or '()'}]"
@@ -77,7 +102,7 @@ def check_regions(block: Block, declared: Declared, around: Sequence[tuple[Var, 
     own |= {b.name for n in walk(block.body) if isinstance(n, Block) for b in n.allocs}
     own |= {n.buffer.name for n in walk(block.body) if isinstance(n, Allocate)}
     places = [p for p in _accesses(block, declared.kind, around) if p.buffer.memory not in own]
-    derived = ", ".join(dict.fromkeys(str(p) for p in places))
+    derived = ", ".join(dict.fromkeys(str(p) for p in places if not p.implied))
     both = f"declared is `T.{declared.kind}({', '.join(map(str, declared.regions))})`, derived is " \
            f"`T.{declared.kind}({derived})`"  # fmt: skip
     verb = declared.kind
@@ -85,10 +110,9 @@ def check_regions(block: Block, declared: Declared, around: Sequence[tuple[Var, 
     for region in declared.regions:
         if region.buffer.memory not in touched:
             return f"its body {'does not read' if verb == 'reads' else 'does not write'} `{region.buffer.name}`; {both}"
-    written = {n.buffer.memory for n in walk(block.body) if isinstance(n, Store)} if block.init is not None else set()
     for place in places:
         regions = [r for r in declared.regions if r.buffer.memory == place.buffer.memory]
-        if not regions and verb == "reads" and place.buffer.memory in written:
+        if place.implied:
             continue
         if not regions:
             return f"its body {verb} `{place}`, which is not declared; {both}"
@@ -115,11 +139,15 @@ def _range_text(begin: Expr, end: Expr) -> str:
 def _accesses(block: Block, kind: str, around: Sequence[tuple[Var, Expr]]) -> list[Place]:
     dims: list[tuple[Var, Expr | None]] = list(around)
     dims.extend((i.var, const(i.extent)) for i in block.iters)
-    found: list[Place] = []
-    for part in (block.init, block.body):
-        if part is not None:
-            found.extend(_statement(part, kind, tuple(dims), (), {}))
-    return found
+    parts = (part for part in (block.init, block.body) if part is not None)
+    return list(_of_block(block, (p for part in parts for p in _statement(part, kind, tuple(dims), (), {}))))
+
+
+def _of_block(block: Block, places: Iterable[Place]) -> Iterator[Place]:
+    """`places` of a block, implied where it has an init and writes the buffer."""
+    written = {n.buffer.memory for n in walk(block.body) if isinstance(n, Store)} if block.init is not None else set()
+    for place in places:
+        yield replace(place, implied=True) if place.buffer.memory in written else place
 
 
 def _statement(
@@ -131,7 +159,7 @@ def _statement(
 
     match stmt:
         case Assume():
-            return
+            yield from (replace(p, implied=True) for p in _expression(stmt.cond, kind, dims, conds, env))
         case For():
             extent = substitute(stmt.extent, env)
             yield from _expression(stmt.extent, kind, dims, conds, env)
@@ -147,8 +175,8 @@ def _statement(
         case Block():
             inner = {**env, **{i.var: substitute(i.binding, env) for i in stmt.iters}}
             predicate = conjuncts(substitute(stmt.predicate, env))
-            yield from below(stmt.init, *predicate, known=inner)
-            yield from below(stmt.body, *predicate, known=inner)
+            yield from _of_block(stmt, below(stmt.init, *predicate, known=inner))
+            yield from _of_block(stmt, below(stmt.body, *predicate, known=inner))
         case _:
             if isinstance(stmt, Store) and kind == "writes":
                 yield Place(stmt.buffer, tuple(substitute(i, env) for i in stmt.indices), dims, conds)
@@ -190,8 +218,16 @@ def _outside(place: Place, regions: Sequence[Region]) -> str:
     from ..affine.sets import Domain, NotAffine, Unknown, counterexample
 
     inside: Expr = const(False)
-    for region in regions:
-        inside = Binary("or", inside, _contains(region, place))
+    try:
+        for region in regions:
+            inside = Binary("or", inside, _contains(region, place))
+    except ValueError as error:
+        return f" (it cannot be decided: {error})"
+    unknown: dict[Expr, Var] = {}
+    inside = _opaque(inside, unknown)
+    bounds = _contains(Region(place.buffer, tuple((const(0), const(e)) for e in place.buffer.shape)), place)
+    conditions = (*place.conditions, *conjuncts(bounds))
+    place = replace(place, conditions=tuple(_opaque(c, unknown) for c in conditions))
     dims = list(place.dims)
     known = {v for v, _ in dims}
     used = {n for e in (inside, *place.conditions) for n in walk(e) if isinstance(n, Var)}
@@ -210,6 +246,14 @@ def _outside(place: Place, regions: Sequence[Region]) -> str:
     names = {n.name for e in (inside, *place.conditions) for n in walk(e) if isinstance(n, Var)}
     values = ", ".join(f"{k}={v}" for k, v in point.items() if k in names)
     return f" {'at' if exact else 'perhaps at'} {values}" if values else " always"
+
+
+def _opaque(e: Expr, unknown: dict[Expr, Var]) -> Expr:
+    """`e` with what it takes from memory as variables: the same element has the same value, whatever it is."""
+    if dtypes.is_int(e.dtype) and isinstance(e, (Load, Cast)) and any(isinstance(n, Load) for n in walk(e)):
+        return unknown.setdefault(e, Var(expr_text(e), e.dtype))
+    result: Expr = rebuild(e, lambda child: _opaque(child, unknown) if isinstance(child, Expr) else child)
+    return result
 
 
 def _by_points(
@@ -245,10 +289,29 @@ def _contains(region: Region, place: Place) -> Expr:
 
 
 def _ends(index: Expr) -> tuple[Expr, ...]:
-    """The first and the last of the indices that a vector of indices holds."""
+    """Indices between which lie all that a vector of indices holds."""
+    count = dtypes.lanes(index.dtype)
     if isinstance(index, Ramp):
-        return index.base, index.base + index.stride * const(index.lanes - 1, index.base.dtype)
-    return (index,)
+        return _lane(index, 0), _lane(index, count - 1)
+    if count > LARGEST_VECTOR:
+        raise ValueError(f"`{expr_text(index)}` has {count} lanes")
+    return tuple(_lane(index, number) for number in range(count))
+
+
+def _lane(e: Expr, number: int) -> Expr:
+    """One of the values of a vector.  Raises ValueError where it comes from memory."""
+    if dtypes.lanes(e.dtype) == 1:
+        return e
+    if isinstance(e, Ramp):
+        return e.base + e.stride * const(number, e.base.dtype)
+    if isinstance(e, Broadcast):
+        return e.value
+    if isinstance(e, Cast):
+        return Cast(dtypes.element(e.dtype), _lane(e.a, number))
+    if isinstance(e, (Binary, Not, Select)):
+        result: Expr = rebuild(e, lambda child: _lane(child, number))
+        return result
+    raise ValueError(f"the lanes of `{expr_text(e)}` are unknown")
 
 
 

@@ -133,11 +133,7 @@ class StmtParser(BlockParser):
         if not isinstance(value, ast.Call):
             return self._let(target, value, "", following)
         name = called(value)
-        if is_namespaced(value.func) and not value.args and not value.keywords and is_dtype(name):
-            self.declare_variable(target, name)
-            return self.rest(following, None) if following else Seq(())
-        if name == "var":
-            self.declare_variable(target, self._type(value.args[0] if value.args else value))
+        if self.declares_variable(target, value):
             return self.rest(following, None) if following else Seq(())
         if name in BLOCK_ALLOC and self._is_own(name):
             self.headers[-1].allocs.append(self.declare(target, value))
@@ -150,11 +146,19 @@ class StmtParser(BlockParser):
             return self._let_call(target, value, following)
         return self._let(target, value, "", following)
 
-    def declare_variable(self, target: ast.Name, dtype: str) -> None:
-        """``x = T.int32()``: a variable for a let to bind."""
+    def declares_variable(self, target: ast.Name, call: ast.Call) -> bool:
+        """Take ``x = T.int32()`` or ``x = T.var("int32")``: a variable that a let is to bind."""
+        name = called(call)
+        if name == "var" and len(call.args) == 1:
+            dtype = self._type(call.args[0])
+        elif is_namespaced(call.func) and is_dtype(name) and not call.args and not call.keywords:
+            dtype = name
+        else:
+            return False
         if self.scope.find(target.id) is not None:
             self.scope.unique(target.id, target)
         self.scope.declared[target.id] = dtype
+        return True
 
     def _annotated(self, node: ast.AnnAssign, following: Sequence[ast.stmt]) -> Stmt:
         """``x: T.int32 = value``, ``x: T.let = value``, ``x: T.let[T.int32] = value``."""

@@ -86,7 +86,7 @@ class Texts:
             case Const():
                 return plain(e)
             case Undef():
-                return f'T.Cast("{e.dtype}", T.undef())' if self.tvm else f'T.undef("{e.dtype}")'
+                return self._undef(e)
             case Binary():
                 return f"T.{e.op}({self._args((e.a, e.b))})"
             case Select():
@@ -104,6 +104,12 @@ class Texts:
             case Call():
                 return self._call(e)
         raise TypeError(f"no script form for the expression `{type(e).__name__}`")
+
+    def _undef(self, e: Undef) -> str:
+        if not self.tvm:
+            return f'T.undef("{e.dtype}")'
+        lanes = dtypes.lanes(e.dtype)
+        return f'T.Cast("{e.dtype}", {"T.undef()" if lanes == 1 else f"T.Broadcast(T.undef(), {lanes})"})'
 
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
