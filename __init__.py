@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .search.database import Database
     from .search.kernel import Kernel
     from .search.records import Record
+    from .space.proposals import propose_pad_values
     from .space.schedule import Schedule, ScheduleError
     from .space.tensor_intrinsics import TensorIntrin
     from .space.trace import Trace
@@ -62,6 +63,7 @@ _HOMES = {
     "search.database": ("Database",),
     "search.kernel": ("Kernel",),
     "search.records": ("Record",),
+    "space.proposals": ("propose_pad_values",),
     "space.schedule": ("Schedule", "ScheduleError"),
     "space.tensor_intrinsics": ("TensorIntrin",),
     "space.trace": ("Trace",),
@@ -77,7 +79,7 @@ __all__ = [
     "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
     "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
     "Target", "TensorIntrin", "Trace", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__",
-    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "replay", "transform",
+    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "propose_pad_values", "replay", "transform",
     "tune", "undef", "verify", "workload",
 ]  # fmt: skip
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from scale import scaled
 
-from stridesmith.ir.interpreter.interpret import InterpreterError, interpret
+from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.passes.branching import branch, remove_overcompute_through_branching
 from stridesmith.ir.passes.overcompute import overcompute, remove_branching_through_overcompute
 from stridesmith.ir.script.parser import parse
@@ -424,16 +424,15 @@ def main(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4,), "float32")):
     assert conditions(removed(func(text.format(rows=3)))) == 1
 
 
-@settings(max_examples=scaled(80), deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(programs())
 def test_both_passes_keep_the_results_of_random_programs(text: str) -> None:
     """Whatever is removed or put in, every element that a program defines stays what it was."""
-    before = func(text)
+    first = "\n    for z in range(6):\n        a[z] = x[0]\n        b[z] = x[1]\n"
+    head = "    a = T.alloc_buffer((6,), 'float32')\n"
+    before = func(text.replace(head, head + first))
     inputs = np.asarray([2.0, 3.0], "float32")
-    try:
-        expected = outputs(before, inputs)
-    except InterpreterError:
-        assume(False)
+    expected = outputs(before, inputs)
     for rewrite in (remove_branching_through_overcompute, remove_overcompute_through_branching):
         after = rewrite(before)
         verify(after)
