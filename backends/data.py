@@ -22,6 +22,7 @@ from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.interpreter.pads import pad_contents
+from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
 
 Array: TypeAlias = NDArray[Any]
@@ -66,7 +67,11 @@ class Argument:
 
 
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
-    """The parameters of `func` with their layouts, in order.  Raises ValueError for a layout of vectors."""
+    """The parameters of `func` with their layouts, those that it asks for included.
+
+    Raises ValueError for a layout of vectors, and for one that cannot be given.
+    """
+    func = apply_buffer_transforms(func)
     layouts = {layout.param: layout for layout in func.layouts}
     written = {buffer.memory for buffer in written_buffers(func.body)}
     return tuple(

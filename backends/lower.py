@@ -14,6 +14,7 @@ from ..ir.arith.simplify import simplify
 from ..ir.expr import Buffer, Const, Load, Var
 from ..ir.node import walk
 from ..ir.passes.dump import program_log
+from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, trim_loops
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt
@@ -90,8 +91,10 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
 
     Every access is proven in bounds, before the first pass in the program as given,
     and after the last one in what was made of it, private buffers and vectors
-    included.  Raises OutOfBounds, and LoweringError for what the target cannot run.
+    included.  Raises OutOfBounds, LoweringError for what the target cannot run, and
+    LayoutError for a layout in its attributes that cannot be given.
     """
+    func = apply_buffer_transforms(func)
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
     *_, (_, last) = lowering_steps(func, target)
     check_in_bounds(last)
@@ -101,7 +104,8 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
 
 
 def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]:
-    """The program after each pass, by the name of the pass."""
+    """The program after each pass, by the name of the pass; layouts that are asked for in its attributes come first."""
+    func = apply_buffer_transforms(func)
     check_in_bounds(func)
     check_loops(func.body, target)
     body: Stmt = func.body

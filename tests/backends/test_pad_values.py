@@ -83,3 +83,17 @@ def test_the_interpreter_marks_padding_by_its_pieces() -> None:
         else:
             ss.interpret(program, *arrays)
             assert set(arrays[1]) == {2.0}
+
+
+def test_layouts_that_are_asked_for_are_applied_when_a_kernel_is_built() -> None:
+    """RFC 0039: the attribute is applied as part of lowering; the kernel is that of the schedule."""
+    entry = '{"B": [("lambda i: [i // 4, i % 4]", 7)]}'
+    asked = TEXT.replace("    for i in", f'    T.func_attr({{"layout_transform_map": {entry}}})\n    for i in')
+    func = ss.parse(asked)
+    assert isinstance(func, PrimFunc)
+    kernel = ss.build(func, "cpu")
+    at_once = laid_out("B", 7)
+    assert kernel.signature == arguments_of(at_once)
+    assert ss.lower(func, "cpu") == ss.lower(at_once, "cpu")
+    data = np.arange(14, dtype="float32")
+    np.testing.assert_array_equal(kernel(data), kernel.to_physical("B", data * 2))
