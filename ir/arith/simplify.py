@@ -139,22 +139,30 @@ class Simplifier:
         return self.expr(cond) == TRUE
 
     def _arrive(self, expr: Expr) -> Expr:
+        new = self._round(expr)
+        if new is expr or new == expr:
+            self._exprs[expr] = expr
+            return expr
+        result = self._exprs.get(new)
+        if result is None:
+            result = self._follow(expr, new)
+        self._exprs[expr] = result
+        return result
+
+    def _follow(self, expr: Expr, new: Expr) -> Expr:
+        """Where the rounds from `new` on, which came from `expr`, arrive."""
         seen = [expr]
-        result: Expr
-        while True:
-            last = seen[-1]
-            new = self._round(last)
-            if type(new) is Const:
-                result = new
-                break
+        while new not in seen:
+            seen.append(new)
+            new = self._round(new)
             known = self._exprs.get(new)
             if known is not None:
-                result = known
-                break
-            if new in seen:
-                result = last if new == last else min(seen[seen.index(new) :], key=lambda e: (len(repr(e)), repr(e)))
-                break
-            seen.append(new)
+                return self._arrived(seen, known)
+        if new == seen[-1]:
+            return self._arrived(seen, seen[-1])
+        return self._arrived(seen, min(seen[seen.index(new) :], key=lambda e: (len(repr(e)), repr(e))))
+
+    def _arrived(self, seen: list[Expr], result: Expr) -> Expr:
         for item in seen:
             self._exprs[item] = result
         return result
@@ -200,11 +208,18 @@ class Simplifier:
                 return compare(op, self.linear(expr.a), self.linear(expr.b), self.facts, self.quotients)
             if op == "min" or op == "max":
                 return self._extremum(expr)
-            return build(self.linear(expr))
+            return self._sum(self.linear(expr))
         except UndefTerm:
             return self._other(expr)
 
     # Integers
+
+    def _sum(self, form: Linear) -> Expr:
+        """The expression of a simplified form; one of variables alone stays what it is in the next round."""
+        result = build(form)
+        if all(type(atom) is Var for atom in form[0]):
+            self._exprs.setdefault(result, result)
+        return result
 
     def linear(self, expr: Expr) -> Linear:
         """The simplified linear form; its dictionary is shared and must not be changed.  Raises UndefTerm."""
