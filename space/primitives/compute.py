@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...ir.affine.guard import NotAffine, Unknown
+from ...ir.affine.sets import Domain, counterexample
 from ...ir.arith.simplify import simplify
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, substitute
 from ...ir.node import transform
@@ -15,6 +17,7 @@ from ..regions import Interval, accesses_below, region
 from ..tree import (
     block_stores,
     consumers,
+    extent_of,
     find_block,
     find_loop,
     free_variables,
@@ -23,6 +26,7 @@ from ..tree import (
     loops_above,
     path_to,
     producers,
+    reads,
     remove_stmt,
     with_stmt,
 )
@@ -133,9 +137,10 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     """``A[f(v)] = e``, then ``B[i] = g(A[i])`` -> ``B[f(v)] = g(e)``.
 
     Conditions: (1) the block has no reduction, one store, at its spatial iterators in
-    order, and reads `A` only there; (2) `A` is allocated, its only writer has no
-    reduction, and this block is its only reader; (3) no instance is skipped; (4) no block
-    that it overtakes writes what it reads, or touches what it writes.
+    order, and reads `A` only there; (2) `A` is allocated, its only writer is a single store
+    without a reduction, and this block is its only reader; (3) no instance is skipped; (4) no
+    block that it overtakes writes what it reads, or touches what it writes; (5) the writer
+    stores only elements that this block reads.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -150,9 +155,12 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             "(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name
         )
     writers = producers(func, source)
-    if len(writers) != 1 or writers[0].reduce:
-        raise ScheduleError("(2) `{buffer}` must have one writer without a reduction", buffer=source.name)
+    if len(writers) != 1 or not isinstance(writers[0].body, Store) or writers[0].init is not None:
+        raise ScheduleError("(2) `{buffer}` must have one writer, a store without a reduction", buffer=source.name)
+    if reads(writers[0].body, source):
+        raise ScheduleError("(2) the writer of `{buffer}` also reads it", buffer=source.name)
     _check_overtaken(func, consumer, writers[0], "(4)")
+    _check_taken(func, writers[0], consumer, store.indices)
     iters = [_var(i) for i in store.indices]
 
     def expand(node: object) -> object:
@@ -178,6 +186,26 @@ def _check_inputs_stay(func: PrimFunc, producer: Block, number: str) -> None:
                 "{number} `{buffer}`, which block `{block}` reads, is written by block `{later}` after it",
                 number=number, buffer=min(b.name for b in changed), block=producer.name, later=later.name,
             )  # fmt: skip
+
+
+def _check_taken(func: PrimFunc, writer: Block, consumer: Block, axes: Sequence[Expr]) -> None:
+    """Every element that `writer` stores is one that an instance of `consumer` reads at its iterators `axes`."""
+    extents = {i.var: i.extent for i in consumer.iters}
+    bindings = {i.var: i.binding for i in writer.iters}
+    assert isinstance(writer.body, Store)
+    indices = [substitute(i, bindings) for i in writer.body.indices]
+    inside = all_of([binary("<", i, extents[_var(axis)]) for i, axis in zip(indices, axes, strict=True)])
+    loops = tuple((loop.var, extent_of(loop)) for loop in loops_above(func, writer))
+    try:
+        point = counterexample(Domain(loops, tuple(conjuncts(writer.predicate))), inside)
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("(5) it is unknown which elements `{block}` stores: {error}", block=writer.name,
+                            error=str(error)) from None  # fmt: skip
+    if point is not None:
+        raise ScheduleError(
+            "(5) at {point} block `{writer}` stores an element that block `{block}` does not read",
+            point=", ".join(f"{k}={v}" for k, v in point.items()), writer=writer.name, block=consumer.name,
+        )  # fmt: skip
 
 
 def _check_overtaken(func: PrimFunc, consumer: Block, writer: Block, number: str) -> None:

@@ -216,6 +216,38 @@ def test_inlining_in_both_directions() -> None:
     assert len(forward.get_blocks()) == len(backward.get_blocks()) == 1
 
 
+def test_reverse_compute_inline_takes_whole_stores_that_are_read() -> None:
+    """Conditions (2) and (5): the writer is one store, and what it stores is what the block reads."""
+    several = """@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((4,), "float32")
+    with T.block("both"):
+        for i in range(4):
+            S[i] = T.float32(0)
+            S[i] = S[i] + A[i]
+    for i in range(4):
+        with T.block("copy"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = S[vi]
+"""
+    with pytest.raises(ScheduleError, match=r"\(2\) `S` must have one writer, a store"):
+        schedule(several).reverse_compute_inline("copy")
+    wider = """@T.prim_func
+def main(A: T.Buffer((6,), "float32"), C: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((6,), "float32")
+    for i in range(6):
+        with T.block("make"):
+            vi = T.axis.spatial(6, i)
+            S[vi] = A[vi]
+    for i in range(4):
+        with T.block("copy"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = S[vi]
+"""
+    with pytest.raises(ScheduleError, match=r"\(5\) at i=4 block `make` stores an element"):
+        schedule(wider).reverse_compute_inline("copy")
+
+
 def test_compute_inline_refuses_a_reduction() -> None:
     """Condition (1): a reduction has no single value to put in place."""
     with pytest.raises(ScheduleError, match="cannot be inlined"):
