@@ -68,9 +68,11 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
     """`stmt` and every statement below, parents first, in program order."""
-    yield stmt
-    for child in stmt_children(stmt):
-        yield from walk_stmts(child)
+    stack = [stmt]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(stmt_children(top)))
 
 
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
@@ -115,20 +117,20 @@ def remove_stmt(func: PrimFunc, old: Stmt) -> PrimFunc:
 
 def find_block(func: PrimFunc, name: str) -> Block:
     """The block called `name`.  Raises ScheduleError naming the blocks there are."""
-    found = [s for s in walk_stmts(func.body) if isinstance(s, Block) and s.name == name]
-    if not found:
-        known = ", ".join(s.name for s in walk_stmts(func.body) if isinstance(s, Block))
-        raise ScheduleError("there is no block `{name}`; there are {known}", name=name, known=known)
-    return found[0]
+    for stmt in walk_stmts(func.body):
+        if isinstance(stmt, Block) and stmt.name == name:
+            return stmt
+    known = ", ".join(s.name for s in walk_stmts(func.body) if isinstance(s, Block))
+    raise ScheduleError("there is no block `{name}`; there are {known}", name=name, known=known)
 
 
 def find_loop(func: PrimFunc, name: str) -> For:
     """The loop over the variable `name`.  Raises ScheduleError naming the loops there are."""
-    found = [s for s in walk_stmts(func.body) if isinstance(s, For) and s.var.name == name]
-    if not found:
-        known = ", ".join(s.var.name for s in walk_stmts(func.body) if isinstance(s, For))
-        raise ScheduleError("there is no loop `{name}`; there are {known}", name=name, known=known)
-    return found[0]
+    for stmt in walk_stmts(func.body):
+        if isinstance(stmt, For) and stmt.var.name == name:
+            return stmt
+    known = ", ".join(s.var.name for s in walk_stmts(func.body) if isinstance(s, For))
+    raise ScheduleError("there is no loop `{name}`; there are {known}", name=name, known=known)
 
 
 def find_block_or_loop(func: PrimFunc, name: str) -> Block | For:
