@@ -2,7 +2,8 @@
 
 RFC 0077 leaves open how a layout's pad value is chosen.  Here each candidate is tried:
 the layout is applied with it, the consumers' loops are rounded up to the layout's tiles
-(bare loops become sequential in the buffer), and `remove_branching_through_overcompute` says whether the conditions that appear can go::
+(bare loops become sequential in the buffer), and `remove_branching_through_overcompute`
+says whether the conditions that appear can go::
 
     propose_pad_values(func, "A", "lambda i: [i // 4, i % 4]")
         0.0      provable

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from ..expr import Buffer
 from ..script.printer import expr_text
 from ..stmt import PrimFunc, Stmt
-from .contents import element_variables
 from .instances import Access, Program, Statement, instances
 from .sets import Domain, IntSet, NotAffine, access_map, box
+from .writers import element_variables
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..affine.contents import element_variables, held, reading, writers
+from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
 from ..affine.harmless import Change, vanishing
 from ..affine.instances import Access, Program, Statement, instances
 from ..affine.sets import IntSet, box, points
+from ..affine.writers import element_variables, writers
 from ..arith.simplify import simplify
 from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
 from ..node import Node, walk

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..affine.contents import Contradiction, held, reading
+from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
 from ..affine.instances import Access, Program, Statement, instances
 from ..affine.sets import points
+from ..affine.writers import Contradiction
 from ..expr import Const, Expr, Load
 from ..node import rebuild, walk
 from ..stmt import Assume, PrimFunc, Stmt

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..affine.contents import Contradiction
 from ..affine.guard import NotAffine, Unknown
 from ..affine.harmless import Change, Harm, vanishing
 from ..affine.instances import Program, Statement, instances
 from ..affine.reduced import cells, is_silent
 from ..affine.sets import points
+from ..affine.writers import Contradiction
 from ..arith.statements import NOTHING
 from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load, Var
 from ..node import rebuild, walk

@@ -1,0 +1,287 @@
+"""Who puts something in a memory: stores, assumptions, and the function's entry.
+
+Knowledge lives in the program.  Writers of a memory are its stores, split at the
+conditions of the stored value; the assumptions ``assume(not pad(p) or A[p] == v)``,
+virtual writes of what is already there; and the entry, which gives inputs their data and
+their padding what the layout promises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .. import dtypes
+from ..arith.intervals import negate
+from ..expr import (
+    FALSE,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Undef,
+    Var,
+    binary,
+    conjuncts,
+)
+from ..node import walk
+from ..stmt import Assume, PrimFunc, Store
+from .index_map import IndexMap
+from .instances import Access, Program, Statement
+from .pad_value import PadValue
+from .pollution import as_domain, has_padding, spread
+from .sets import Domain, IntSet, is_affine, points
+
+
+class Contradiction(ValueError):
+    """Two assumptions, or an assumption and a store, that cannot both hold."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The instances of a writer that satisfy `conditions` store `value`; None is computed data."""
+
+    conditions: tuple[Expr, ...]
+    value: Expr | None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Instances that put something in a memory: a store, an assumption, or the entry (no statement).
+
+    A `lasting` one stands for polluted elements: these may be found whatever is written later.
+    """
+
+    statement: Statement | None
+    domain: Domain
+    indices: tuple[Expr, ...] | None
+    owners: tuple[Var, ...]
+    pieces: tuple[Piece, ...]
+    exact: bool
+    lasting: bool = False
+
+    @property
+    def number(self) -> int:
+        return -1 if self.statement is None else self.statement.number
+
+    @property
+    def is_assumption(self) -> bool:
+        return self.statement is not None and isinstance(self.statement.stmt, Assume)
+
+
+@lru_cache(maxsize=512)
+def writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
+    """The writers of a memory in program order, the entry first; what is polluted stands before them."""
+    own = _plain_writers(program, buffer)
+    elements = _polluted(program).get(buffer) if has_padding(program.func) else None
+    if elements is None:
+        return own
+    names = element_variables(buffer)
+    piece = Piece((), Undef(buffer.dtype))
+    return (Writer(None, as_domain(buffer, elements), names, (), (piece,), False, True), *own)
+
+
+@lru_cache(maxsize=128)
+def _polluted(program: Program) -> dict[Buffer, IntSet]:
+    doubtful: dict[Buffer, IntSet] = {}
+    padding: dict[Buffer, IntSet] = {}
+    buffers = {a.buffer for s in program.statements for a in s.accesses}
+    for buffer in sorted(buffers, key=lambda b: b.name):
+        for writer in _plain_writers(program, buffer):
+            for piece in writer.pieces:
+                if piece.value is None:
+                    continue
+                elements = image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
+                into = padding if is_finite_value(piece.value) else doubtful
+                into[buffer] = elements if buffer not in into else into[buffer].union(elements)
+    return spread(program, doubtful, padding)
+
+
+@lru_cache(maxsize=512)
+def _plain_writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
+    found: list[Writer] = list(_entry(program, buffer))
+    is_parameter = any(b.name == buffer.name for b in program.func.buffers)
+    for statement in program.statements:
+        if isinstance(statement.stmt, Assume):
+            if is_parameter:
+                found.extend(assumptions(statement, buffer))
+            continue
+        access = statement.write
+        if access is not None and access.buffer == buffer:
+            found.append(_store(statement, access))
+    return tuple(found)
+
+
+def _store(statement: Statement, access: Access) -> Writer:
+    assert isinstance(statement.stmt, Store)
+    known = frozenset(statement.variables)
+    affine = not access.whole and all(is_affine(i, known) for i in access.indices)
+    value = statement.resolve(statement.stmt.value)
+    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), None),)
+    owners = tuple(v for v in access.owners if v in known)
+    return Writer(
+        statement, statement.domain, access.indices if affine else None, owners, pieces, statement.exact and affine
+    )
+
+
+def _pieces(value: Expr, conditions: tuple[Expr, ...], known: frozenset[Var]) -> Iterator[Piece]:
+    """A stored value split at its outer conditionals."""
+    if isinstance(value, Select) or (isinstance(value, Call) and value.name == "if_then_else"):
+        cond, then, orelse = (value.cond, value.a, value.b) if isinstance(value, Select) else value.args
+        if is_affine(cond, known) and dtypes.lanes(cond.dtype) == 1:
+            yield from _pieces(then, conditions + conjuncts(cond), known)
+            yield from _pieces(orelse, conditions + conjuncts(negate(cond)), known)
+            return
+    if any(isinstance(n, Undef) for n in walk(value)):
+        yield Piece(conditions, Undef(value.dtype))
+    elif isinstance(value, Const) or not any(isinstance(n, (Load, Call)) for n in walk(value)):
+        yield Piece(conditions, value)
+    else:
+        yield Piece(conditions, None)
+
+
+def assumptions(statement: Statement, buffer: Buffer) -> Iterator[Writer]:
+    """``assume(a and (not pad or buffer[p] == v))`` as writers of ``v`` on ``pad``."""
+    assert isinstance(statement.stmt, Assume)
+    for part in conjuncts(statement.stmt.cond):
+        where, equation = _implication(part)
+        load = None if equation is None else equation.a
+        if equation is None or not isinstance(load, Load) or load.buffer != buffer:
+            continue
+        indices = tuple(statement.resolve(i) for i in load.indices)
+        domain = statement.domain.where(*(statement.resolve(c) for c in where))
+        known = frozenset(statement.variables)
+        if domain.relaxed() != domain or not statement.exact or not all(is_affine(i, known) for i in indices):
+            continue
+        value = statement.resolve(equation.b)
+        pieces = tuple(_pieces(value, (), known))
+        if all(p.value is not None for p in pieces):
+            yield Writer(statement, domain, indices, (), pieces, True)
+
+
+def _implication(cond: Expr) -> tuple[tuple[Expr, ...], Binary | None]:
+    """``not c1 or ... or A[p] == v`` as the conditions ``c`` and the equation; None for anything else."""
+    parts = _disjuncts(cond)
+    equations = [p for p in parts if any(isinstance(n, Load) for n in walk(p))]
+    if len(equations) != 1:
+        return (), None
+    held = equations[0]
+    if not (isinstance(held, Binary) and held.op == "=="):
+        return (), None
+    if isinstance(held.b, Load) and not isinstance(held.a, Load):
+        held = Binary("==", held.b, held.a)
+    if not isinstance(held.a, Load) or any(isinstance(n, Load) for i in held.a.indices for n in walk(i)):
+        return (), None
+    return tuple(negate(p) for p in parts if p is not equations[0]), held
+
+
+def _disjuncts(cond: Expr) -> tuple[Expr, ...]:
+    if isinstance(cond, Binary) and cond.op == "or":
+        return _disjuncts(cond.a) + _disjuncts(cond.b)
+    return (cond,)
+
+
+def _entry(program: Program, buffer: Buffer) -> Iterator[Writer]:
+    """What a parameter holds when the function starts: an input data; its padding what the layout says.
+
+    A promised value is known through the assumption that the program makes of it; before
+    that the padding holds something.
+    """
+    if not any(b.name == buffer.name for b in program.func.buffers) or buffer in program.written:
+        return
+    names = element_variables(buffer)
+    dims = tuple(zip(names, buffer.shape, strict=True))
+    padding = layout_padding(program.func, buffer)
+    yield _entry_writer(Domain(dims, conjuncts(negate(padding.everywhere))), names, None)
+    readable = binary("or", padding.undefined, padding.promised)
+    if readable != FALSE:
+        yield _entry_writer(Domain(dims, conjuncts(readable)), names, Undef(buffer.dtype))
+
+
+def _entry_writer(domain: Domain, names: tuple[Var, ...], value: Expr | None) -> Writer:
+    return Writer(None, domain, names, (), (Piece((), value),), True)
+
+
+def element_variables(buffer: Buffer) -> tuple[Var, ...]:
+    """Names for the coordinates of an element."""
+    return tuple(Var(f"p{d}") for d in range(len(buffer.shape)))
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The padding of a parameter as conditions over `element_variables`: all of it, and by what the layout says.
+
+    What is `forbidden` may not be touched, `undefined` may hold anything, and what is
+    `promised` holds a pad value.  All are false without a layout.
+    """
+
+    everywhere: Expr = FALSE
+    forbidden: Expr = FALSE
+    undefined: Expr = FALSE
+    promised: Expr = FALSE
+
+
+@lru_cache(maxsize=512)
+def layout_padding(func: PrimFunc, buffer: Buffer) -> Padding:
+    """What the layout of a parameter says of its padding."""
+    names = element_variables(buffer)
+    for layout in func.layouts:
+        if layout.param == buffer.name:
+            index_map = IndexMap.parse(layout.index_map)
+            padding = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1].at(names)
+            parts: dict[str, Expr] = {}
+            for cond, value in PadValue.parse(layout.pad_value, buffer, names).at(names):
+                kind = "forbidden" if value is None else "undefined" if isinstance(value, Undef) else "promised"
+                parts[kind] = binary("or", parts.get(kind, FALSE), binary("and", padding, cond))
+            return Padding(padding, **parts)
+    return Padding()
+
+
+@lru_cache(maxsize=1 << 12)
+def image(domain: Domain, indices: tuple[Expr, ...] | None, marks: tuple[Var, ...], buffer: Buffer) -> IntSet:
+    names = element_variables(buffer)
+    if indices is None:
+        marked = tuple((v, dict(domain.dims)[v]) for v in marks)
+        return points(Domain((*marked, *zip(names, buffer.shape, strict=True))))
+    return points(domain).image((*marks, *indices), (*marks, *names))
+
+
+def is_finite_value(value: Expr | None) -> bool:
+    """Whether a piece is data or a value that is not undef, infinite or NaN."""
+    if isinstance(value, Undef):
+        return False
+    return not isinstance(value, Const) or math.isfinite(float(value.value))
+
+
+@lru_cache(maxsize=512)
+def check_contradictions(program: Program, buffer: Buffer) -> None:
+    """Two assumptions at the function's start that give one element different constants."""
+    names = element_variables(buffer)
+    given: list[tuple[Writer, Piece]] = [
+        (w, p) for w in writers(program, buffer) if w.is_assumption for p in w.pieces if isinstance(p.value, Const)
+    ]
+    for k, (one, a) in enumerate(given):
+        for other, b in given[:k]:
+            if a.value == b.value or buffer in program.written:
+                continue
+            meet = image(one.domain.where(*a.conditions), one.indices, (), buffer).intersect(
+                image(other.domain.where(*b.conditions), other.indices, (), buffer)
+            )
+            point = meet.first()
+            if point is not None:
+                where = ", ".join(str(point[n.name]) for n in names)
+                raise Contradiction(
+                    f"contradictory assumptions: `{buffer.name}[{where}]` is assumed to be both "
+                    f"{_text(a.value)} and {_text(b.value)}"
+                )
+
+
+def _text(value: Expr | None) -> str:
+    from ..script.printer import expr_text
+
+    return "data" if value is None else expr_text(value)
