@@ -1,11 +1,18 @@
 """Sets agree with enumeration, budgets hold, and answers come with points."""
 
+import bisect
 import itertools
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from ir.arith.expressions import cases, values
+from scale import scaled
 
+from stridesmith.ir import dtypes
 from stridesmith.ir.affine import guard, sets
 from stridesmith.ir.affine.index_text import evaluate
 from stridesmith.ir.expr import (
@@ -24,6 +31,7 @@ from stridesmith.ir.expr import (
     const,
     if_then_else,
 )
+from stridesmith.ir.script.printer import expr_text
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 EXTENTS = ((I, 7), (J, 5), (K, 3))
@@ -219,3 +227,116 @@ def test_evaluate_takes_arrays() -> None:
         expr = random_index(rng)
         whole = np.broadcast_to(evaluate(expr, dict(zip("ijk", grid.T, strict=True))), len(grid))
         assert whole.tolist() == [evaluate(expr, p) for p in enumerate_points()]
+
+
+def battery() -> dict[str, Any]:
+    """Every question of the face, asked about one awkward domain."""
+    cond = binary("or", ((I * 3 + J) % 4).equal(1), binary("<", (I - J * 2) // 3, K))
+    domain = sets.Domain(EXTENTS, (cond,))
+    whole = sets.box((I, J, K), (7, 5, 3))
+    part = sets.points(domain)
+    relation = sets.access_map(part, (I * 2 + J, (J + K) // 2))
+    inside = whole.where(I + J * 2 < 9)
+    return {
+        "empty": part.is_empty(),
+        "subset": part.is_subset(whole),
+        "equal": part.is_equal(inside),
+        "first": part.first(),
+        "sampled": part.sample() is not None,
+        "least": [part.minimum(k) for k in range(3)],
+        "greatest": [part.maximum(k) for k in range(3)],
+        "algebra": part.union(inside).subtract(part.intersect(inside)).project_out([K]).first(),
+        "gist": part.gist(whole).intersect(whole).is_equal(part),
+        "condition": part.condition(whole),
+        "image": relation.image().first(),
+        "preimage": relation.preimage(relation.image()).is_equal(part),
+        "injective": relation.is_injective(),
+        "collision": relation.collision(),
+        "implied": sets.implies(domain, I < 7),
+        "violation": sets.counterexample(domain, I + J < 8),
+        "inverse": sets.access_map(whole, (I * 15 + J * 3 + K,)).inverse(),
+    }
+
+
+def test_every_question_has_a_budget_and_isl_survives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under any budget all answers are right, or the question ends with Unknown; afterwards all is as before."""
+    expected = battery()
+    refused = 0
+    for limit in (1, 3, 10, 30, 100, 1000, 10_000, 30_000, 100_000, 300_000):
+        monkeypatch.setattr(guard, "MAX_OPERATIONS", limit)
+        sets.points.cache_clear()
+        try:
+            assert battery() | {"implied": True} == expected
+        except sets.Unknown as error:
+            refused += 1
+            assert f"within {limit} operations" in str(error)
+    assert 3 <= refused < 10
+    monkeypatch.undo()
+    sets.points.cache_clear()
+    assert battery() == expected
+
+
+def test_what_is_remembered_does_not_change_what_fits_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A domain's set has a budget of its own: a question about it costs the same when it is computed first."""
+    domain = sets.Domain(EXTENTS, (binary("<", (I * 3 + J) % 4, K),))
+
+    def fits(limit: int, remembered: bool, ask: Callable[[], Any]) -> bool:
+        sets.points.cache_clear()
+        if remembered:
+            sets.points(domain)
+        with monkeypatch.context() as patch:
+            patch.setattr(guard, "MAX_OPERATIONS", limit)
+            try:
+                ask()
+            except sets.Unknown:
+                return False
+        return True
+
+    def least(remembered: bool, ask: Callable[[], Any]) -> int:
+        return bisect.bisect_left(range(5000), True, key=lambda limit: fits(limit + 1, remembered, ask))
+
+    def violations() -> Any:
+        return sets.violations(domain, binary("<", (I + J * 2) // 3, K + 2))
+
+    alone, built = least(True, violations), least(False, lambda: sets.points(domain))
+    assert 0 < alone < 5000 and 0 < built < 5000
+    assert least(False, violations) == max(alone, built)
+
+
+@settings(max_examples=scaled(60), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(cases(types=("int64", "int8", "uint8", "int32", "bool"), rows=3, depth=3))
+def test_affine_expressions_have_the_values_of_the_interpreter(case: Any) -> None:
+    """Where an expression translates, its set holds the value that the interpreter computes, and no other.
+
+    Narrow types wrap around, casts convert, and let expressions, selects and lazy conditionals count.
+    """
+    expr, _, columns = case
+    dims = tuple((v, None) for v in columns if not dtypes.is_float(v.dtype))
+    if not sets.is_affine(expr, frozenset(v for v, _ in dims)):
+        return
+    for row, value in enumerate(values(expr, columns)):
+        at = tuple(binary("==", v, const(columns[v][row].item(), v.dtype)) for v, _ in dims)
+        result = const(value.item(), expr.dtype)
+        assert sets.find_point(sets.Domain(dims, (*at, binary("==", expr, result)))) is not None
+        assert sets.find_point(sets.Domain(dims, (*at, binary("!=", expr, result)))) is None
+
+
+READINGS = [
+    (binary("and", I.equal(3), J >= 2), "i == 3 and j >= 2"),
+    (Not(binary("and", I < 4, I >= 0)), "i >= 4"),
+    (binary("or", binary("<", I * 5 + J, 12), J.equal(4)), "i * 5 + j < 12 or j == 4"),
+    (((I + 1) % 3).equal(0), "i % 3 == 2"),
+    (binary("and", I >= 6, binary("<", J * 2, 3)), "i == 6 and j < 2"),
+    (binary("or", binary("and", I < 2, J < 2), binary("and", I >= 5, J >= 3)), "i < 2 and j < 2 or i >= 5 and j >= 3"),
+    (binary("!=", I, 3), "i != 3"),
+    (binary("or", I < 4, binary("and", I >= 4, J < 3)), "i < 4 or j < 3"),
+    (I < 100, "True"),
+    (I < 0, "False"),
+]
+
+
+@pytest.mark.parametrize(("cond", "text"), READINGS, ids=lambda v: v if isinstance(v, str) else "")
+def test_conditions_read_as_a_person_writes_them(cond: Expr, text: str) -> None:
+    """A set is written back in its simplest form: boxes by their sides, nothing that follows from the rest."""
+    whole = sets.box((I, J), (7, 5))
+    assert expr_text(whole.where(cond).condition(whole)) == text

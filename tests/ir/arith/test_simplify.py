@@ -6,10 +6,13 @@ from stridesmith.ir.arith.linear import build, linear_form
 from stridesmith.ir.arith.simplify import bound, prove, simplify
 from stridesmith.ir.expr import (
     Binary,
+    Broadcast,
     Buffer,
     Const,
     Expr,
+    LetExpr,
     Not,
+    Ramp,
     Select,
     Undef,
     Var,
@@ -173,3 +176,41 @@ def test_prove():
     """A condition is proven under bounds, or reported as unknown."""
     assert prove(i * 6 + j < 126, B)
     assert not prove(i * 6 + j < 125, B)
+
+
+def test_what_a_condition_says_of_memory_ends_with_the_expression():
+    """A test of a loaded value decides nothing in the statement that it guards, which may have stored since."""
+    x = Buffer("X", (8,), "int64")
+    again = If(x[i] < 3, Store(x, (i,), const(7)))
+    guarded = loops([(i, 8)], If(x[i] < 3, Seq((Store(x, (i,), const(10)), again))))
+    assert simplify(guarded) == guarded
+    inside = if_then_else(x[i] < 3, if_then_else(x[i] < 5, x[i], 0), 1)
+    assert simplify(inside, B) == if_then_else(x[i] < 3, x[i], 1)
+
+
+def test_undef_is_never_equal_to_undef():
+    """Two `undef` of one text may differ, so that no difference, comparison or quotient of them is decided."""
+    u = Undef("int64")
+    for e in (Binary("-", u, u), Binary("==", u + 1, u + 1), Binary("<=", u, u), Binary("-", u * 2 + i, u * 2)):
+        assert not isinstance(simplify(e, {i: (3, 3)}), Const)
+    assert simplify(Binary("*", u, const(0)), B) == const(0)
+    assert not prove(Binary("<=", Binary("-", u, u), const(0)))
+
+
+def test_let_expressions():
+    """A name for a variable or constant goes, an unused one goes, and others carry the interval of their value."""
+    t = Var("t")
+    assert simplify(LetExpr(t, i, t // 2), B) == i // 2
+    assert simplify(LetExpr(t, j * 0 + 3, t + i), B) == i + 3
+    assert simplify(LetExpr(t, x * x, i), B) == i
+    kept = LetExpr(t, x % 4, Binary("and", t < 4, t < 3))
+    assert simplify(kept, B) == LetExpr(t, x % 4, t < 3)
+
+
+def test_vectors_of_indices():
+    """Ramps and broadcasts join, and lanes that agree are computed once."""
+    lanes = Ramp(i * 8, const(1), 8)
+    assert simplify(Binary("+", lanes, Broadcast(j, 8)), B) == Ramp(i * 8 + j, const(1), 8)
+    assert simplify(Binary("//", lanes, Broadcast(const(8), 8)), B) == Broadcast(i, 8)
+    assert simplify(Binary("%", lanes, Broadcast(const(8), 8)), B) == Ramp(const(0), const(1), 8)
+    assert simplify(Binary("<", lanes, Broadcast(const(168), 8)), B) == Broadcast(const(True), 8)
