@@ -18,7 +18,7 @@ from typing import Any
 from ..affine.index_map import IndexMap
 from ..affine.pad_value import PadValue, Piece, encode
 from ..arith.simplify import simplify
-from ..expr import TRUE, Buffer, Const, Expr, Undef, binary
+from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, binary
 from ..stmt import Annotations, Layout, PrimFunc, stores
 from .padding import Padding, check_pad_value, with_assumption, with_epilogue
 from .relayout import Change, LayoutError, buffers, make_change, rewrite_accesses, rewrite_expr, views
@@ -43,11 +43,20 @@ def change_layout(func: PrimFunc, change: Change) -> PrimFunc:
 
 def move_buffer(func: PrimFunc, change: Change) -> PrimFunc:
     """`func` with every access of the buffer moved; what holds its padding is left to the caller."""
-    if change.pads:
-        check_pad_value(Padding.of(change))
     is_parameter = change.old in func.params
+    if change.pads:
+        check_pad_value(Padding.of(change), _padded_before(func, change))
     func = rewrite_accesses(func, change)
     return _with_layout(func, change) if is_parameter else func
+
+
+def _padded_before(func: PrimFunc, change: Change) -> Expr:
+    """The condition, over the physical axes, of being no element of the caller's logical array."""
+    layout = next((la for la in func.layouts if la.param == change.old.name), None)
+    if layout is None:
+        return FALSE
+    whole = change.index_map.compose(IndexMap.parse(layout.index_map))
+    return whole.non_surjective_inverse(layout.logical_shape, change.new.shape)[1].at(change.inverse.variables)
 
 
 def owner(func: PrimFunc, buffer: Buffer) -> Buffer:

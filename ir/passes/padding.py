@@ -13,7 +13,8 @@ every reader.  For an input, the function begins with what it may rely on::
         T.assume(4 * io + ii < 14 or A[io, ii] == 0)
 
 Both are bare loops beside bare loops, inside the opaque block around them if there is one, an
-opaque block beside opaque blocks, and a block with iterators beside such.  Source: RFC 0077, "Enhancement - transform_layout".
+opaque block beside opaque blocks, and a block with iterators beside such.
+Source: RFC 0077, "Enhancement - transform_layout".
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 from ..affine.pad_value import PadValue
 from ..affine.sets import Domain, NotAffine, Unknown, access_map, box, points
 from ..arith.intervals import negate
-from ..expr import TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
+from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
 from ..node import Node, children, rebuild, walk
 from ..script.printer import expr_text
 from ..stmt import (
@@ -141,31 +142,35 @@ class _Axes:
 # ---------------------------------------------------------------- what a pad value may read
 
 
-def check_pad_value(padding: Padding) -> None:
-    """Raise LayoutError unless the pad value reads only logical elements of the buffer itself (condition 4)."""
+def check_pad_value(padding: Padding, earlier: Expr = FALSE) -> None:
+    """Raise LayoutError unless the pad value reads only logical elements of the buffer itself (condition 4).
+
+    `earlier` is a condition over the axes of `padding` for what layouts before this one have padded.
+    """
     axes = padding.pad_value.variables
     inside = padding.at(axes)
+    readable = negate(binary("or", inside, substitute(earlier, dict(zip(padding.axes, axes, strict=True)))))
     for cond, value in padding.pad_value.at(axes):
-        _check_reads(padding, cond, (inside,))
+        _check_reads(padding, cond, readable, (inside,))
         if value is not None:
-            _check_reads(padding, value, (inside, cond))
+            _check_reads(padding, value, readable, (inside, cond))
 
 
-def _check_reads(padding: Padding, expr: Expr, conds: tuple[Expr, ...]) -> None:
+def _check_reads(padding: Padding, expr: Expr, readable: Expr, conds: tuple[Expr, ...]) -> None:
     if isinstance(expr, Load):
-        _check_load(padding, expr, conds)
+        _check_load(padding, expr, readable, conds)
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, then, orelse = expr.args
-        _check_reads(padding, cond, conds)
-        _check_reads(padding, then, (*conds, cond))
-        _check_reads(padding, orelse, (*conds, negate(cond)))
+        _check_reads(padding, cond, readable, conds)
+        _check_reads(padding, then, readable, (*conds, cond))
+        _check_reads(padding, orelse, readable, (*conds, negate(cond)))
         return
     for child in children(expr):
         if isinstance(child, Expr):
-            _check_reads(padding, child, conds)
+            _check_reads(padding, child, readable, conds)
 
 
-def _check_load(padding: Padding, load: Load, conds: tuple[Expr, ...]) -> None:
+def _check_load(padding: Padding, load: Load, readable: Expr, conds: tuple[Expr, ...]) -> None:
     name = padding.buffer.name
     if load.buffer.name != name:
         raise LayoutError(f"(4) the pad value of `{name}` reads `{load.buffer.name}`; it may only read `{name}` itself")
@@ -175,7 +180,7 @@ def _check_load(padding: Padding, load: Load, conds: tuple[Expr, ...]) -> None:
     whole = box(axes, padding.buffer.shape)
     try:
         domain = points(Domain(tuple(zip(axes, padding.buffer.shape, strict=True)), conds))
-        logical = whole.subtract(whole.where(padding.at(axes)))
+        logical = whole.where(readable)
         point = domain.subtract(access_map(domain, load.indices, axes).preimage(logical)).first()
     except (NotAffine, Unknown) as error:
         raise LayoutError(f"(4) it is not known whether `{expr_text(load)}` is a logical element: {error}") from None

@@ -85,7 +85,10 @@ def make_change(
     if len(shape) != len(box) or any(s < b for s, b in zip(shape, box, strict=True)):
         raise LayoutError(f"(3) the physical shape {shape} does not hold the image, which needs {box}")
     new = replace(old, shape=shape, axis_separators=tuple(made.axis_separators))
-    names = made.non_surjective_inverse(old.shape, shape)[0].variables
+    try:
+        names = made.non_surjective_inverse(old.shape, shape)[0].variables
+    except ValueError as error:
+        raise LayoutError(f"(2) {error}") from None
     try:
         return Change(old, new, made, PadValue.make(pad_value, new, names))
     except PadValueError as error:

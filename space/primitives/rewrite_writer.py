@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...ir.arith.intervals import negate
 from ...ir.arith.simplify import simplify
-from ...ir.expr import FALSE, TRUE, Call, Expr, Var, binary, if_then_else, substitute
+from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, if_then_else, substitute
+from ...ir.node import walk
 from ...ir.passes.relayout import Change
 from ...ir.stmt import Block, PrimFunc, Store, loops
 from ..errors import ScheduleError
@@ -21,6 +22,9 @@ def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]
     the loops.  Raises ScheduleError, condition 8 of `transform_layout`.
     """
     writer = _writer(func, change)
+    if any(isinstance(n, Load) for _, value in change.pad_value.pieces if value is not None for n in walk(value)):
+        raise ScheduleError("(8) the pad value reads `{buffer}`, which the same loops would still be writing",
+                            hint="leave out rewrite_loops", buffer=change.old.name)  # fmt: skip
     nest = nest_of(func, writer)
     if blocks_below(nest) != (writer,):
         raise ScheduleError("(8) block `{block}` is not alone in its loop nest", block=writer.name)

@@ -224,6 +224,32 @@ def test_refusals_give_the_condition_and_a_point(text: str, arguments: dict[str,
     assert sch.func is before and not sch.trace.instructions
 
 
+def test_a_pad_value_reads_no_padding_of_an_earlier_layout() -> None:
+    """Logical elements are those of the caller's array, whatever layouts lie between."""
+    sch = Schedule(function(BARE))
+    sch.transform_layout("root", "B", lambda i: [i // 4, i % 4], None)
+    for index, good in (("0, ii % 2", True), ("3, ii % 2 + 2", False)):
+        pad = f"lambda io, ii: B[{index}]"
+        if good:
+            Schedule(sch.func).transform_layout("root", "B", lambda io, ii: [io, ii], pad, physical_shape=(5, 4))
+        else:
+            with pytest.raises(ScheduleError, match=r"\(4\) at io=4, ii=0 the pad value reads .* no logical element"):
+                sch.transform_layout("root", "B", lambda io, ii: [io, ii], pad, physical_shape=(5, 4))
+
+
+@pytest.mark.parametrize("pad", [None, 0, "undef", "lambda io, ii: T.if_then_else(ii == 3, io + 0.5, T.undef())"])
+def test_rewritten_loops_store_the_padding_themselves(pad: Any) -> None:
+    """One nest over the physical indices; its loops are returned; a pad value that reads the buffer is refused."""
+    sch = Schedule(function(BLOCKS))
+    loops = sch.transform_layout("fill", "t", lambda i: [i // 4, i % 4], pad, rewrite_loops=True)
+    assert loops == tuple(sch.get_loops("fill")) and "t_padding" not in sch.func.script()
+    check(sch, function(BLOCKS))
+    with pytest.raises(ScheduleError, match=r"\(8\) the pad value reads `t`"):
+        Schedule(function(BLOCKS)).transform_layout(
+            "fill", "t", lambda i: [i // 4, i % 4], "lambda io, ii: t[0, ii]", rewrite_loops=True
+        )
+
+
 def test_undef_in_an_index_of_a_pad_value_is_refused() -> None:
     """An index has to be known."""
     sch = Schedule(function(BARE))
