@@ -64,8 +64,14 @@ def entry_name(name: str) -> str:
 
 
 def generate(lowered: Lowered, target: Target) -> str:
-    """The module text of `lowered` for the CPU `target`.  Raises CodegenError."""
+    """The module text of `lowered` for the CPU `target`, over buffers of one axis.  Raises CodegenError."""
     entry = entry_name(lowered.name)
+    for buffer in (*lowered.params, *lowered.workspaces):
+        if len(buffer.shape) != 1:
+            raise CodegenError(
+                f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; CPU code takes linear memory of one, "
+                f"flatten it without axis separators"
+            )
     module, register_bytes = ModuleText(lowered.strict), max(target.vector_bits // 8, 16)
     context = _Context(module, entry, _attributes(target), target.registers, register_bytes, {}, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)

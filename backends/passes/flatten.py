@@ -92,14 +92,21 @@ class _Flatten:
             assert isinstance(new, Expr)
             visited.append(new)
         flat = list(flat_indices(buffer, visited, self.separated))
-        flat[-1] = _elements(flat[-1], dtypes.lanes(buffer.dtype))
-        return tuple(flat)
+        lanes = max((dtypes.lanes(i.dtype) for i in visited), default=1)
+        return _scalars(flat, lanes, dtypes.lanes(buffer.dtype))
+
+
+def _scalars(indices: Sequence[Expr], lanes: int, width: int) -> tuple[Expr, ...]:
+    """The indices of `lanes` vectors of `width` scalars, where the last axis counts the scalars."""
+    if width == 1:
+        return tuple(indices)
+    if lanes > 1:
+        indices = [i if dtypes.lanes(i.dtype) > 1 else Broadcast(i, lanes) for i in indices]
+    return (*(_repeated(i, width) if lanes > 1 else i for i in indices[:-1]), _elements(indices[-1], width))
 
 
 def _elements(index: Expr, width: int) -> Expr:
     """The scalars of the vectors of `width` at `index`: ``index*width + k`` for each k, next to each other."""
-    if width == 1:
-        return index
     if dtypes.lanes(index.dtype) == 1:
         return Ramp(binary("*", index, width), Const(1), width)
     if isinstance(index, Ramp) and index.stride == Const(1):

@@ -103,9 +103,9 @@ def test_time_makes_every_call():
 
 def test_empty_buffer():
     """A buffer without elements is bound, read and written."""
-    b = bound(lowered(Store(Buffer("n", (1,)), (const(0),), const(1.0)), Buffer("n", (1,)), Buffer("none", (0, 4))))
+    b = bound(lowered(Store(Buffer("n", (1,)), (const(0),), const(1.0)), Buffer("n", (1,)), Buffer("none", (0,))))
     assert b.read(1).size == 0
-    b.write(1, np.zeros((0, 4), np.float32))
+    b.write(1, np.zeros(0, np.float32))
     b.run()
 
 

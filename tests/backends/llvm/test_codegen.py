@@ -263,6 +263,13 @@ def test_emission_is_fast():
     assert min(times) < 0.05
 
 
+def test_memory_has_one_axis():
+    """A parameter of two physical axes is refused: textures are no memory of a CPU."""
+    texture = Buffer("texture", (8, 8), axis_separators=(1,))
+    with pytest.raises(CodegenError, match="`texture` has 2 physical axes; CPU code takes linear memory of one"):
+        run(Evaluate(texture[0, 0]), {texture: np.zeros((8, 8))}, OUT)
+
+
 def test_buffers_do_not_alias():
     """Every buffer is a noalias argument, of the parallel body too."""
     text = generate(matmul_tile(6, 16, 8, 8), AVX2)
