@@ -19,7 +19,7 @@ from stridesmith.ir.script.parser import MAX_DEPTH, ScriptError, parse
 from stridesmith.ir.stmt import Module, PrimFunc
 from stridesmith.ir.verify.rules import VerifyError, verify
 
-SECONDS = 10.0
+SECONDS = 20.0
 WORDS = [
     "T.undef()", "T.float32(1)", "T.int8(3)", "T.Ramp(0, 1, 4)", "T.Ramp(0, 1, 10**9)", "T.Broadcast(1, 4)", "-1", "0",
     "1e999", "10**30", "9" * 30, "0.5", "None", "True", '"x"', "b'x'", "A", "A.data", "vi", "T", "T.axis.remap",
@@ -215,7 +215,7 @@ DEEP = {
     "lanes": "    A[T.Ramp(0, 1, 99999)] = 1",
     "wide type": "    A[0] = T.Cast('float32x99999', A[0])",
     "tuple": "    A[" + ", ".join(["0"] * 10000) + "] = 1",
-    "lines": "    A[0] = 1\n" * 5000,
+    "lines": "    A[0] = 1\n" * 2000,
 }
 
 
