@@ -1,0 +1,161 @@
+"""May a stage be computed at another place?
+
+All answers come from the statement instances of the function, so blocks, opaque blocks
+and bare loops count alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..ir.affine.dataflow import clashes, common_loops
+from ..ir.affine.instances import Program, Statement, instances
+from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
+from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, substitute
+from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
+from .errors import ScheduleError
+from .tree import path_to
+
+
+def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
+    """The statements that store to the memory of `buffer`."""
+    return [s for s in instances(func).touching(buffer) if s.write is not None and s.write.buffer == buffer]
+
+
+def readers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
+    """The statements that load from the memory of `buffer`."""
+    return [s for s in instances(func).touching(buffer) if any(a.buffer == buffer for a in s.reads)]
+
+
+def check_alone(block: Block, found: Iterable[Statement], number: str, what: str) -> None:
+    """Raises ScheduleError where one of the statements is not the block's."""
+    for statement in found:
+        if not statement.below(block):
+            raise ScheduleError(
+                "({number}) {other} also {what}, not only block `{block}`",
+                number=number, other=statement.label, what=what, block=block.name,
+            )  # fmt: skip
+
+
+def check_below(target: For, found: Iterable[Statement], number: str, what: str) -> None:
+    """Raises ScheduleError where one of the statements is not below a loop."""
+    for statement in found:
+        if not statement.below(target):
+            raise ScheduleError(
+                "({number}) {what} {label} is not below loop `{loop}`",
+                number=number, what=what, label=statement.label, loop=target.var.name,
+            )  # fmt: skip
+
+
+def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
+    """Raises ScheduleError where anything but loops stands between a block and the root."""
+    path = path_to(func.body, block)
+    assert path is not None
+    for stmt in path[1:-1]:
+        plain = isinstance(stmt, (For, Seq)) or (isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE)
+        if not plain:
+            raise ScheduleError(
+                "({number}) block `{block}` stands in a {kind}", number=number, block=block.name, kind=_kind(stmt)
+            )
+
+
+def _kind(stmt: Stmt) -> str:
+    return f"block `{stmt.name}`" if isinstance(stmt, Block) else type(stmt).__name__
+
+
+def check_passing(
+    func: PrimFunc, moved: Sequence[Statement], others: Sequence[Statement], link: Buffer, number: str
+) -> None:
+    """Raises ScheduleError where a statement that may run between `moved` and `others` changes what `moved` does.
+
+    That is one that writes what `moved` reads or writes, or reads what it writes.  `link` is the
+    buffer between `moved` and `others`, for whose sake they come together: the caller knows who uses it.
+    """
+    inputs = {a.buffer for s in moved for a in s.reads} - {link}
+    results = {a.buffer for s in moved for a in s.accesses if a.is_write} - {link}
+    for statement in _between(instances(func), moved, others):
+        for access in statement.accesses:
+            if access.buffer in results or (access.is_write and access.buffer in inputs):
+                raise ScheduleError(
+                    "({number}) {moved} cannot pass {other}: both use `{buffer}`",
+                    number=number, moved=moved[-1].label, other=statement.label, buffer=access.buffer.name,
+                )  # fmt: skip
+
+
+def _between(program: Program, moved: Sequence[Statement], others: Sequence[Statement]) -> list[Statement]:
+    """The statements that may run after some of the one and before some of the other."""
+    numbers = [s.number for s in (*moved, *others)]
+    ends = (*moved, *others)
+    return [
+        s
+        for s in program.statements
+        if s not in moved and (min(numbers) < s.number <= max(numbers) or any(common_loops(s, e) for e in ends))
+    ]
+
+
+def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str) -> None:
+    """Raises ScheduleError unless all stores to an element lie in one iteration of `target` and the loops around."""
+    found = writers(func, buffer)
+    outer = [loop.var for loop in _loops_to(func, target)]
+    for first in found:
+        for second in found:
+            for clash in clashes(first, second, buffer=buffer):
+                if not (clash.a.is_write and clash.b.is_write):
+                    continue
+                apart: Expr = FALSE
+                for var in outer:
+                    apart = binary("or", apart, binary("!=", var, Var(f"{var.name}'", var.dtype)))
+                try:
+                    point = points(clash.domain.where(apart)).first()
+                except (NotAffine, Unknown) as error:
+                    raise ScheduleError("({number}) it is unknown when `{buffer}` is final: {error}",
+                                        number=number, buffer=buffer.name, error=str(error)) from None  # fmt: skip
+                if point is not None:
+                    raise ScheduleError(
+                        "({number}) `{buffer}` is not final in one iteration of `{loop}`: two iterations store to one "
+                        "element at {point}",
+                        number=number, buffer=buffer.name, loop=target.var.name, point=point,
+                    )  # fmt: skip
+
+
+def _loops_to(func: PrimFunc, target: For) -> list[For]:
+    path = path_to(func.body, target)
+    assert path is not None
+    return [s for s in path if isinstance(s, For)]
+
+
+def stored_in_iteration(func: PrimFunc, target: For, buffer: Buffer) -> tuple[list[Var], list[Var], IntSet]:
+    """The elements that one iteration of `target` stores: loops around, coordinates, and the set over both."""
+    outer = [loop.var for loop in _loops_to(func, target)]
+    axes = [Var(f"{buffer.name}.{d}") for d in range(len(buffer.shape))]
+    found: IntSet | None = None
+    for statement in writers(func, buffer):
+        assert statement.write is not None
+        own = points(statement.domain).image([*outer, *statement.write.indices], [*outer, *axes])
+        found = own if found is None else found.union(own)
+    assert found is not None
+    return outer, axes, found
+
+
+def condition_to_be_stored(
+    func: PrimFunc, target: For, buffer: Buffer, dims: Sequence[tuple[Var, int]], element: Sequence[Expr], cond: Expr
+) -> Expr:
+    """What must hold besides `cond` for `element` to be stored in the same iteration of `target`.
+
+    `element` and `cond` are over the loops `dims` and those around `target`.  Raises ScheduleError
+    where that is unknown.
+    """
+    try:
+        outer, axes, stored = stored_in_iteration(func, target, buffer)
+        around = [(loop.var, loop.extent) for loop in _loops_to(func, target)]
+        domain = points(Domain((*around, *dims), conjuncts(cond)))
+        wanted = domain.image([*outer, *element], [*outer, *axes])
+        if wanted.is_subset(stored):
+            return TRUE
+        context = points(Domain((*around, *zip(axes, buffer.shape, strict=True))))
+        needed = stored.condition(context)
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("it is unknown what one iteration of `{loop}` stores to `{buffer}`: {error}",
+                            loop=target.var.name, buffer=buffer.name, error=str(error)) from None  # fmt: skip
+    result: Expr = substitute(needed, dict(zip(axes, element, strict=True)))
+    return result
