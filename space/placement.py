@@ -14,7 +14,7 @@ from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, substitute
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
 from .errors import ScheduleError
-from .tree import path_to
+from .tree import free_variables, path_to
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
@@ -97,6 +97,8 @@ def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str) -> Non
     """Raises ScheduleError unless all stores to an element lie in one iteration of `target` and the loops around."""
     found = writers(func, buffer)
     outer = [loop.var for loop in _loops_to(func, target)]
+    if len({id(s.block) for s in found}) == 1 and all(_is_final_by_kind(s, outer) for s in found):
+        return
     for first in found:
         for second in found:
             for clash in clashes(first, second, buffer=buffer):
@@ -116,6 +118,16 @@ def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str) -> Non
                         "element at {point}",
                         number=number, buffer=buffer.name, loop=target.var.name, point=point,
                     )  # fmt: skip
+
+
+def _is_final_by_kind(statement: Statement, outer: Sequence[Var]) -> bool:
+    """Whether a block stores at its spatial iterators, and no loop in `outer` is a part of its reduction."""
+    block, write = statement.block, statement.write
+    assert write is not None
+    if block is None or not block.iters or any(i.kind == "opaque" for i in block.iters):
+        return False
+    carried = {v for i in block.reduce for v in free_variables(i.binding)}
+    return carried.isdisjoint(outer) and {i.var for i in block.spatial} == set(write.node.indices)
 
 
 def _loops_to(func: PrimFunc, target: For) -> list[For]:

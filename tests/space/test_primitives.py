@@ -418,7 +418,7 @@ def test_a_stage_does_not_move_past_a_write_of_its_input() -> None:
         schedule(REUSED).compute_at("second", "i_3")
     with pytest.raises(ScheduleError, match=r"\(4\) `second` cannot pass `third`: both use `t`"):
         schedule(REUSED).compute_inline("second")
-    with pytest.raises(ScheduleError, match=r"\(5\) block `fourth` cannot overtake block `third`"):
+    with pytest.raises(ScheduleError, match=r"\(5\) `fourth` cannot pass `third`: both use `t`"):
         schedule(REUSED).reverse_compute_at("fourth", "i_1")
 
 
