@@ -263,6 +263,7 @@ class Writer:
         if block.init is not None:
             first = " and ".join(f"v_{i.var.name} == 0" for i in block.reduce) or "True"
             self.emit(depth, f"if {first}:")
+            self.emit(depth + 1, "pass")
             self.stmt(block.init, depth + 1)
         self.stmt(block.body, depth)
 
