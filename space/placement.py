@@ -55,12 +55,12 @@ def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
         plain = isinstance(stmt, (For, Seq)) or (isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE)
         if not plain:
             raise ScheduleError(
-                "({number}) block `{block}` stands in a {kind}", number=number, block=block.name, kind=_kind(stmt)
+                "({number}) block `{block}` stands inside of {kind}", number=number, block=block.name, kind=_kind(stmt)
             )
 
 
 def _kind(stmt: Stmt) -> str:
-    return f"block `{stmt.name}`" if isinstance(stmt, Block) else type(stmt).__name__
+    return f"block `{stmt.name}`" if isinstance(stmt, Block) else f"`{type(stmt).__name__}`"
 
 
 def check_passing(

@@ -1,0 +1,124 @@
+"""Stages move past bare loops and opaque blocks only where everything that they meet allows it."""
+
+from __future__ import annotations
+
+import pytest
+from goldens.execute import same_results
+
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.rules import verify
+from stridesmith.space.schedule import Schedule, ScheduleError
+
+
+def schedule(text: str) -> Schedule:
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    return Schedule(func)
+
+
+def same(sch: Schedule, text: str) -> None:
+    """Valid, and equal under both poisons."""
+    original = parse(text)
+    assert isinstance(original, PrimFunc)
+    verify(sch.func)
+    same_results(original, sch.func)
+
+
+BARE_READER = """
+@T.prim_func
+def main(x: T.Buffer((10,), "float32"), y: T.Buffer((8,), "float32")):
+    t = T.alloc_buffer((10,), "float32")
+    for i in range(10):
+        with T.block("make"):
+            vi = T.axis.spatial(10, i)
+            t[vi] = x[vi] * T.float32(2)
+    for j in range(4):
+        for k in range(2):
+            y[j * 2 + k] = t[j * 2 + k] + t[j * 2 + k + 2]
+"""
+
+BARE_WRITER = """
+@T.prim_func
+def main(x: T.Buffer((10,), "float32"), y: T.Buffer((10,), "float32")):
+    t = T.alloc_buffer((10,), "float32")
+    for i in range(4):
+        for j in range(3):
+            if i * 3 + j < 10:
+                t[i * 3 + j] = {start}
+                for k in range(2):
+                    t[i * 3 + j] = t[i * 3 + j] + x[i * 3 + j]
+    for v in range(10):
+        with T.block("use"):
+            vi = T.axis.spatial(10, v)
+            y[vi] = t[vi] + T.float32(1)
+"""
+
+
+def test_a_stage_moves_to_bare_loops_that_read_it() -> None:
+    """The part that one iteration reads, halo included."""
+    sch = schedule(BARE_READER)
+    sch.compute_at("make", "j")
+    same(sch, BARE_READER)
+    assert "range(4):\n        for make_ax0 in range(4)" in sch.func.script()
+    inlined = schedule(BARE_READER)
+    inlined.compute_inline("make")
+    same(inlined, BARE_READER)
+
+
+def test_a_bare_reader_outside_of_the_loop_counts() -> None:
+    """Condition (3) of compute_at sees statements that are in no block."""
+    text = BARE_READER + "    y[0] = t[9]\n"
+    with pytest.raises(ScheduleError, match=r"\(3\) reader .* is not below loop `j`"):
+        schedule(text).compute_at("make", "j")
+
+
+def test_a_stage_follows_a_bare_reduction() -> None:
+    """An iteration's part of the consumer covers what the iteration stores, and nothing else."""
+    text = BARE_WRITER.format(start="T.float32(0)")
+    for loop in ("i", "j"):
+        sch = schedule(text)
+        sch.reverse_compute_at("use", loop)
+        same(sch, text)
+
+
+def test_a_stage_does_not_follow_a_part_of_a_reduction() -> None:
+    """Condition (3) of reverse_compute_at: a loop that adds to one element in each iteration leaves it unfinished."""
+    text = BARE_WRITER.format(start="T.float32(0)")
+    with pytest.raises(ScheduleError, match=r"\(3\) `t` is not final in one iteration of `k`|\(2\) writer"):
+        schedule(text).reverse_compute_at("use", "k")
+    early = text.replace("for i in range(4):", "for r, i in T.grid(2, 4):")
+    with pytest.raises(ScheduleError, match=r"\(3\) `t` is not final in one iteration of `i`: two iterations"):
+        schedule(early).reverse_compute_at("use", "i")
+
+
+def test_a_part_leaves_out_what_another_iteration_stores() -> None:
+    """Tiles of 4 in rows of 3: the box of one iteration is wider than what it stores."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((7,), "float32"), y: T.Buffer((7,), "float32")):
+    t = T.alloc_buffer((7,), "float32")
+    for i, j, k in T.grid(3, 1, 4):
+        with T.block("make"):
+            vi = T.axis.spatial(7, i * 3 + k)
+            T.where(i * 3 + k < 7 and k < 3)
+            t[vi] = x[vi]
+    for v in range(7):
+        with T.block("use"):
+            vi = T.axis.spatial(7, v)
+            y[vi] = t[vi]
+"""
+    sch = schedule(text)
+    sch.reverse_compute_at("use", "j")
+    same(sch, text)
+
+
+def test_a_condition_around_a_block_keeps_it() -> None:
+    """A block that runs only sometimes is not moved out of its condition."""
+    text = BARE_READER.replace("    for i in range(10):\n", "    for i in range(10):\n        if i < 10:\n")
+    head, tail = text.split("        if i < 10:\n")
+    block, rest = tail.split("    for j", 1)
+    text = head + "        if i < 10:\n" + "".join(f"    {line}\n" for line in block.splitlines()) + "    for j" + rest
+    for move in (lambda s: s.compute_at("make", "j"), lambda s: s.compute_inline("make")):
+        with pytest.raises(ScheduleError, match="stands inside of `If`"):
+            move(schedule(text))
