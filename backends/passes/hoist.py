@@ -7,7 +7,8 @@
     if c: A;  if c: B               ->  if c: { A; B }
 
 Only conditions over loop variables move: no store changes them.  Loops over
-threads keep their place at the top of a kernel.
+threads keep their place at the top of a kernel.  This is what `ir.passes.hoist` does, for
+programs without blocks whose loops hold but a condition, at a fraction of its cost.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import replace
 from ...ir.arith.linear import variables_of
 from ...ir.expr import Expr, all_of, conjuncts
 from ...ir.node import rebuild
-from ...ir.stmt import Allocate, For, If, Seq, Stmt, seq
+from ...ir.passes.conditionals import merge_neighbours
+from ...ir.stmt import Allocate, For, If, Seq, Stmt
 from .edges import is_index_condition
 
 
@@ -35,7 +37,7 @@ def _hoist(new: Stmt) -> Stmt:
         other = None if branch.orelse is None else Allocate(new.buffer, branch.orelse)
         return If(branch.cond, Allocate(new.buffer, branch.then), other)
     if isinstance(new, Seq):
-        return _merge(new)
+        return merge_neighbours(new, _same_condition)
     if isinstance(new, If) and new.orelse is None and isinstance(new.then, If) and new.then.orelse is None:
         return If(all_of([*conjuncts(new.cond), *conjuncts(new.then.cond)]), new.then.then)
     return new
@@ -52,14 +54,5 @@ def _out_of_loop(loop: For, branch: If) -> Stmt:
     return _hoist(If(all_of(free), then, other))
 
 
-def _merge(stmt: Seq) -> Stmt:
-    """Neighbours under the same condition come under one."""
-    merged: list[Stmt] = []
-    for item in stmt.stmts:
-        last = merged[-1] if merged else None
-        if isinstance(item, If) and isinstance(last, If) and item.cond == last.cond and is_index_condition(item.cond):
-            others = [s for s in (last.orelse, item.orelse) if s is not None]
-            merged[-1] = If(item.cond, seq([last.then, item.then]), seq(others) if others else None)
-        else:
-            merged.append(item)
-    return seq(merged)
+def _same_condition(first: If, second: If) -> bool | None:
+    return True if first.cond == second.cond and is_index_condition(second.cond) else None

@@ -99,7 +99,8 @@ def _joined(first: Stmt, second: Stmt, related: Relation) -> Stmt | None:
     """The two conditionals as one; None where a condition fails."""
     if not isinstance(first, If) or not isinstance(second, If):
         return None
-    if not memories_read(second.cond).isdisjoint(memories_written(first)):
+    read = memories_read(second.cond)
+    if read and not read.isdisjoint(memories_written(first)):
         return None
     same = related(first, second)
     if same is None:

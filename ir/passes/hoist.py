@@ -44,11 +44,11 @@ from ..expr import (
     variables,
 )
 from ..node import children, rebuild, walk
-from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, fresh
+from ..stmt import Assume, Block, For, If, Iter, Let, Stmt
 from .conditionals import decide_conditions
-from .context import Place, map_below, memories_read, memories_written
+from .context import Place, map_below, memories_read, memories_written, nowhere
 from .empty import pruned
-from .renaming import copied
+from .renaming import another, copied
 
 LARGEST = 2048
 
@@ -140,13 +140,13 @@ class Hoister:
     def _moved(self, found: Candidate, loop: For, place: Place) -> Stmt | None:
         if found.binding is not None:
             return self._bound(found, found.binding, loop)
-        return self._split(loop, place.simplify(found.expr), place)
+        return self._split(loop, nowhere().simplify(found.expr), place)
 
     # ------------------------------------------------------------ conditions
 
     def _split(self, loop: For, cond: Expr, place: Place) -> Stmt | None:
         """``if cond: loop else: loop``, each simplified; None where that gains nothing or may not be."""
-        if isinstance(cond, Const):
+        if isinstance(place.simplify(cond), Const):
             return None
         if isinstance(cond, Not) or (isinstance(cond, Binary) and cond.op == "!="):
             cond = negate(cond)
@@ -162,7 +162,7 @@ class Hoister:
 
     def _version(self, loop: For, cond: Expr, truth: bool, place: Place) -> Stmt:
         """The loop where `cond` is known to be `truth`."""
-        known = {cond: truth, place.simplify(negate(cond)): not truth}
+        known = {place.simplify(cond): truth, place.simplify(negate(cond)): not truth}
         version: Stmt = _Known(known, place).stmt(loop, {})
         return version if version is loop else pruned(decide_conditions(version, place.where(cond, truth)))
 
@@ -172,8 +172,7 @@ class Hoister:
         """The loop below a binding that stood in it."""
         var = binding.var
         if isinstance(binding, LetExpr):
-            var = Var(fresh(var.name, self.taken), var.dtype)
-            self.taken.add(var.name)
+            var = Var(another(var.name, self.taken), var.dtype)
         body: Stmt = _unbound(loop, binding, var)
         return Let(var, found.expr, body)
 

@@ -19,7 +19,7 @@ Source: RFC 0077, "Enhancement - Remove No Op".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,11 @@ from ..affine.reduced import cells, is_silent
 from ..affine.sets import points
 from ..affine.writers import Contradiction
 from ..arith.statements import NOTHING
-from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load, Var
+from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load
 from ..node import rebuild, walk
 from ..stmt import (
     Assume,
     Evaluate,
-    Let,
     PrimFunc,
     Stmt,
     Store,
@@ -64,39 +63,75 @@ def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]
     """Leave out what has no effect at or below `within`, a statement of the function; and why the rest stays."""
     root = position(func.body, within)
     func = distinct(_tidied(func, root))
+    stay: dict[tuple[Position, ...], _Stay] = {}
     while True:
-        new, needed = _step(func, root)
-        if new is None:
-            return without_empty(func), needed
-        func = distinct(new)
+        program = instances(func)
+        for part in _parts(_stores(program, at(func.body, root), root), root):
+            if part.key in stay:
+                continue
+            harm = _harm(program, part.statements)
+            if harm is None:
+                func = with_statement(func, part.place, _storeless(at(func.body, part.place)))
+                stay = {k: v for k, v in stay.items() if v.memories.isdisjoint(part.memories)}
+                break
+            stay[part.key] = _Stay(part, harm)
+        else:
+            return without_empty(func), [v.needed for v in stay.values() if len(v.part.key) == 1]
 
 
-def _step(func: PrimFunc, root: Position) -> tuple[PrimFunc | None, list[Needed]]:
-    """The function without the first part that may go, later ones before earlier ones; None if none may."""
-    program = instances(func)
-    needed: list[Needed] = []
-    for place, statements in _parts(program, at(func.body, root), root):
-        harm = _harm(program, statements)
-        if harm is None:
-            return _without(func, place), needed
-        if len(statements) == 1:
-            needed.append(Needed(statements[0].label, harm))
-    return None, needed
+@dataclass(frozen=True)
+class _Part:
+    """Stores, by position and as statements, and the smallest statement that holds all of them."""
+
+    place: Position
+    key: tuple[Position, ...]
+    statements: tuple[Statement, ...]
+
+    @property
+    def memories(self) -> frozenset[str]:
+        """What the statements touch: others that touch none of it do not depend on them."""
+        return frozenset(a.buffer.memory for s in self.statements for a in s.accesses)
 
 
-def _parts(program: Program, stmt: Stmt, place: Position) -> list[tuple[Position, tuple[Statement, ...]]]:
-    """Parts of `stmt` that store something, whole ones first, and with each its stores.
+@dataclass(frozen=True)
+class _Stay:
+    part: _Part
+    harm: Harm
 
-    Of parts with the same stores only the largest is listed.
-    """
-    own = tuple(s for s in program.below(stmt) if isinstance(s.stmt, Store))
-    if not own:
-        return []
-    found = [] if not place else [(place, own)]
-    for number, child in reversed(list(enumerate(children_of(stmt)))):
-        inner = _parts(program, child, (*place, number))
-        found.extend(p for p in inner if p[1] != own or not place)
+    @property
+    def memories(self) -> frozenset[str]:
+        return self.part.memories
+
+    @property
+    def needed(self) -> Needed:
+        return Needed(self.part.statements[0].label, self.harm)
+
+
+def _stores(program: Program, stmt: Stmt, place: Position) -> list[tuple[Position, Statement]]:
+    """The stores at or below `stmt` with their positions, which stay what they are when others become empty."""
+    by_id = {id(s.stmt): s for s in program.statements if isinstance(s.stmt, Store)}
+    found: list[tuple[Position, Statement]] = []
+
+    def visit(item: Stmt, here: Position) -> None:
+        if id(item) in by_id:
+            found.append((here, by_id[id(item)]))
+        for number, child in enumerate(children_of(item)):
+            visit(child, (*here, number))
+
+    visit(stmt, place)
     return found
+
+
+def _parts(found: Sequence[tuple[Position, Statement]], place: Position) -> Iterator[_Part]:
+    """Groups of stores below one statement, larger ones before their parts, and later ones before earlier ones."""
+    if not found:
+        return
+    depth = len(place)
+    branches = sorted({where[depth] for where, _ in found if len(where) > depth}, reverse=True)
+    if len(branches) != 1 and place:
+        yield _Part(place, tuple(w for w, _ in found), tuple(s for _, s in found))
+    for number in branches:
+        yield from _parts([f for f in found if f[0][depth : depth + 1] == (number,)], (*place, number))
 
 
 def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
@@ -145,13 +180,8 @@ def _never(statement: Statement) -> bool:
         return False
 
 
-def _without(func: PrimFunc, place: Position) -> PrimFunc:
-    """The function without the stores at or below `place`; assumptions there stay."""
-    result: Stmt = _storeless(at(func.body, place))
-    return with_statement(func, place, result)
-
-
 def _storeless(node: Any) -> Any:
+    """The statement without its stores; assumptions stay."""
     if isinstance(node, Store):
         return NOTHING
     return rebuild(node, lambda child: _storeless(child) if isinstance(child, Stmt) else child)
@@ -168,12 +198,10 @@ def _tidied(func: PrimFunc, place: Position) -> PrimFunc:
 
 
 def _silent(stmt: Stmt) -> Stmt:
-    """`stmt` without assumptions of what is always so, evaluations for nothing, and bindings that nothing uses."""
+    """`stmt` without assumptions of what is always so, and without evaluations for nothing."""
     if isinstance(stmt, Assume):
         return NOTHING if stmt.cond == TRUE else stmt
     if isinstance(stmt, Evaluate):
         return NOTHING if all(n.name in _PURE for n in walk(stmt) if isinstance(n, Call)) else stmt
     new: Stmt = rebuild(stmt, lambda child: _silent(child) if isinstance(child, Stmt) else child)
-    if isinstance(new, Let) and not any(n == new.var for n in walk(new.body) if isinstance(n, Var)):
-        return new.body
     return new

@@ -18,16 +18,17 @@ def copied(stmt: Stmt, taken: set[str]) -> Stmt:
     """`stmt` with fresh names for everything that it binds; they are added to `taken`."""
     names: dict[str, str] = {}
     for name in bound_names(stmt):
-        names[name] = fresh(_base(name, taken), taken)
-        taken.add(names[name])
+        names[name] = another(name, taken)
     result: Stmt = _rename(stmt, names)
     return result
 
 
-def _base(name: str, taken: set[str]) -> str:
-    """``i`` of ``i_2``, if there is an ``i``."""
+def another(name: str, taken: set[str]) -> str:
+    """A fresh name after `name`, added to `taken`: ``i_3`` after ``i_2``, if there is an ``i``."""
     base, _, number = name.rpartition("_")
-    return base if number.isdecimal() and base in taken else name
+    new = fresh(base if number.isdecimal() and base in taken else name, taken)
+    taken.add(new)
+    return new
 
 
 def bound_names(node: Node) -> list[str]:

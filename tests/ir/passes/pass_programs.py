@@ -1,0 +1,156 @@
+"""Small random programs in which passes find something to do, as a hypothesis strategy.
+
+Nests of one or two loops over ``A`` (an input), ``B`` and ``C`` (outputs) and ``S`` (an
+allocation), all of eight integers: bare, or with a block for each store.  Conditions are over
+loops or over memory, invariant or not; bodies overwrite, write back, and repeat each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from stridesmith.ir.expr import TRUE, Binary, Buffer, Const, Expr, Load, Not, Var, binary, const, if_then_else
+from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, PrimFunc, Stmt, Store, seq
+
+SIZE = 8
+A, B, C, S = (Buffer(name, (SIZE,), "int32") for name in "ABCS")
+WRITTEN = (B, C, S)
+
+
+class Maker:
+    """Draws a function whose every access is in bounds and reads what was written."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw, self.count = draw, 0
+        self.variables: list[tuple[Var, int]] = []
+
+    def pick(self, *items: Any) -> Any:
+        return self.draw(st.sampled_from(items))
+
+    def number(self, low: int, high: int) -> int:
+        result: int = self.draw(st.integers(low, high))
+        return result
+
+    def fresh(self, base: str) -> str:
+        self.count += 1
+        return f"{base}{self.count}"
+
+    # ------------------------------------------------------------ expressions
+
+    def index(self) -> Expr:
+        """An element's index, mostly a loop's variable."""
+        if not self.variables or self.number(0, 5) == 0:
+            return const(self.number(0, SIZE - 1))
+        var, extent = self.pick(*self.variables)
+        shift = self.number(-2, 2)
+        if self.number(0, 1) or shift == 0:
+            return var
+        if 0 <= shift <= SIZE - extent:
+            return binary("+", var, shift)
+        return Binary("%", Binary("+", var, const(shift % SIZE)), const(SIZE))
+
+    def load(self) -> Load:
+        return self.pick(A, A, B, C, S)[self.index()]
+
+    def value(self) -> Expr:
+        kind = self.number(0, 5)
+        if kind <= 1:
+            return const(self.number(-2, 2), "int32")
+        if kind == 2:
+            return self.load()
+        if kind == 3:
+            return if_then_else(self.condition(), self.load(), self.load())
+        return Binary(self.pick("+", "max"), self.load(), const(self.number(0, 2), "int32"))
+
+    def condition(self) -> Expr:
+        kind = self.number(0, 7)
+        if kind == 0 or not self.variables:
+            return Binary(self.pick("<", ">="), self.load(), const(self.number(-1, 2), "int32"))
+        var, extent = self.pick(*self.variables)
+        simple = Binary(self.pick("<", ">=", "==", "!=", "<"), self.form(var), const(self.number(0, extent)))
+        if kind == 1:
+            return Not(simple)
+        if kind == 2:
+            other, size = self.pick(*self.variables)
+            return Binary(self.pick("and", "or"), simple, Binary(">=", other, const(self.number(0, size - 1))))
+        return simple
+
+    def form(self, var: Var) -> Expr:
+        return self.pick(var, var, Binary("//", var, const(2)), Binary("%", var, const(3)))
+
+    # ------------------------------------------------------------ statements
+
+    def store(self) -> Store:
+        buffer, index = self.pick(*WRITTEN), self.index()
+        if self.number(0, 5) == 0:
+            return Store(buffer, (index,), buffer[index])
+        return Store(buffer, (index,), self.value())
+
+    def leaf(self, blocks: bool) -> Stmt:
+        if not blocks or not self.variables:
+            return self.store()
+        outer = self.variables
+        iters = [(Var(f"v{var.name}_{self.count}"), var, extent) for var, extent in outer]
+        self.count += 1
+        self.variables = [(v, extent) for v, _, extent in iters]
+        body: Stmt = self.store()
+        if self.number(0, 3) == 0:
+            body = If(self.condition(), body)
+        self.variables = outer
+        predicate = self.condition() if self.number(0, 2) == 0 else TRUE
+        made = tuple(Iter(v, extent, "spatial", var) for v, var, extent in iters)
+        return Block(self.fresh("block"), made, body, predicate)
+
+    def statement(self, depth: int, blocks: bool) -> Stmt:
+        kind = self.number(0, 9)
+        if kind <= 2 or not self.variables:
+            return self.leaf(blocks)
+        if kind <= 6:
+            return self.conditional(depth, blocks) if depth else self.leaf(blocks)
+        if kind == 7:
+            flag = Var(self.fresh("x"), "bool")
+            return Let(flag, self.condition(), If(flag, self.leaf(blocks)))
+        return self.loop(depth, blocks) if depth else self.leaf(blocks)
+
+    def conditional(self, depth: int, blocks: bool) -> Stmt:
+        cond = self.condition()
+        first = If(cond, self.body(depth - 1, blocks), self.leaf(blocks) if self.number(0, 1) else None)
+        kind = self.number(0, 3)
+        if kind == 0:
+            return seq([first, If(self.pick(cond, Not(cond)), self.leaf(blocks))])
+        if kind == 1:
+            same = self.store()
+            return If(cond, same, same)
+        return first
+
+    def body(self, depth: int, blocks: bool) -> Stmt:
+        return seq([self.statement(max(depth, 0), blocks) for _ in range(self.number(1, 2))])
+
+    def loop(self, depth: int, blocks: bool) -> Stmt:
+        var, extent = Var(self.fresh("i")), self.pick(SIZE, SIZE, 4, 1)
+        self.variables = [*self.variables, (var, extent)]
+        body = self.body(depth - 1, blocks)
+        self.variables = self.variables[:-1]
+        return For(var, const(extent), body, self.pick("serial", "serial", "serial", "unrolled"))
+
+    def function(self) -> PrimFunc:
+        """Everything is filled first; then up to three nests, and ``S`` is used at the end, perhaps."""
+        fill = []
+        for buffer, value in ((B, 0), (C, 1), (S, 2)):
+            var = Var(self.fresh("f"))
+            fill.append(For(var, const(SIZE), Store(buffer, (var,), const(value, "int32"))))
+        parts: list[Stmt] = [*fill]
+        if self.number(0, 3) == 0:
+            parts.append(Assume(Binary("==", B[const(0)], const(0, "int32"))))
+        parts += [self.loop(2, self.number(0, 2) == 0) for _ in range(self.number(1, 3))]
+        if self.number(0, 1):
+            var = Var(self.fresh("f"))
+            parts.append(For(var, const(SIZE), Store(C, (var,), S[var])))
+        return PrimFunc("random", (A, B, C), Block("root", (), seq(parts), allocs=(S,)))
+
+
+@st.composite
+def pass_programs(draw: Any) -> PrimFunc:
+    return Maker(draw).function()

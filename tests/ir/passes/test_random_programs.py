@@ -1,0 +1,75 @@
+"""Passes on random programs: what is computed stays, what comes out is valid, and a second run changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ir.passes.pass_programs import pass_programs
+from scale import scaled
+
+from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.expr import Buffer
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.passes.transform import PASSES
+from stridesmith.ir.stmt import PrimFunc, written_buffers
+from stridesmith.ir.verify.rules import verify
+
+EXAMPLES = {
+    "simplify": 40, "hoist_expression": 60, "reduce_loop_extents": 60, "merge_adjacent_loops": 40, "remove_no_op": 15,
+}  # fmt: skip
+NAMES = tuple(EXAMPLES)
+changed: Counter[str] = Counter()
+
+
+def outputs(func: PrimFunc, seed: int) -> dict[str, np.ndarray]:
+    """What the function computes from random inputs; outputs start with what must not be read."""
+    rng = np.random.default_rng(seed)
+    written = {b.name for b in written_buffers(func)}
+    arrays = {b.name: rng.integers(-3, 4, b.shape).astype(b.dtype) for b in func.params if isinstance(b, Buffer)}
+    for name in written & arrays.keys():
+        arrays[name][...] = 77
+    interpret(func, *arrays.values())
+    return arrays
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_keep_what_is_computed(name: str) -> None:
+    """Results are equal bit by bit, the program verifies, stays in bounds, and a second run finds nothing more."""
+
+    count = scaled(EXAMPLES[name])
+
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(pass_programs(), st.integers(0, 999))
+    def check(func: PrimFunc, seed: int) -> None:
+        verify(func)
+        new = PASSES[name](func)
+        verify(new)
+        check_in_bounds(new)
+        changed[name] += new != func
+        expected, got = outputs(func, seed), outputs(new, seed)
+        for key, array in expected.items():
+            np.testing.assert_array_equal(got[key], array, err_msg=f"{key} differs\n{func.script()}\n{new.script()}")
+        assert PASSES[name](new) == new, f"a second run changes\n{new.script()}"
+
+    check()
+    assert changed[name] >= count // 10, f"{name} changed {changed[name]} of {count} programs only"
+
+
+def test_passes_in_any_order_keep_what_is_computed() -> None:
+    """Several passes, one after the other."""
+
+    @settings(max_examples=scaled(20), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(pass_programs(), st.lists(st.sampled_from(NAMES), min_size=2, max_size=4), st.integers(0, 999))
+    def check(func: PrimFunc, order: list[str], seed: int) -> None:
+        new = func
+        for name in order:
+            new = PASSES[name](new)
+        expected, got = outputs(func, seed), outputs(new, seed)
+        for key, array in expected.items():
+            np.testing.assert_array_equal(got[key], array, err_msg=f"{order}: {key}\n{func.script()}\n{new.script()}")
+
+    check()
