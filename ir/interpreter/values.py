@@ -209,7 +209,7 @@ class Evaluator:
             return (a, ua) if cond else (b, ub)
         if cond.ndim == 1 and dtypes.lanes(e.dtype) > 1:
             cond = cond.reshape(-1, 1)
-        undef = None if ua is None and ub is None else np.where(cond, ua or False, ub or False)
+        undef = None if ua is None and ub is None else np.where(cond, _flag(ua), _flag(ub))
         return np.where(cond, a, b), undef
 
     def _cast(self, nest: Nest, e: Cast) -> Value:
@@ -286,6 +286,10 @@ class Evaluator:
         if isinstance(e, Binary) and e.op == "==" and any(isinstance(x, Undef) for x in (e.a, e.b)):
             return True
         return self.data(nest, e, "the assumption")
+
+
+def _flag(undef: Flags) -> Any:
+    return False if undef is None else undef
 
 
 def _widen(undef: Flags, lanes: int) -> Flags:

@@ -178,3 +178,22 @@ def test_let_expressions_and_attributes() -> None:
             Y[i] = T.Let(k * k + T.float32(1), where={k: T.Cast("float32", i)})
 ''', y)
     assert y.tolist() == [1, 2, 5, 10]
+
+
+def test_a_choice_between_undef_and_defined_lanes() -> None:
+    """Of vectors that are undef in some lanes, a selection is undef only where the chosen lanes are."""
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    text = '''(X: T.Buffer((8,)), Y: T.Buffer((8,))):
+    L = T.allocate([8], "float32")
+    for i in range(8):
+        L[i] = T.Select(i < 4, X[i], T.undef())
+    for j in range(2):
+        Y[T.Ramp(j * 4, 1, 4)] = T.Select(T.Ramp(j * 4, 1, 4) < T.Broadcast(4, 4), L[T.Ramp(j * 4, 1, 4)],
+                                          X[T.Ramp(j * 4, 1, 4)])
+    for k in range(8):
+        T.assume(Y[k] == X[k])
+'''
+    run(text, x, y)
+    assert y.tolist() == x.tolist()
+    with pytest.raises(InterpreterError, match="depends on an undef value"):
+        run(text.replace("< T.Broadcast(4, 4)", "< T.Broadcast(5, 4)"), x, y)
