@@ -27,7 +27,7 @@ from .dataflow import Event, IntMap, common_loops, last_writers
 from .guard import Unknown
 from .instances import Access, Program, Statement
 from .sets import Domain, IntSet, access_map, is_affine, points
-from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, writers
+from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, pollution, writers
 
 Removed = Mapping[int, Expr]
 """Statements by number, with the condition under which their instances count."""
@@ -70,14 +70,17 @@ def held(
     iteration of that loop.  Raises Unknown and Contradiction.
     """
     buffer = read.access.buffer
-    found = [_restricted(w, only or {}) for w in writers(program, buffer)]
     check_contradictions(program, buffer)
     if read.access.whole or not all(is_affine(i, frozenset(read.statement.variables)) for i in read.access.indices):
         return _Nothing(read)
-    if exact:
-        return _ByDataflow(read, found)
+    found = [_restricted(w, only or {}) for w in writers(program, buffer)]
     if within is not None:
         found = [w for w in found if within.var in _before(w, read)]
+    return _Polluted(program, read, _ByDataflow(read, found) if exact else _by_images(read, found))
+
+
+def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
+    """Remembered between programs: the answer depends on the writers and on their order alone."""
     key = (_key(read), tuple(_writer_key(w, read) for w in found), _orders(found))
     if key not in _known:
         _known[key] = _ByImages(read, found)
@@ -99,7 +102,7 @@ def _key(read: Reading) -> tuple[Any, ...]:
 def _writer_key(writer: Writer, read: Reading) -> tuple[Any, ...]:
     place = (writer.number < read.statement.number, writer.is_assumption)
     loops = (_shared_loops(writer, read), _before(writer, read))
-    return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, writer.lasting, place, loops
+    return writer.domain, writer.indices, writer.owners, writer.pieces, writer.exact, place, loops
 
 
 def _orders(found: Sequence[Writer]) -> tuple[int, ...]:
@@ -124,6 +127,31 @@ class _Nothing(Held):
     def __init__(self, read: Reading) -> None:
         self.values = ()
         self.undefined = self.missing = points(read.domain)
+
+
+class _Polluted(Held):
+    """What was found, and that polluted elements are not known to hold finite data."""
+
+    def __init__(self, program: Program, read: Reading, found: Held) -> None:
+        self.program, self.read, self.found = program, read, found
+
+    @property
+    def values(self) -> tuple[tuple[Expr, IntSet], ...]:  # type: ignore[override]
+        return self.found.values
+
+    @property
+    def missing(self) -> IntSet:  # type: ignore[override]
+        return self.found.missing
+
+    @cached_property
+    def undefined(self) -> IntSet:  # type: ignore[override]
+        polluted = pollution(self.program, self.read.access.buffer)
+        if polluted is None:
+            return self.found.undefined
+        touched = _meets(self.read, polluted, (), ())
+        for _, where in self.found.values:
+            touched = touched.subtract(where)
+        return self.found.undefined.union(touched)
 
 
 class _ByImages(Held):
@@ -296,8 +324,6 @@ class _ByDataflow(Held):
         nothing = everything.subtract(everything)
         coordinates = (*read.access.owners, *read.access.indices)
         sink = _event("R", read.statement, read.domain, coordinates, read.access)
-        lasting = [w for w in found if w.lasting]
-        found = [w for w in found if not w.lasting]
         sources = [_source(k, writer, read.access) for k, writer in enumerate(found)]
         flow = last_writers([sink], sources)
         self.missing = flow.unwritten["R"]
@@ -313,8 +339,6 @@ class _ByDataflow(Held):
         for value, where in reached.items():
             if not is_finite_value(value):
                 self.undefined = self.undefined.union(where)
-        for writer in lasting:
-            self.undefined = self.undefined.union(_meets(read, writer, (), ()))
         for _, where in self.values:
             self.undefined = self.undefined.subtract(where)
 

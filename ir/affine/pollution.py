@@ -19,7 +19,7 @@ from functools import lru_cache
 from .. import dtypes
 from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
 from ..node import walk
-from ..stmt import Assume, PrimFunc
+from ..stmt import Assume, Stmt, Store
 from .guard import NotAffine, Unknown
 from .instances import Access, Program, Statement
 from .sets import Domain, IntSet, access_map, box, is_affine, points
@@ -36,10 +36,14 @@ def is_total(expr: Expr) -> bool:
     return not isinstance(expr, Call) or expr.name in TOTAL_CALLS or not dtypes.is_float(expr.dtype)
 
 
-@lru_cache(maxsize=256)
-def has_padding(func: PrimFunc) -> bool:
+def has_padding(program: Program) -> bool:
     """Whether anything in a function speaks of padding."""
-    return bool(func.layouts) or any(isinstance(n, (Undef, Assume)) for n in walk(func.body))
+    return bool(program.func.layouts) or any(_speaks_of_padding(s.stmt) for s in program.statements)
+
+
+@lru_cache(maxsize=1 << 12)
+def _speaks_of_padding(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assume) or (isinstance(stmt, Store) and any(isinstance(n, Undef) for n in walk(stmt.value)))
 
 
 def spread(
@@ -48,12 +52,13 @@ def spread(
     """The polluted elements of each memory, from those that may be undef and those that are padding."""
     polluted: dict[Buffer, IntSet] = {}
     stores = [s for s in program.statements if s.write is not None]
+    partial = {s.number for s in stores if not all(is_total(n) for n in walk(s.value) if isinstance(n, Expr))}
     for number in range(_ROUNDS + 1):
         changed = False
         for statement in stores:
             for access in statement.loads(statement.value):
                 sources = [doubtful.get(access.buffer), polluted.get(access.buffer)]
-                if not all(is_total(n) for n in walk(statement.value) if isinstance(n, Expr)):
+                if statement.number in partial:
                     sources.append(padding.get(access.buffer))
                 for source in sources:
                     if source is not None and _fill(statement, access, source, polluted, number == _ROUNDS):

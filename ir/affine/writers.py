@@ -30,7 +30,7 @@ from ..expr import (
     conjuncts,
 )
 from ..node import walk
-from ..stmt import Assume, PrimFunc, Store
+from ..stmt import Assume, Layout, PrimFunc, Store
 from .index_map import IndexMap
 from .instances import Access, Program, Statement
 from .pad_value import PadValue
@@ -52,10 +52,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Writer:
-    """Instances that put something in a memory: a store, an assumption, or the entry (no statement).
-
-    A `lasting` one stands for polluted elements: these may be found whatever is written later.
-    """
+    """Instances that put something in a memory: a store, an assumption, or the entry (no statement)."""
 
     statement: Statement | None
     domain: Domain
@@ -63,7 +60,6 @@ class Writer:
     owners: tuple[Var, ...]
     pieces: tuple[Piece, ...]
     exact: bool
-    lasting: bool = False
 
     @property
     def number(self) -> int:
@@ -76,34 +72,7 @@ class Writer:
 
 @lru_cache(maxsize=512)
 def writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
-    """The writers of a memory in program order, the entry first; what is polluted stands before them."""
-    own = _plain_writers(program, buffer)
-    elements = _polluted(program).get(buffer) if has_padding(program.func) else None
-    if elements is None:
-        return own
-    names = element_variables(buffer)
-    piece = Piece((), Undef(buffer.dtype))
-    return (Writer(None, as_domain(buffer, elements), names, (), (piece,), False, True), *own)
-
-
-@lru_cache(maxsize=128)
-def _polluted(program: Program) -> dict[Buffer, IntSet]:
-    doubtful: dict[Buffer, IntSet] = {}
-    padding: dict[Buffer, IntSet] = {}
-    buffers = {a.buffer for s in program.statements for a in s.accesses}
-    for buffer in sorted(buffers, key=lambda b: b.name):
-        for writer in _plain_writers(program, buffer):
-            for piece in writer.pieces:
-                if piece.value is None:
-                    continue
-                elements = image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
-                into = padding if is_finite_value(piece.value) else doubtful
-                into[buffer] = elements if buffer not in into else into[buffer].union(elements)
-    return spread(program, doubtful, padding)
-
-
-@lru_cache(maxsize=512)
-def _plain_writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
+    """The writers of a memory in program order, the entry first."""
     found: list[Writer] = list(_entry(program, buffer))
     is_parameter = any(b.name == buffer.name for b in program.func.buffers)
     for statement in program.statements:
@@ -115,6 +84,31 @@ def _plain_writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
         if access is not None and access.buffer == buffer:
             found.append(_store(statement, access))
     return tuple(found)
+
+
+def pollution(program: Program, buffer: Buffer) -> Writer | None:
+    """The polluted elements of a memory, as a writer whose `undef` may be found whatever is written later."""
+    elements = _polluted(program).get(buffer) if has_padding(program) else None
+    if elements is None:
+        return None
+    piece = Piece((), Undef(buffer.dtype))
+    return Writer(None, as_domain(buffer, elements), element_variables(buffer), (), (piece,), False)
+
+
+@lru_cache(maxsize=128)
+def _polluted(program: Program) -> dict[Buffer, IntSet]:
+    doubtful: dict[Buffer, IntSet] = {}
+    padding: dict[Buffer, IntSet] = {}
+    buffers = {a.buffer for s in program.statements for a in s.accesses}
+    for buffer in sorted(buffers, key=lambda b: b.name):
+        for writer in writers(program, buffer):
+            for piece in writer.pieces:
+                if piece.value is None:
+                    continue
+                elements = image(writer.domain.where(*piece.conditions), writer.indices, (), buffer)
+                into = padding if is_finite_value(piece.value) else doubtful
+                into[buffer] = elements if buffer not in into else into[buffer].union(elements)
+    return spread(program, doubtful, padding)
 
 
 def _store(statement: Statement, access: Access) -> Writer:
@@ -226,20 +220,24 @@ class Padding:
     promised: Expr = FALSE
 
 
-@lru_cache(maxsize=512)
 def layout_padding(func: PrimFunc, buffer: Buffer) -> Padding:
     """What the layout of a parameter says of its padding."""
-    names = element_variables(buffer)
     for layout in func.layouts:
         if layout.param == buffer.name:
-            index_map = IndexMap.parse(layout.index_map)
-            padding = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1].at(names)
-            parts: dict[str, Expr] = {}
-            for cond, value in PadValue.parse(layout.pad_value, buffer, names).at(names):
-                kind = "forbidden" if value is None else "undefined" if isinstance(value, Undef) else "promised"
-                parts[kind] = binary("or", parts.get(kind, FALSE), binary("and", padding, cond))
-            return Padding(padding, **parts)
+            return _padding(layout, buffer)
     return Padding()
+
+
+@lru_cache(maxsize=512)
+def _padding(layout: Layout, buffer: Buffer) -> Padding:
+    names = element_variables(buffer)
+    index_map = IndexMap.parse(layout.index_map)
+    padding = index_map.non_surjective_inverse(layout.logical_shape, buffer.shape)[1].at(names)
+    parts: dict[str, Expr] = {}
+    for cond, value in PadValue.parse(layout.pad_value, buffer, names).at(names):
+        kind = "forbidden" if value is None else "undefined" if isinstance(value, Undef) else "promised"
+        parts[kind] = binary("or", parts.get(kind, FALSE), binary("and", padding, cond))
+    return Padding(padding, **parts)
 
 
 @lru_cache(maxsize=1 << 12)
