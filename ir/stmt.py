@@ -20,8 +20,8 @@
 
 A block instance runs for one value of its iterators; `binding` gives each
 iterator in terms of the loops around, and instances whose `predicate` (over
-loop variables) is false are skipped.  `init` runs once for each spatial point,
-before its first executed reduce instance.  What a block reads and writes is
+loop variables) is false are skipped.  `init` runs before the instance whose reduce
+iterators are all 0, the first one of each spatial point (`verify`).  What a block reads and writes is
 derived, never stored.  Loops start at 0 and step by 1.
 """
 

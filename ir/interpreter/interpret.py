@@ -1,7 +1,7 @@
 """The definition of the language: what a program computes, and what it must not do.
 
 The interpreter follows the serial meaning of a program on NumPy arrays, keeps a
-state for every element (`interpreter_memory`), and raises `InterpreterError` on
+state for every element (`memory`), and raises `InterpreterError` on
 
 1. an index outside of its dimension, negative ones included,
 2. reading an element that was never written,
@@ -10,8 +10,11 @@ state for every element (`interpreter_memory`), and raises `InterpreterError` on
 5. an assumption that does not hold,
 6. an iterator that leaves its range,
 7. an integer division by zero,
-8. arguments that do not fit the parameters, or overlap where one is written.
+8. arguments that do not fit the parameters, or overlap where one is written,
+9. a view that is longer than the memory that it names,
+10. a lazy conditional whose condition is a vector.
 
+The init of a block runs before each instance whose reduce iterators are all 0.
 Loops of every kind run in order.  A bfloat16 array is passed as the uint16 array
 of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
 """

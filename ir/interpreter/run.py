@@ -1,7 +1,7 @@
 """Statements over nests of lanes.
 
 Every statement runs over all of its iteration points at once where that gives
-what serial execution gives (`interpreter_hazards`), and otherwise over parts of
+what serial execution gives (`hazards`), and otherwise over parts of
 them, down to single points, which is serial execution itself.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,37 @@ def test_a_choice_between_undef_and_defined_lanes() -> None:
     assert y.tolist() == x.tolist()
     with pytest.raises(InterpreterError, match="depends on an undef value"):
         run(text.replace("< T.Broadcast(4, 4)", "< T.Broadcast(5, 4)"), x, y)
+
+
+def test_an_init_runs_wherever_all_reduce_iterators_are_0() -> None:
+    """A reduction inside a loop that its block does not use starts anew in every iteration."""
+    y = np.zeros(2, np.float32)
+    run('''(Y: T.Buffer((2,))):
+    for i, j, k in T.grid(3, 2, 4):
+        with T.block("sum"):
+            vj, vk = T.axis.remap("SR", [j, k])
+            with T.init():
+                Y[vj] = T.float32(10)
+            Y[vj] += 1
+''', y)
+    assert y.tolist() == [14, 14]
+
+
+def test_a_million_statements_through_views_take_seconds() -> None:
+    """A product through flat views and views of vectors is interpreted within ten seconds of processor time."""
+    a, b = (np.random.default_rng(1).integers(-4, 5, (96, 96)).astype(np.float32) for _ in range(2))
+    c = np.zeros((96, 96), np.float32)
+    start = time.process_time()
+    run('''(A: T.Buffer((96, 96)), B: T.Buffer((96, 96)), C: T.Buffer((96, 96))):
+    a = T.decl_buffer((9216,), data=A.data)
+    b = T.decl_buffer((2304,), "float32x4", data=B.data)
+    c = T.decl_buffer((2304,), "float32x4", data=C.data)
+    for i, j in T.grid(96, 24):
+        c[i * 24 + j] = T.Broadcast(T.float32(0), 4)
+        for k in range(96):
+            c[i * 24 + j] = c[i * 24 + j] + T.Broadcast(a[i * 96 + k], 4) * b[k * 24 + j]
+    for i1, j1, k1 in T.grid(96, 96, 96):
+        C[i1, j1] += a[i1 * 96 + k1] * B[k1, j1]
+''', a, b, c)
+    assert time.process_time() - start < 10
+    np.testing.assert_array_equal(c, 2 * (a @ b))
