@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...ir.affine.contents import held, reading
 from ...ir.affine.instances import instances
 from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
 from ...ir.expr import Buffer, Expr, Load, Var, as_expr
@@ -32,6 +33,7 @@ from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
     find_block,
+    guard,
     insert_after,
     insert_before,
     leaf_blocks,
@@ -51,9 +53,11 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     The buffer is given by its place among what the block reads and does not write, or by
     name.  The copy stands before the block's loop nest.  In the root block of a function of
     bare loops every read goes to the copy, which is bare loops too, and stands before
-    everything, or after the last writer of what it copies.  Conditions: (1) the block reads
-    such a buffer; (2) nothing in its nest writes it, nor anything between readers in the root
-    block.  Returns the block that copies, or the outermost loop where it is bare.
+    everything, or after the last writer of what it copies.  Elements that hold nothing there
+    are not copied.  Conditions: (1) the block reads such a buffer; (2) nothing in its nest
+    writes it, nor anything between readers in the root block; (3) which elements hold
+    something can be decided.  Returns the block that copies, or the outermost loop where it
+    is bare.
     """
     reader = find_block(func, block)
     source = _named_buffer(func, reader, read_buffer_index)
@@ -67,7 +71,7 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     func = with_stmt(func, reader, renamed)
     copy = _copy_nest(func, name, source, cache)
     func = insert_before(func, nest_of(func, renamed), copy)
-    return with_alloc(func, cache), name
+    return _what_is_held(with_alloc(func, cache), source, cache), name
 
 
 def _cache_read_bare(func: PrimFunc, source: Buffer, cache: Buffer) -> Result:
@@ -79,7 +83,29 @@ def _cache_read_bare(func: PrimFunc, source: Buffer, cache: Buffer) -> Result:
     copy, loop = _bare_copy(func, cache.name, source, cache)
     rest = [_redirect_reads(item, source, cache) for item in items[last + 1 :]]
     body = seq([*items[: last + 1], copy, *rest])
-    return with_alloc(func.with_body(replace(func.body, body=body)), cache), loop
+    func = with_alloc(func.with_body(replace(func.body, body=body)), cache)
+    return _what_is_held(func, source, cache), loop
+
+
+def _what_is_held(func: PrimFunc, source: Buffer, cache: Buffer) -> PrimFunc:
+    """Condition (3): the copy leaves out the elements of `source` that hold nothing where it stands."""
+    copy = next(s for s in instances(func).statements if s.write is not None and s.write.buffer == cache)
+    read = next(a for a in copy.accesses if not a.is_write)
+    try:
+        missing = held(instances(func), reading(copy, read)).missing
+        if not missing.is_empty():
+            missing = held(instances(func), reading(copy, read), exact=True).missing
+        if missing.is_empty():
+            return func
+        every = points(copy.domain)
+        where = every.subtract(missing).condition(every)
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError(
+            "(3) it is unknown which elements of `{buffer}` hold something: {error}",
+            buffer=source.name, error=str(error),
+        ) from None  # fmt: skip
+    target = copy.path[-2] if isinstance(copy.path[-2], Block) and copy.path[-2] is not func.body else copy.stmt
+    return with_stmt(func, target, guard(target, where))
 
 
 @primitive

@@ -216,6 +216,19 @@ def test_inlining_in_both_directions() -> None:
     assert len(forward.get_blocks()) == len(backward.get_blocks()) == 1
 
 
+def test_cache_read_copies_what_is_held() -> None:
+    """Padding that holds nothing is left out of the copy, and the results stay."""
+    sch = schedule(CHAIN)
+    first = sch.get_block(sch.get_blocks()[0])
+    buffer = next(b for b in sch.func.body.allocs)
+    shape = [extent + 3 for extent in buffer.shape]
+    names = ", ".join(f"d{k}" for k in range(len(shape)))
+    sch.transform_layout(first, buffer.name, f"lambda {names}: [{names}]", physical_shape=shape)
+    copy = sch.cache_read(sch.get_blocks()[1], buffer.name, "global")
+    assert "T.where" in sch.func.script() and copy in sch.get_blocks()
+    same(sch, CHAIN)
+
+
 def test_reverse_compute_inline_takes_whole_stores_that_are_read() -> None:
     """Conditions (2) and (5): the writer is one store, and what it stores is what the block reads."""
     several = """@T.prim_func
@@ -261,6 +274,17 @@ def test_decompose_reduction_keeps_meaning_under_tiling() -> None:
     sch.reorder(outer, "k", inner, "j")
     assert sch.decompose_reduction("matmul", "k") == "matmul_init"
     same(sch, MATMUL)
+
+
+def test_decompose_reduction_of_a_loop_fused_of_both_kinds() -> None:
+    """The init runs over the spatial part of the loop."""
+    sch = schedule(MATMUL)
+    fused = sch.fuse("j", "k")
+    sch.decompose_reduction("matmul", fused)
+    same(sch, MATMUL)
+    holed = MATMUL.replace("vi, vj, vk = T.axis", "T.where(j != 1 or k != 0)\n            vi, vj, vk = T.axis")
+    with pytest.raises(ScheduleError, match=r"\(3\) .* at {'vi': 0, 'vj': 1}"):
+        schedule(holed).decompose_reduction("matmul", "j")
 
 
 def test_decompose_reduction_refuses_a_loop_inside_the_reduction() -> None:
