@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.affine.order import update_op
-from ...ir.affine.sets import Domain, implies
+from ...ir.affine.sets import Domain, NotAffine, Unknown, implies, points
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Expr, Load, Var, as_expr, conjuncts, substitute
+from ...ir.expr import TRUE, Binary, Expr, Load, Var, all_of, as_expr, binary, conjuncts, substitute
 from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
 from ..errors import ScheduleError
@@ -52,8 +52,9 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     for item in above[:position]:
         if item.var in reduce_vars and extent_of(item) > 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
-    spatial = [item for item in above[position:] if item.var not in reduce_vars]
-    init, name = _init_nest(func, target, spatial, reduce_vars, above)
+    spatial_vars = {v for i in target.spatial for v in free_variables(i.binding)}
+    spatial = [item for item in above[position:] if item.var in spatial_vars or item.var not in reduce_vars]
+    init, name = _init_nest(func, target, spatial, reduce_vars - spatial_vars, above)
     func = with_stmt(func, target, replace(target, init=None))
     outer = find_loop(func, loop)
     return with_stmt(func, outer, seq([init, outer])), name
@@ -78,26 +79,48 @@ def _separate_init(func: PrimFunc, block: Block, outer: For) -> Result:
 
 
 def _check_first_point(block: Block, above: tuple[For, ...]) -> None:
-    """Condition (3) of `decompose_reduction`: where a condition on reduce loops holds, it holds at their start."""
+    """Condition (3) of `decompose_reduction`: every spatial point that runs has its first point of the reduction run.
+
+    Where each condition on reduce loops holds at their start, this is so; else the sets of points decide.
+    """
+    spatial_vars = {v for i in block.spatial for v in free_variables(i.binding)}
     reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
-    parts = conjuncts(block.predicate)
     start: dict[Var, Expr] = {v: as_expr(0, v) for v in reduce_vars}
-    for cond in parts:
+    domain = Domain(tuple((loop.var, extent_of(loop)) for loop in above), conjuncts(block.predicate))
+    for cond in domain.conditions:
         if free_variables(cond).isdisjoint(reduce_vars):
             continue
         first = simplify(substitute(cond, start), loop_bounds(above))
-        domain = Domain(tuple((loop.var, extent_of(loop)) for loop in above), parts)
-        if first != TRUE and not implies(domain, first):
-            raise ScheduleError(
-                "(3) the first point of the reduction of block `{block}` may be skipped where others run",
-                block=block.name,
-            )
+        plain = free_variables(cond).isdisjoint(spatial_vars & reduce_vars)
+        if not plain or (first != TRUE and not implies(domain, first)):
+            _check_first_points(block, domain)
+            return
+
+
+def _check_first_points(block: Block, domain: Domain) -> None:
+    start = [binary("==", i.binding, 0) for i in block.reduce]
+    spatial = [i.binding for i in block.spatial]
+    try:
+        first = points(domain.where(*start)).image(spatial)
+        missing = points(domain).image(spatial).subtract(first).first()
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("(3) whether the first point of the reduction of block `{block}` runs is unknown: {error}",
+                            block=block.name, error=str(error)) from None  # fmt: skip
+    if missing is not None:
+        raise ScheduleError(
+            "(3) the first point of the reduction of block `{block}` may be skipped where others run, at {point}",
+            block=block.name,
+            point=dict(zip((i.var.name for i in block.spatial), missing.values(), strict=True)),
+        )
 
 
 def _init_nest(
     func: PrimFunc, block: Block, spatial: list[For], reduce_vars: frozenset[Var], above: tuple[For, ...]
 ) -> tuple[Stmt, str]:
-    """The init over the spatial points, at the first point of the reduction."""
+    """The init over the `spatial` loops, at the first point of the reduction, where the loops `reduce_vars` are 0.
+
+    A loop that is fused of both kinds is spatial, and the init runs where its reduce part is 0.
+    """
     taken = names(func)
     name = fresh(f"{block.name}_init", taken)
     taken.add(name)
@@ -110,7 +133,8 @@ def _init_nest(
         new_loops.append((var, extent_of(item)))
     ranges = {**loop_bounds(above), **{v: (0, e - 1) for v, e in new_loops}}
     iters = tuple(replace(i, binding=simplify(substitute(i.binding, mapping), ranges)) for i in block.spatial)
-    predicate = simplify(substitute(block.predicate, mapping), ranges)
+    first = all_of([binary("==", i.binding, 0) for i in block.reduce])
+    predicate = simplify(substitute(binary("and", block.predicate, first), mapping), ranges)
     assert block.init is not None
     return loops(new_loops, renamed_iters(Block(name, iters, block.init, predicate), "init", taken)), name
 
