@@ -16,6 +16,7 @@ from ..ir.node import walk
 from ..ir.passes.dump import program_log
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, trim_loops
+from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt
 from ..ir.target import Target
@@ -87,7 +88,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 
 def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
-    """`func` for the code generator of `target`; `strict` as in `Lowered`.
+    """`func` for the code generator of `target`; `strict` as in `Lowered`, or by the attribute ``strict_float``.
 
     Every access is proven in bounds, before the first pass in the program as given,
     and after the last one in what was made of it, private buffers and vectors
@@ -100,7 +101,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     check_in_bounds(last)
     body, workspaces = place_workspaces(last)
     scalars = [p for p in func.params if isinstance(p, Var)]
-    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict)
+    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict or is_strict(func))
 
 
 def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]:

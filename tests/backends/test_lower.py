@@ -461,3 +461,18 @@ def f(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32")):
 """)
     check_every_pass(func)
     assert [n.buffer.shape for n in walk(lower(func, CPU).body) if isinstance(n, Allocate)] == [(6,)]
+
+
+def test_the_attribute_strict_float_reaches_the_code_generator() -> None:
+    """What a function forbids the proofs, its kernel is compiled without, too."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((4,), "float32"), y: T.Buffer((1,), "float32")):
+    T.func_attr({"strict_float": True})
+    y[0] = x[0] + x[1]
+"""
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    target = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+    assert lower(func, target).strict
+    assert not lower(func.__class__(func.name, func.params, func.body), target).strict
