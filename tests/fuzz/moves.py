@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stridesmith.ir.expr import Buffer, variables
-from stridesmith.ir.stmt import Block, For, PrimFunc, Stmt, stores, written_buffers
+from stridesmith.ir.stmt import Block, For, PrimFunc, Seq, Stmt, stores, written_buffers
+from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.tree import consumers, find_block, leaf_blocks, loops_above, producers, walk_stmts
@@ -192,10 +193,54 @@ def _block_buffer(c: Chooser) -> Arguments:
     return (c.block(), c.buffer().name), {}
 
 
+def _mapped(c: Chooser) -> Arguments:
+    """A perfect nest and a skewed, tiled, shifted or permuted order for it; sometimes one that is not injective."""
+    chain = c.chain()
+    chain = chain[: c.rng.randint(1, 3)]
+    parts: list[str] = []
+    for name in chain:
+        form, shift = c.rng.random(), c.rng.choice(["", " + 1", *(f" + {other}" for other in chain if other != name)])
+        parts += [f"({name}{shift}) // 3", f"({name}{shift}) % 3"] if form < 0.4 else [f"{name}{shift}"]
+    if c.rng.random() < 0.4:
+        c.rng.shuffle(parts)
+    if c.rng.random() < 0.25 and len(parts) > 1:
+        parts.pop()
+    return (chain, f"lambda {', '.join(chain)}: [{', '.join(parts)}]"), {}
+
+
+def _with_statements(c: Chooser) -> Arguments:
+    """Mostly a loop with several statements below its nest, and a place between them."""
+    found = [name for name, loop in c.nests.items() if isinstance(_innermost(loop), Seq)]
+    return (c.rng.choice(found) if found and c.rng.random() < 0.9 else c.loop(), c.rng.choice([1, 1, 2])), {}
+
+
+def _innermost(stmt: Stmt) -> Stmt:
+    """What a perfect nest runs."""
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    return stmt
+
+
+def _in_other_order(c: Chooser) -> Arguments:
+    """Two loops of one sequence, the later one first."""
+    pairs = [
+        (later.var.name, earlier.var.name)
+        for item in walk_stmts(c.func.body)
+        if isinstance(item, Seq)
+        for k, later in enumerate(item.stmts)
+        for earlier in item.stmts[:k]
+        if isinstance(later, For) and isinstance(earlier, For)
+    ]
+    return (c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.loop(), c.loop())), {}
+
+
 MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "split": (3, _split),
     "fuse": (2, _several),
     "reorder": (1.5, _shuffled),
+    "transform_loops": (1.5, _mapped),
+    "distribute": (1.5, _with_statements),
+    "move_before": (1, _in_other_order),
     "parallel": (1, _one_loop),
     "vectorize": (1, _one_loop),
     "unroll": (1.5, lambda c: (("nothing" if c.rng.random() < 0.3 else c.loop(),), {})),
@@ -226,7 +271,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
 def move(sch: Schedule, rng: random.Random) -> Move:
     """A primitive with arguments for the schedule's program as it is."""
     chooser = Chooser(sch.func, rng)
-    names = [name for name in MOVES if name in PRIMITIVES]
+    names = [name for name in MOVES if name in PRIMITIVES or name in WRAPPERS]
     name = rng.choices(names, [MOVES[n][0] for n in names])[0]
     args, options = MOVES[name][1](chooser)
     return name, args, options

@@ -17,6 +17,7 @@ from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
 from stridesmith.ir.verify.rules import verify
+from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
@@ -56,7 +57,7 @@ class Trial:
 
     def step(self, chosen: Move) -> None:
         name, args, options = chosen
-        if name not in PRIMITIVES:
+        if name not in PRIMITIVES and name not in WRAPPERS:
             return
         call = f"sch.{name}({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in options.items())])})"
         try:
