@@ -41,7 +41,7 @@ def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
 
 def reduce_extent(loop: For, place: Place) -> Stmt:
     """One loop over the values for which it does something; the loop itself where all do or that is unknown."""
-    if not is_reducible(loop):
+    if _obstacle(loop):
         return loop
     needed = needed_values(loop, place)
     if needed is None:
@@ -55,9 +55,24 @@ def reduce_extent(loop: For, place: Place) -> Stmt:
     return result if place.starts(result) else loop
 
 
-def is_reducible(loop: For) -> bool:
-    """Conditions (1) and (2), as far as the form of the loop tells."""
-    return loop.kind in KINDS and isinstance(loop.extent, Const) and as_int(loop.extent) > 0 and _is_guarded(loop.body)
+def whole_reason(loop: For, place: Place) -> str:
+    """Why the loop keeps all its iterations; empty if it need not."""
+    last = as_int(loop.extent) - 1 if isinstance(loop.extent, Const) else 0
+    reason = _obstacle(loop)
+    if reason or needed_values(loop, place) != (0, last):
+        return reason
+    name = loop.var.name
+    return f"(2) the conditions in loop `{name}` may hold for {name}=0 and for {name}={last}"
+
+
+def _obstacle(loop: For) -> str:
+    """Which of conditions 1 and 2 the form of the loop breaks; empty if none."""
+    name = loop.var.name
+    if loop.kind not in KINDS:
+        return f"(1) loop `{name}` is {loop.kind}"
+    if not isinstance(loop.extent, Const) or as_int(loop.extent) < 1:
+        return f"(1) the extent of loop `{name}` is not a positive constant"
+    return "" if _is_guarded(loop.body) else f"(2) something in loop `{name}` is under no condition"
 
 
 def _is_guarded(stmt: Stmt) -> bool:

@@ -39,7 +39,7 @@ from ..stmt import (
     Stmt,
     Store,
 )
-from .empty import without_empty
+from .empty import pruned, without_empty
 from .overcompute import is_strict
 from .positions import Position, at, children_of, position, with_statement
 from .removal import has_undef
@@ -62,7 +62,17 @@ class Needed:
 def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]]:
     """Leave out what has no effect at or below `within`, a statement of the function; and why the rest stays."""
     root = position(func.body, within)
-    func = distinct(_tidied(func, root))
+    func = _tidied(func, root)
+    while True:
+        func, needed = _swept(distinct(func), root)
+        smaller = _without_empty_at(func, root)
+        if smaller == func:
+            return without_empty(func), needed
+        func = smaller  # conditions of what was left empty read nothing any more
+
+
+def _swept(func: PrimFunc, root: Position) -> tuple[PrimFunc, list[Needed]]:
+    """The function without the stores at `root` that may go, empty statements left in their places."""
     stay: dict[tuple[Position, ...], _Stay] = {}
     while True:
         program = instances(func)
@@ -76,7 +86,15 @@ def without_no_ops(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Needed]
                 break
             stay[part.key] = _Stay(part, harm)
         else:
-            return without_empty(func), [v.needed for v in stay.values() if len(v.part.key) == 1]
+            return func, [v.needed for v in stay.values() if len(v.part.key) == 1]
+
+
+def _without_empty_at(func: PrimFunc, root: Position) -> PrimFunc:
+    if not root:
+        return without_empty(func)
+    old = at(func.body, root)
+    new = pruned(old)
+    return func if new is old else with_statement(func, root, new)
 
 
 @dataclass(frozen=True)

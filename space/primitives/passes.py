@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.node import walk
-from ...ir.passes.context import place_of
+from ...ir.passes.context import place_of, places
 from ...ir.passes.empty import without_empty
 from ...ir.passes.hoist import HoistConditional, Hoister, HoistLetBinding, flags
-from ...ir.passes.loop_extents import is_reducible, reduce_extents
+from ...ir.passes.loop_extents import reduce_extents, whole_reason
 from ...ir.passes.merge import merge_nests, neighbours, obstacle
 from ...ir.passes.no_op import without_no_ops
 from ...ir.passes.renaming import distinct
@@ -81,22 +80,9 @@ def reduce_loop_extents(func: PrimFunc, block: str) -> Result:
     place = place_of(func, target)
     new = reduce_extents(target, place)
     if new == target:
-        reasons = [_Full(s) for s in walk(target) if isinstance(s, For)]
+        reasons = [whole_reason(s, here) for s, here in places(target, place) if isinstance(s, For)]
         raise ScheduleError("no loop of `{block}` can be reduced: {reasons}", block=block, reasons=Reasons(reasons))
     return without_empty(with_stmt(func, target, new)), None
-
-
-class _Full:
-    """Why a loop keeps its extent, when somebody reads it."""
-
-    def __init__(self, loop: For) -> None:
-        self.loop = loop
-
-    def __str__(self) -> str:
-        name = self.loop.var.name
-        if not is_reducible(self.loop):
-            return f"(1) loop `{name}` is {self.loop.kind}, of no fixed extent, or holds something under no condition"
-        return f"(2) loop `{name}` does something for its first and for its last value"
 
 
 @primitive
@@ -136,7 +122,7 @@ def remove_no_op(func: PrimFunc, block: str) -> Result:
     new, needed = without_no_ops(func, find_block_or_loop(func, block))
     if new == func:
         raise ScheduleError(
-            "`{block}` has no statement without effect: {reasons}", block=block, reasons=Reasons(needed)
+            "everything in `{block}` has an effect: {reasons}", block=block, reasons=Reasons(needed)
         )
     return new, None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stridesmith.ir.expr import TRUE, Binary, Buffer, Const, Expr, Load, Not, Var, binary, const, if_then_else
+from stridesmith.ir.expr import TRUE, Binary, Buffer, Expr, Load, Not, Var, binary, const, if_then_else
 from stridesmith.ir.stmt import Assume, Block, For, If, Iter, Let, PrimFunc, Stmt, Store, seq
 
 SIZE = 8
