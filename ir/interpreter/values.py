@@ -14,7 +14,23 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, LetExpr, Load, Not, Ramp, Select, Undef, Var
+from ..expr import (
+    LOGIC,
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Undef,
+    Var,
+)
 from ..node import walk
 from ..script.printer import expr_text
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
@@ -185,6 +201,8 @@ class Evaluator:
     def _binary(self, nest: Nest, e: Binary) -> Value:
         (a, ua), (b, ub) = self(nest, e.a), self(nest, e.b)
         undef = join(ua, ub) if ua is not None or ub is not None else None
+        if undef is not None and e.op in LOGIC:
+            return _BINARY[e.op](a, b), _open(e.op, (a, ua), (b, ub))
         function = _BINARY.get(e.op)
         if function is not None:
             return round_to(e.dtype, function(a, b)), undef
@@ -286,6 +304,14 @@ class Evaluator:
         if isinstance(e, Binary) and e.op == "==" and any(isinstance(x, Undef) for x in (e.a, e.b)):
             return True
         return self.data(nest, e, "the assumption")
+
+
+def _open(op: str, *operands: Value) -> Flags:
+    """Where a conjunction or disjunction is undef: an operand is, and none decides the result by itself."""
+    decided = [np.logical_and(np.equal(data, op == "or"), np.logical_not(_flag(undef))) for data, undef in operands]
+    some = np.logical_or(*(_flag(undef) for _, undef in operands))
+    result: Flags = np.logical_and(some, np.logical_not(np.logical_or(*decided)))
+    return result
 
 
 def _flag(undef: Flags) -> Any:

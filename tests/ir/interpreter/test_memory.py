@@ -232,3 +232,23 @@ def test_a_million_statements_through_views_take_seconds() -> None:
 ''', a, b, c)
     assert time.process_time() - start < 10
     np.testing.assert_array_equal(c, 2 * (a @ b))
+
+
+@pytest.mark.parametrize(("cond", "known"), [("T.undef() or X[i]", [1]), ("X[i] and T.undef()", [0])])
+def test_one_operand_may_decide_a_condition(cond: str, known: list[int]) -> None:
+    """``True or undef`` is True and ``False and undef`` is False; what else an undef condition gives is undef."""
+    x, y = np.array([False, True]), np.zeros(2, np.bool_)
+    text = f'''(X: T.Buffer((2,), "bool"), Y: T.Buffer((2,), "bool")):
+    for i in range(2):
+        Y[i] = {cond}
+    Y[0] = Y[CHOICE]
+    if Y[0]:
+        Y[1] = False
+'''
+    for number in range(2):
+        if number in known:
+            run(text.replace("CHOICE", str(number)), x, y)
+            assert y[0] == bool(number)
+        else:
+            with pytest.raises(InterpreterError, match="depends on an undef value"):
+                run(text.replace("CHOICE", str(number)), x, y)
