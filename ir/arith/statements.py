@@ -45,7 +45,8 @@ def _seq(stmt: Seq, s: Simplifier) -> Stmt:
         parts.append(simplify_stmt(part, facts))
         for cond in assumed(part):
             facts = facts.assuming(cond)
-    same = len(parts) > 1 and all(a is b for a, b in zip(parts, stmt.stmts, strict=True))
+    # Sharing must not show in the result: nested sequences are spliced in, whether anything else changed or not.
+    same = len(parts) > 1 and all(a is b and not isinstance(a, Seq) for a, b in zip(parts, stmt.stmts, strict=True))
     return stmt if same else seq([p for p in parts if not is_empty(p)])
 
 

@@ -1,3 +1,4 @@
+import pickle
 import random
 
 import pytest
@@ -214,3 +215,15 @@ def test_vectors_of_indices():
     assert simplify(Binary("//", lanes, Broadcast(const(8), 8)), B) == Broadcast(i, 8)
     assert simplify(Binary("%", lanes, Broadcast(const(8), 8)), B) == Ramp(const(0), const(1), 8)
     assert simplify(Binary("<", lanes, Broadcast(const(168), 8)), B) == Broadcast(const(True), 8)
+
+
+def test_what_is_shared_does_not_show_in_the_result():
+    """A statement and a copy of it, whose nodes are others, simplify to one program, before and after one another."""
+    a = Buffer("A", (128,))
+    inner = Seq((Store(a, (i * 2,), const(1.0)), Store(a, (i * 2 + 1,), const(2.0))))
+    stmt = loops([(i, 4)], Seq((Store(a, (i + 64,), const(0.0)), inner)))
+    copies = [pickle.loads(pickle.dumps(stmt)) for _ in range(3)]
+    assert stmt == copies[0] and stmt.body is not copies[0].body
+    first = simplify(copies[0])
+    assert [simplify(c) for c in (stmt, *copies)] == [first] * 4
+    assert len(first.body.stmts) == 3 and simplify(first) == first
