@@ -38,7 +38,6 @@ from ..tree import (
     insert_before,
     leaf_blocks,
     nest_of,
-    producers,
     reads,
     with_alloc,
     with_stmt,
@@ -115,9 +114,9 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     The buffer is given by its place among what the block writes, or by name.  Conditions:
     (1) the block writes such a buffer; (2) it is its only writer; (3) no other block of its
     nest, and in the root block no other statement up to the last writer, reads it; (4) it
-    writes every element, since all are copied back.  Returns the block that copies back,
-    which stands after the block's loop nest; in the root block of a function of bare loops
-    the copy is bare too, and its outermost loop is returned.
+    writes every element, since all are copied back; (5) it reads only what it wrote.  Returns
+    the block that copies back, which stands after the block's loop nest; in the root block of
+    a function of bare loops the copy is bare too, and its outermost loop is returned.
     """
     writer = find_block(func, block)
     target = _named_buffer(func, writer, write_buffer_index, written=True)
@@ -126,7 +125,7 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
         raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
     if writer is func.body:
         return _cache_write_bare(func, target, cache)
-    if producers(func, target) != (writer,):
+    if sum(s.buffer == target for s in stores(func.body)) != sum(s.buffer == target for s in stores(writer)):
         raise ScheduleError("(2) `{buffer}` has other writers than `{block}`", buffer=target.name, block=block)
     readers = [b.name for b in leaf_blocks(nest_of(func, writer)) if b is not writer and reads(b, target)]
     if readers:
@@ -136,8 +135,29 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     renamed = replace_buffer(writer, target, cache)
     func = with_stmt(func, writer, renamed)
     copy = _copy_nest(func, name, cache, target)
-    func = insert_after(func, nest_of(func, renamed), copy)
-    return with_alloc(func, cache), name
+    func = with_alloc(insert_after(func, nest_of(func, renamed), copy), cache)
+    if writer.init is None and reads(writer, target):
+        _check_own_reads(func, renamed, target, cache)
+    return func, name
+
+
+def _check_own_reads(func: PrimFunc, writer: Block, target: Buffer, cache: Buffer) -> None:
+    """Condition (5): what the block reads of its result it has written itself."""
+    program = instances(func)
+    for statement in program.below(writer):
+        for access in statement.accesses:
+            if access.is_write or access.buffer != cache:
+                continue
+            try:
+                point = held(program, reading(statement, access), exact=True).missing.first()
+                where = "" if point is None else "at " + ", ".join(f"{k}={v}" for k, v in point.items())
+            except (NotAffine, Unknown) as error:
+                where = str(error)
+            if where:
+                raise ScheduleError(
+                    "(5) block `{block}` reads elements of `{buffer}` that it has not written: {where}",
+                    block=writer.name, buffer=target.name, where=where,
+                )  # fmt: skip
 
 
 def _cache_write_bare(func: PrimFunc, target: Buffer, cache: Buffer) -> Result:

@@ -229,6 +229,22 @@ def test_cache_read_copies_what_is_held() -> None:
     same(sch, CHAIN)
 
 
+def test_cache_write_refuses_to_lose_what_was_there() -> None:
+    """Conditions (2) and (5): other writers, and reads of what the block has not written."""
+    text = """@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    {first}
+    with T.block("update"):
+        for i in range(4):
+            C[i] = {value}
+"""
+    other = text.format(first="for j in range(4): C[j] = T.float32(0)", value="A[i]")
+    with pytest.raises(ScheduleError, match=r"\(2\) `C` has other writers than `update`"):
+        schedule(other).cache_write("update", 0, "local")
+    with pytest.raises(ScheduleError, match=r"\(5\) block `update` reads elements of `C`.*i=0"):
+        schedule(text.format(first="T.evaluate(0)", value="C[i] + A[i]")).cache_write("update", 0, "local")
+
+
 def test_reverse_compute_inline_takes_whole_stores_that_are_read() -> None:
     """Conditions (2) and (5): the writer is one store, and what it stores is what the block reads."""
     several = """@T.prim_func
