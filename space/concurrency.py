@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..ir.affine.concurrency import conflict
 from ..ir.affine.instances import instances
+from ..ir.expr import free_variables
 from ..ir.stmt import For, PrimFunc
 from .errors import ScheduleError
-from .tree import blocks_below, free_variables
+from .tree import blocks_below
 
 
 def check_concurrent(func: PrimFunc, loop: For, *, private: bool = True) -> None:

@@ -7,15 +7,14 @@ dimension, where ``lo`` keeps the outer terms of the linear form of ``e``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..ir.affine.instances import statements
 from ..ir.arith.linear import build, linear_form
 from ..ir.arith.simplify import simplify
-from ..ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_expr, substitute
-from ..ir.node import walk
-from ..ir.stmt import Block, For, If, Let, Stmt, Store
-from .tree import free_variables, stmt_children
+from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, free_variables
+from ..ir.stmt import Block, For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
 
@@ -44,64 +43,12 @@ def accesses_below(stmt: Stmt, buffer: Buffer | None = None) -> tuple[Access, ..
 
     `loops` of an access are those between `stmt` and it, outermost first.
     """
-    found: list[Access] = []
-    _collect(stmt, (), None, {}, {}, buffer, found)
-    return tuple(found)
-
-
-def _collect(
-    stmt: Stmt,
-    loops: tuple[For, ...],
-    block: Block | None,
-    bindings: Mapping[Var, Expr],
-    bounds: Bounds,
-    buffer: Buffer | None,
-    found: list[Access],
-) -> None:
-    if isinstance(stmt, For):
-        extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
-        inner = {**bounds, stmt.var: (0, int(extent) - 1)} if extent is not None else bounds
-        _collect(stmt.body, (*loops, stmt), block, bindings, inner, buffer, found)
-        return
-    if isinstance(stmt, Block):
-        inner_bindings = {i.var: substitute(i.binding, bindings) for i in stmt.iters}
-        for child in stmt_children(stmt):
-            _collect(child, loops, stmt, {**bindings, **inner_bindings}, bounds, buffer, found)
-        return
-    _collect_own(stmt, loops, block, bindings, bounds, buffer, found)
-    for child in stmt_children(stmt):
-        _collect(child, loops, block, bindings, bounds, buffer, found)
-
-
-def _collect_own(
-    stmt: Stmt,
-    loops: tuple[For, ...],
-    block: Block | None,
-    bindings: Mapping[Var, Expr],
-    bounds: Bounds,
-    buffer: Buffer | None,
-    found: list[Access],
-) -> None:
-    """Accesses in the expressions of one statement, child statements left out."""
-
-    def note(target: Buffer, indices: Sequence[Expr], is_write: bool) -> None:
-        if buffer is None or target == buffer:
-            resolved = tuple(simplify(substitute(i, bindings), bounds) for i in indices)
-            found.append(Access(block, target, resolved, is_write, loops))
-
-    own: list[Expr] = []
-    if isinstance(stmt, Store):
-        own = [stmt.value, *stmt.indices]
-    elif isinstance(stmt, If):
-        own = [stmt.cond]
-    elif isinstance(stmt, Let) or hasattr(stmt, "value"):
-        own = [stmt.value]
-    for expr in own:
-        for node in walk(expr):
-            if isinstance(node, Load):
-                note(node.buffer, node.indices, False)
-    if isinstance(stmt, Store):
-        note(stmt.buffer, stmt.indices, True)
+    return tuple(
+        Access(s.block, access.node.buffer, tuple(map(s.resolve, access.node.indices)), access.is_write, s.loops)
+        for s in statements(stmt)
+        for access in s.accesses
+        if buffer is None or access.node.buffer == buffer
+    )
 
 
 def region(

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from ..arith.linear import linear_form, variables_of
 from ..expr import Binary, Buffer, Const, Expr, Var
 from ..stmt import For
+from .accesses import Access
 from .contents import Reading, held
 from .dataflow import Clash, clashes
 from .guard import Unknown
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 
 CONCURRENT = ("parallel", "vectorized", "thread_binding")
 Touch = tuple[Statement, Access]

@@ -26,8 +26,9 @@ import islpy as isl
 
 from ..expr import Buffer, Expr, Var, binary, const, substitute
 from ..stmt import For
+from .accesses import Access
 from .guard import NotAffine, Unknown, question
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 from .sets import Domain, IntSet, access_map, box, points
 
 Point = dict[str, int]

@@ -43,10 +43,11 @@ from ..expr import (
 from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Assume, Store
+from .accesses import Access
 from .contents import Reading, held
 from .dataflow import Event, end_event, event, last_writers
 from .guard import NotAffine, Unknown
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 from .reduced import cells, is_silent
 from .sets import Domain, IntSet, is_affine, points, violations
 from .writers import Contradiction, element_variables, layout_padding

@@ -19,32 +19,26 @@ statement one more dimension, the lane, which the schedule leaves out: lanes run
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any
 
 from .. import dtypes
 from ..arith.intervals import negate
-from ..arith.simplify import simplify
 from ..expr import (
     TRUE,
-    Broadcast,
     Buffer,
-    Call,
     Const,
     Expr,
-    LetExpr,
     Load,
-    Ramp,
-    Select,
     Var,
     binary,
     conjuncts,
     const,
+    reads_memory,
 )
-from ..node import children, rebuild, walk
+from ..node import walk
 from ..stmt import (
     Allocate,
     Assume,
@@ -62,40 +56,23 @@ from ..stmt import (
     fresh,
     stores,
 )
+from .accesses import (
+    Access,
+    Accesses,
+    Aliases,
+    Bindings,
+    Dims,
+    Owners,
+    accesses_of,
+    inlined,
+    lanes_of,
+    memories,
+    resolved,
+    resolved_loads,
+)
 from .sets import Domain
 
 Schedule = tuple[int | Var, ...]
-Env = Mapping[Var, Expr]
-Dims = tuple[tuple[Var, Expr | int | None], ...]
-Bindings = tuple[tuple[Var, Expr], ...]
-Owners = tuple[tuple[str, tuple[Var, ...]], ...]
-Aliases = tuple[tuple[str, Buffer], ...]
-
-
-@dataclass(frozen=True)
-class Access:
-    """One load or store: ``buffer[indices]``, over the loops of its statement.
-
-    `buffer` is the memory itself; of an alias (`node.buffer`) with elements of the same
-    size the indices are computed, of another one `whole` says that any element may be
-    meant.  `guards` are the lazy conditions under which a load is evaluated.  A load
-    that decides an index or a condition is a `control`.  `owners` are the loops around the
-    allocation: every iteration of them has memory of its own.
-    """
-
-    node: Load | Store
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    is_write: bool
-    guards: tuple[Expr, ...] = ()
-    is_control: bool = False
-    whole: bool = False
-    owners: tuple[Var, ...] = ()
-
-
-Accesses = tuple[Access, ...]
-
-
 @dataclass(frozen=True)
 class Statement:
     """One statement, numbered in program order.
@@ -147,7 +124,7 @@ class Statement:
     @cached_property
     def accesses(self) -> Accesses:
         """Loads in evaluation order, then the store; assumptions touch nothing."""
-        return _accesses(self.stmt, self.env, self.dims, self.lane, self.owners, self.aliases)
+        return accesses_of(self.stmt, self.env, self.dims, self.lane, self.owners, self.aliases)
 
     @property
     def write(self) -> Access | None:
@@ -163,17 +140,17 @@ class Statement:
         """The value of a store or evaluation as it is written, with let bindings of data written out."""
         stmt = self.stmt
         assert isinstance(stmt, (Store, Evaluate))
-        data = {v: e for v, e in self.env if dtypes.is_float(v.dtype) or any(isinstance(n, Load) for n in walk(e))}
-        result: Expr = _inlined(stmt.value, data)
+        data = {v: e for v, e in self.env if dtypes.is_float(v.dtype) or reads_memory(e)}
+        result: Expr = inlined(stmt.value, data)
         return result
 
     def loads(self, expr: Expr) -> Accesses:
         """The loads of an expression, as accesses of this statement."""
-        return _loads(expr, self.env, self.dims, self.lane, self.owners, self.aliases)
+        return resolved_loads(expr, self.env, self.dims, self.lane, self.owners, self.aliases)
 
     def resolve(self, expr: Expr) -> Expr:
         """An expression of the statement in terms of its variables: for one lane, simplified."""
-        return _resolve(expr, self.env, self.dims, self.lane)
+        return resolved(expr, self.env, self.dims, self.lane)
 
     def below(self, node: Stmt) -> bool:
         """Whether the statement is `node` or stands below it; nodes are compared by identity."""
@@ -205,14 +182,7 @@ class Program:
 
     def touching(self, buffer: Buffer) -> tuple[Statement, ...]:
         """The statements that may touch a memory, also through views of it."""
-        return tuple(s for s in self.statements if buffer.name in _memories(s.stmt))
-
-
-@lru_cache(maxsize=1 << 13)
-def _memories(stmt: Stmt) -> frozenset[str]:
-    """Names of the memories that a statement touches itself; what it holds below does not count."""
-    names = {n.buffer.memory for e, _ in _own(stmt) for n in walk(e) if isinstance(n, Load)}
-    return frozenset(names | {stmt.buffer.memory} if isinstance(stmt, Store) else names)
+        return tuple(s for s in self.statements if buffer.name in memories(s.stmt))
 
 
 _KEPT = 64
@@ -243,6 +213,13 @@ def _build(func: PrimFunc) -> Program:
     return Program(func, tuple(builder.found), parameters)
 
 
+def statements(stmt: Stmt) -> tuple[Statement, ...]:
+    """The statements at or below one that stands alone; what is bound around it stays as it is."""
+    builder = _Builder({})
+    builder.visit(stmt, _Place())
+    return tuple(builder.found)
+
+
 @dataclass(frozen=True)
 class _Place:
     """What surrounds a statement."""
@@ -260,7 +237,7 @@ class _Place:
     aliases: Aliases = ()
 
     def where(self, cond: Expr) -> _Place:
-        parts = tuple(c for c in conjuncts(_resolve(cond, self.env, self.dims, None)) if c != TRUE)
+        parts = tuple(c for c in conjuncts(resolved(cond, self.env, self.dims, None)) if c != TRUE)
         return replace(self, conditions=self.conditions + parts) if parts else self
 
 
@@ -309,7 +286,7 @@ class _Builder:
 
     def _loop(self, stmt: For, place: _Place) -> None:
         self._reader(place, stmt.extent)
-        extent = _resolve(stmt.extent, place.env, place.dims, None)
+        extent = resolved(stmt.extent, place.env, place.dims, None)
         size = int(extent.value) if isinstance(extent, Const) else extent
         outer, position = self.counter, next(self.counter)
         self.counter = count()
@@ -341,13 +318,13 @@ class _Builder:
 
     def _reader(self, place: _Place, *exprs: Expr) -> None:
         """A statement for a node whose own expressions load from memory."""
-        if any(isinstance(n, Load) for e in exprs for n in walk(e)):
+        if any(map(reads_memory, exprs)):
             self._emit(place)
 
     def _emit(self, place: _Place) -> None:
         stmt = place.path[-1]
         lane, dims = None, place.dims
-        width = _lanes(stmt)
+        width = lanes_of(stmt)
         if width > 1:
             lane = Var(fresh("lane", {v.name for v, _ in dims}))
             dims = (*dims, (lane, width))
@@ -362,7 +339,7 @@ class _Builder:
 
 def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
     env = dict(place.env)
-    env.update({var: _inlined(value, dict(place.env)) for var, value in pairs})
+    env.update({var: inlined(value, dict(place.env)) for var, value in pairs})
     return replace(place, env=tuple(env.items()))
 
 
@@ -372,133 +349,10 @@ def _is_stale(stmt: Let) -> bool:
     return any((s.buffer.data or s.buffer.name) in read for s in stores(stmt.body))
 
 
-@lru_cache(maxsize=1 << 12)
-def _lanes(stmt: Stmt) -> int:
-    """The lanes of a statement's vector accesses; 1 for a scalar statement."""
-    if not isinstance(stmt, (Store, Evaluate)):
-        return 1
-    return max((n.lanes for n in walk(stmt) if isinstance(n, (Ramp, Broadcast))), default=1)
-
-
-def _own(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
-    """The expressions that a statement evaluates itself, and whether they decide indices or control."""
-    if isinstance(stmt, Store):
-        for index in stmt.indices:
-            yield index, True
-        yield stmt.value, False
-    elif isinstance(stmt, Evaluate):
-        yield stmt.value, False
-    elif isinstance(stmt, Let):
-        yield stmt.value, dtypes.is_int(stmt.var.dtype) or dtypes.is_bool(stmt.var.dtype)
-    elif isinstance(stmt, For):
-        yield stmt.extent, True
-    elif isinstance(stmt, If):
-        yield stmt.cond, True
-    elif isinstance(stmt, Block):
-        yield stmt.predicate, True
-        for item in stmt.iters:
-            yield item.binding, True
-
-
 @lru_cache(maxsize=1 << 13)
-def _accesses(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
-    found: dict[Access, None] = {}
-    for expr, is_control in _own(stmt):
-        for access in _loads(expr, env, dims, lane, owners, aliases):
-            found[replace(access, is_control=True) if is_control else access] = None
-    if isinstance(stmt, Store):
-        found[_access(stmt, (), False, env, dims, lane, owners, aliases)] = None
-    return tuple(found)
-
-
-@lru_cache(maxsize=1 << 13)
-def _loads(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
-    found = (_access(load, guards, control, env, dims, lane, owners, aliases)
-             for load, guards, control in loads_of(_inlined(expr, {})))  # fmt: skip
-    return tuple(dict.fromkeys(found))
-
-
-def _access(
-    node: Load | Store, guards: tuple[Expr, ...], is_control: bool,
-    env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases,
-) -> Access:  # fmt: skip
-    indices = tuple(_resolve(i, env, dims, lane) for i in node.indices)
-    conditions = tuple(_resolve(g, env, dims, lane) for g in guards)
-    buffer = dict(aliases).get(node.buffer.name, node.buffer)
-    whole = buffer.dtype != node.buffer.dtype
-    if buffer.shape != node.buffer.shape and not whole:
-        bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
-        indices = _reshaped(node.buffer, buffer, indices, bounds)
-    own = dict(owners).get(buffer.name, ())
-    return Access(node, buffer, indices, isinstance(node, Store), conditions, is_control, whole, own)
-
-
-def loads_of(
-    expr: Expr, guards: tuple[Expr, ...] = (), control: bool = False
-) -> Iterator[tuple[Load, tuple[Expr, ...], bool]]:
-    """The loads of an expression, each with its lazy conditions and whether it decides an index or a condition."""
-    if isinstance(expr, Call) and expr.name == "if_then_else":
-        cond, a, b = expr.args
-        yield from loads_of(cond, guards, True)
-        yield from loads_of(a, (*guards, cond), control)
-        yield from loads_of(b, (*guards, negate(cond)), control)
-        return
-    for child in children(expr):
-        if isinstance(child, Expr):
-            decides = isinstance(expr, Load) or (isinstance(expr, Select) and child is expr.cond)
-            yield from loads_of(child, guards, control or decides)
-    if isinstance(expr, Load):
-        yield expr, guards, control
-
-
-def _reshaped(
-    alias: Buffer, memory: Buffer, indices: tuple[Expr, ...], bounds: dict[Var, tuple[int, int]]
-) -> tuple[Expr, ...]:
-    """The indices in `memory` of an element of an alias: both lie row by row from the same first element."""
-    flat: Expr = const(0)
-    for index, stride in zip(indices, alias.strides, strict=True):
-        flat = flat + index * stride
-    result = []
-    for extent, stride in zip(memory.shape, memory.strides, strict=True):
-        digit = flat // stride
-        result.append(simplify(digit if stride * extent >= memory.size else digit % extent, bounds))
-    return tuple(result)
+def _relaxed(domain: Domain) -> Domain:
+    return domain.relaxed()
 
 
 def _constant(extent: Expr | int | None) -> int | None:
     return extent if isinstance(extent, int) else None
-
-
-def _inlined(expr: Any, env: Env) -> Any:
-    """`expr` with variables replaced and let expressions written out."""
-    if isinstance(expr, LetExpr):
-        value = _inlined(expr.value, env)
-        return _inlined(expr.body, {**env, expr.var: value})
-    if isinstance(expr, Var):
-        return env.get(expr, expr)
-    return rebuild(expr, lambda child: _inlined(child, env))
-
-
-def _scalar(expr: Any, lane: Var) -> Any:
-    """`expr` for one lane."""
-    if isinstance(expr, Ramp):
-        return binary("+", _scalar(expr.base, lane), binary("*", _scalar(expr.stride, lane), lane))
-    if isinstance(expr, Broadcast):
-        return _scalar(expr.value, lane)
-    return rebuild(expr, lambda child: _scalar(child, lane))
-
-
-@lru_cache(maxsize=1 << 15)
-def _resolve(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
-    if isinstance(expr, Const):
-        return expr
-    if lane is not None:
-        expr = _scalar(expr, lane)
-    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
-    result: Expr = simplify(_inlined(expr, dict(env)), bounds)
-    return result
-
-
-@lru_cache(maxsize=1 << 13)
-def _relaxed(domain: Domain) -> Domain:
-    return domain.relaxed()

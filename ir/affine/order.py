@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
 from ..node import walk
 from ..stmt import Assume, Evaluate, Store
+from .accesses import Access
 from .dataflow import Clash, Point, clashes
-from .instances import Access, Statement
+from .instances import Statement
 from .sets import points
 
 Time = tuple[ExprLike, ...]

@@ -20,8 +20,9 @@ from .. import dtypes
 from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
+from .accesses import Access
 from .guard import NotAffine, Unknown
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 from .sets import Domain, IntSet, access_map, box, is_affine, points
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))

@@ -24,8 +24,9 @@ import numpy as np
 from .. import dtypes
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
 from ..node import children, walk
+from .accesses import Access
 from .contents import Held, Reading, Removed, held
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 from .pollution import TOTAL, is_total
 from .sets import Domain, IntSet, is_affine, points
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from ..expr import Buffer
 from ..script.printer import expr_text
 from ..stmt import PrimFunc, Stmt
-from .instances import Access, Program, Statement, instances
+from .accesses import Access
+from .instances import Program, Statement, instances
 from .sets import Domain, IntSet, NotAffine, access_map, box
 from .writers import element_variables
 

@@ -31,8 +31,9 @@ from ..expr import (
 )
 from ..node import walk
 from ..stmt import Assume, Layout, PrimFunc, Store
+from .accesses import Access
 from .index_map import IndexMap
-from .instances import Access, Program, Statement
+from .instances import Program, Statement
 from .pad_value import PadValue
 from .pollution import as_domain, has_padding, spread
 from .sets import Domain, IntSet, is_affine, points

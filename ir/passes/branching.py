@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..affine.accesses import Access
 from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
 from ..affine.harmless import Change, vanishing
-from ..affine.instances import Access, Program, Statement, instances
+from ..affine.instances import Program, Statement, instances
 from ..affine.sets import IntSet, box, points
 from ..affine.writers import element_variables, writers
 from ..arith.simplify import simplify

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..affine.accesses import Access
 from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
-from ..affine.instances import Access, Program, Statement, instances
+from ..affine.instances import Program, Statement, instances
 from ..affine.sets import points
 from ..affine.writers import Contradiction
 from ..expr import Const, Expr, Load

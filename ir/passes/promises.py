@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..affine.dataflow import Event, LastWriters, end_event, event, last_writers
-from ..affine.instances import Access, Statement, instances
+from ..affine.accesses import Access
+from ..affine.instances import Statement, instances
 from ..affine.sets import Domain, IntSet, NotAffine, Unknown, box, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify

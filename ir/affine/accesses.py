@@ -1,0 +1,181 @@
+"""What a statement touches: its loads and its store, over the variables around it.
+
+Iterators, let bindings and views are written out, and a vector access becomes one of its
+lanes.  `instances` says where statements run; here is what one instance reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from .. import dtypes
+from ..arith.intervals import negate
+from ..arith.simplify import simplify
+from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, binary, const
+from ..node import children, rebuild, walk
+from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
+
+Env = Mapping[Var, Expr]
+Dims = tuple[tuple[Var, Expr | int | None], ...]
+Bindings = tuple[tuple[Var, Expr], ...]
+Owners = tuple[tuple[str, tuple[Var, ...]], ...]
+Aliases = tuple[tuple[str, Buffer], ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store: ``buffer[indices]``, over the loops of its statement.
+
+    `buffer` is the memory itself; of an alias (`node.buffer`) with elements of the same
+    size the indices are computed, of another one `whole` says that any element may be
+    meant.  `guards` are the lazy conditions under which a load is evaluated.  A load
+    that decides an index or a condition is a `control`.  `owners` are the loops around the
+    allocation: every iteration of them has memory of its own.
+    """
+
+    node: Load | Store
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_write: bool
+    guards: tuple[Expr, ...] = ()
+    is_control: bool = False
+    whole: bool = False
+    owners: tuple[Var, ...] = ()
+
+
+Accesses = tuple[Access, ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def lanes_of(stmt: Stmt) -> int:
+    """The lanes of a statement's vector accesses; 1 for a scalar statement."""
+    if not isinstance(stmt, (Store, Evaluate)):
+        return 1
+    return max((n.lanes for n in walk(stmt) if isinstance(n, (Ramp, Broadcast))), default=1)
+
+
+def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
+    """The expressions that a statement evaluates itself, and whether they decide indices or control."""
+    if isinstance(stmt, Store):
+        for index in stmt.indices:
+            yield index, True
+        yield stmt.value, False
+    elif isinstance(stmt, Evaluate):
+        yield stmt.value, False
+    elif isinstance(stmt, Let):
+        yield stmt.value, dtypes.is_int(stmt.var.dtype) or dtypes.is_bool(stmt.var.dtype)
+    elif isinstance(stmt, For):
+        yield stmt.extent, True
+    elif isinstance(stmt, If):
+        yield stmt.cond, True
+    elif isinstance(stmt, Block):
+        yield stmt.predicate, True
+        for item in stmt.iters:
+            yield item.binding, True
+
+
+@lru_cache(maxsize=1 << 13)
+def accesses_of(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
+    found: dict[Access, None] = {}
+    for expr, is_control in own_expressions(stmt):
+        for access in resolved_loads(expr, env, dims, lane, owners, aliases):
+            found[replace(access, is_control=True) if is_control else access] = None
+    if isinstance(stmt, Store):
+        found[_access(stmt, (), False, env, dims, lane, owners, aliases)] = None
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 13)
+def resolved_loads(
+    expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases
+) -> Accesses:
+    found = (_access(load, guards, control, env, dims, lane, owners, aliases)
+             for load, guards, control in loads_of(inlined(expr, {})))  # fmt: skip
+    return tuple(dict.fromkeys(found))
+
+
+def _access(
+    node: Load | Store, guards: tuple[Expr, ...], is_control: bool,
+    env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases,
+) -> Access:  # fmt: skip
+    indices = tuple(resolved(i, env, dims, lane) for i in node.indices)
+    conditions = tuple(resolved(g, env, dims, lane) for g in guards)
+    buffer = dict(aliases).get(node.buffer.name, node.buffer)
+    whole = buffer.dtype != node.buffer.dtype
+    if buffer.shape != node.buffer.shape and not whole:
+        bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+        indices = _reshaped(node.buffer, buffer, indices, bounds)
+    own = dict(owners).get(buffer.name, ())
+    return Access(node, buffer, indices, isinstance(node, Store), conditions, is_control, whole, own)
+
+
+def loads_of(
+    expr: Expr, guards: tuple[Expr, ...] = (), control: bool = False
+) -> Iterator[tuple[Load, tuple[Expr, ...], bool]]:
+    """The loads of an expression, each with its lazy conditions and whether it decides an index or a condition."""
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, a, b = expr.args
+        yield from loads_of(cond, guards, True)
+        yield from loads_of(a, (*guards, cond), control)
+        yield from loads_of(b, (*guards, negate(cond)), control)
+        return
+    for child in children(expr):
+        if isinstance(child, Expr):
+            decides = isinstance(expr, Load) or (isinstance(expr, Select) and child is expr.cond)
+            yield from loads_of(child, guards, control or decides)
+    if isinstance(expr, Load):
+        yield expr, guards, control
+
+
+def _reshaped(
+    alias: Buffer, memory: Buffer, indices: tuple[Expr, ...], bounds: dict[Var, tuple[int, int]]
+) -> tuple[Expr, ...]:
+    """The indices in `memory` of an element of an alias: both lie row by row from the same first element."""
+    flat: Expr = const(0)
+    for index, stride in zip(indices, alias.strides, strict=True):
+        flat = flat + index * stride
+    result = []
+    for extent, stride in zip(memory.shape, memory.strides, strict=True):
+        digit = flat // stride
+        result.append(simplify(digit if stride * extent >= memory.size else digit % extent, bounds))
+    return tuple(result)
+
+
+def inlined(expr: Any, env: Env) -> Any:
+    """`expr` with variables replaced and let expressions written out."""
+    if isinstance(expr, LetExpr):
+        value = inlined(expr.value, env)
+        return inlined(expr.body, {**env, expr.var: value})
+    if isinstance(expr, Var):
+        return env.get(expr, expr)
+    return rebuild(expr, lambda child: inlined(child, env))
+
+
+def _scalar(expr: Any, lane: Var) -> Any:
+    """`expr` for one lane."""
+    if isinstance(expr, Ramp):
+        return binary("+", _scalar(expr.base, lane), binary("*", _scalar(expr.stride, lane), lane))
+    if isinstance(expr, Broadcast):
+        return _scalar(expr.value, lane)
+    return rebuild(expr, lambda child: _scalar(child, lane))
+
+
+@lru_cache(maxsize=1 << 15)
+def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
+    if isinstance(expr, Const):
+        return expr
+    if lane is not None:
+        expr = _scalar(expr, lane)
+    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+    result: Expr = simplify(inlined(expr, dict(env)), bounds)
+    return result
+
+
+@lru_cache(maxsize=1 << 13)
+def memories(stmt: Stmt) -> frozenset[str]:
+    """Names of the memories that a statement touches itself; what it holds below does not count."""
+    names = {n.buffer.memory for e, _ in own_expressions(stmt) for n in walk(e) if isinstance(n, Load)}
+    return frozenset(names | {stmt.buffer.memory} if isinstance(stmt, Store) else names)
