@@ -369,7 +369,8 @@ class Simplifier:
         if yes.impossible or cond == FALSE:
             return self.expr(expr.args[2])
         then, other = simplifier_for(yes).expr(expr.args[1]), simplifier_for(no).expr(expr.args[2])
-        return self._rewrite("if_then_else", Call(expr.name, (cond, then, other), expr.dtype))
+        made = Call(expr.name, (cond, then, other), expr.dtype)
+        return made if dtypes.lanes(expr.dtype) > 1 else self._rewrite("if_then_else", made)
 
     def _select(self, expr: Select) -> Expr:
         """Both sides are evaluated, so neither may use the condition: its loads must stay in bounds.
