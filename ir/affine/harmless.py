@@ -33,17 +33,18 @@ from ..expr import (
     Var,
     all_of,
     as_expr,
+    binary,
     const,
     substitute,
 )
 from ..node import walk
-from ..stmt import Assume, Store
+from ..stmt import Assume, Block, Store
 from .accesses import Access
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
 from .guard import NotAffine, Unknown
 from .instances import Program, Statement
-from .sets import Domain, IntSet, is_affine, points, violations
+from .sets import Domain, IntSet, access_map, is_affine, points, violations
 from .writers import Contradiction, element_variables, layout_padding
 
 __all__ = ["Change", "Harm", "appearing", "vanishing"]
@@ -202,14 +203,15 @@ def _skipped_init(changes: Sequence[Change]) -> Harm | None:
 
 
 def _first_point(change: Change, domain: Domain) -> Harm | None:
+    """Where setting the reduce loops to 0 gives the first point, that must run; otherwise points are compared."""
     statement, block = change.statement, change.statement.block
     assert block is not None
     spatial = {n for i in block.spatial for n in walk(statement.resolve(i.binding)) if isinstance(n, Var)}
     bindings = [statement.resolve(i.binding) for i in block.reduce]
     loops = {n for e in bindings for n in walk(e) if isinstance(n, Var)}
-    if loops & spatial:
-        return Harm("the init of a reduction that shares loops with spatial iterators may not run first")
     zero: dict[Var, Expr] = {v: as_expr(0, v) for v in loops}
+    if loops & spatial or any(simplify(substitute(e, zero)) != const(0, e.dtype) for e in bindings):
+        return _before_init(statement, block, domain)
     for cond in domain.conditions:
         if loops.isdisjoint(n for n in walk(cond) if isinstance(n, Var)):
             continue
@@ -217,4 +219,29 @@ def _first_point(change: Change, domain: Domain) -> Harm | None:
         point = None if first == const(True) else violations(domain, first).first()
         if point is not None:
             return Harm(f"the first point of the reduction of block `{block.name}` would be skipped", point)
+    return None
+
+
+def _before_init(statement: Statement, block: Block, domain: Domain) -> Harm | None:
+    """An instance whose spatial point is never initialised, or only after it."""
+    spatial = tuple(statement.resolve(i.binding) for i in block.spatial)
+    starts = domain.where(*(binary("==", statement.resolve(i.binding), const(0)) for i in block.reduce))
+    names = tuple(Var(f"s{k}") for k in range(len(spatial)))
+    initialised = points(starts).image(spatial, names)
+    missing = access_map(points(domain), spatial).preimage(points(domain).image(spatial, names).subtract(initialised))
+    point = missing.first()
+    if point is not None:
+        return Harm(f"no first point of the reduction of block `{block.name}` would run", point)
+    later: dict[Var, Expr] = {v: Var(v.name + "'", v.dtype) for v in domain.variables}
+    dims = (*domain.dims, *((Var(v.name + "'", v.dtype), e) for v, e in domain.dims if not isinstance(e, Expr)))
+    same = [binary("==", e, substitute(e, later)) for e in spatial]
+    both = (*domain.conditions, *(substitute(c, later) for c in starts.conditions), *same)
+    if len(dims) != 2 * len(domain.dims):
+        raise Unknown("the order of a reduction in loops of varying extents")
+    for depth, var in enumerate(domain.variables):
+        equal = [binary("==", v, later[v]) for v in domain.variables[:depth]]
+        point = points(Domain(dims, (*both, *equal, binary("<", var, later[var])))).first()
+        if point is not None:
+            here = {v.name: point[v.name] for v in domain.variables}
+            return Harm(f"the init of block `{block.name}` would run later", here)
     return None

@@ -155,7 +155,7 @@ def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
 def _beyond(changes: Sequence[Change]) -> Harm | None:
     """Iterators of the blocks below stay in their ranges."""
     done: set[int] = set()
-    for change in changes:
+    for change in (c for c in changes if not c.statement.is_init):
         for block in (s for s in change.statement.path if isinstance(s, Block)):
             for item in block.iters if id(block) not in done else ():
                 value = change.statement.resolve(item.binding)

@@ -449,3 +449,21 @@ def test_acting_below_one_statement_leaves_the_others() -> None:
     after, found = overcompute(before, last)
     assert after is before
     assert len(found) == 2
+
+
+def test_a_reduction_that_starts_at_an_offset_keeps_its_first_point() -> None:
+    """Instances before the one that initialises may not appear, nor iterators leave their ranges downwards."""
+    before = func("""
+@T.prim_func
+def main(A: T.Buffer((7,), "float32"), C: T.Buffer((1,), "float32")):
+    for k in range(7):
+        T.assume(k >= 2 or A[k] == T.float32(0))
+    for k in range(7):
+        with T.block("sum"):
+            vk = T.axis.reduce(5, k - 2)
+            T.where(k >= 2)
+            with T.init():
+                C[0] = T.float32(0)
+            C[0] = C[0] + A[vk + 2]
+""")
+    assert "iterator `vk` would leave its range [0, 5)" in refusals(before)
