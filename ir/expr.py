@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from . import dtypes
-from .node import Node, transform, walk
+from .node import Node, children, remembered, transform, united
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
@@ -153,10 +153,31 @@ class Buffer(Node):
         return f"Buffer({self.name}{list(self.shape)}: {self.dtype})"
 
 
+_MOST_LEAVES = 1 << 16
+_leaves: dict[tuple[Any, ...], Any] = {}
+
+
+def _one_leaf(cls: type[Any], *fields: Any) -> Any:
+    """The leaf of these fields that there is, or one to be: equal leaves are mostly one object, quick to compare."""
+    leaf = _leaves.get((cls, *fields))
+    if leaf is None:
+        if len(_leaves) >= _MOST_LEAVES:
+            _leaves.clear()
+        leaf = _leaves[cls, *fields] = object.__new__(cls)
+    return leaf
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Var(Expr):
     name: str
     dtype: str = dtypes.INDEX
+
+    def __new__(cls, name: str, dtype: str = dtypes.INDEX) -> Var:
+        var: Var = _one_leaf(cls, name, dtype)
+        return var
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.name, self.dtype
 
     def __repr__(self) -> str:
         return self.name
@@ -167,8 +188,16 @@ class Const(Expr):
     value: int | float | bool
     dtype: str = dtypes.INDEX
 
+    def __new__(cls, value: int | float | bool, dtype: str = dtypes.INDEX) -> Const:
+        found: Const = _one_leaf(cls, value, dtype) if type(value) is int else object.__new__(cls)
+        return found
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.value, self.dtype
+
     def _key(self) -> tuple[Any, ...]:
-        return (repr(self.value), self.dtype)
+        value = self.value  # of floats, the text tells zeros apart and makes NaN equal to itself
+        return (value if type(value) is int else repr(value), self.dtype)
 
     def __repr__(self) -> str:
         return str(self.value)
@@ -409,9 +438,31 @@ def refold(node: Any) -> Any:
 
 def variables(node: Node) -> set[Var]:
     """Every variable that occurs in `node`, without those that let expressions inside bind."""
-    nodes = list(walk(node))
-    found = {n for n in nodes if isinstance(n, Var)}
-    return found - {n.var for n in nodes if isinstance(n, LetExpr)}
+    return set(free_variables(node))
+
+
+@remembered
+def free_variables(node: Node) -> frozenset[Var]:
+    """`variables`, kept."""
+    found, bound = _occurring(node), _let_bound(node)
+    return found - bound if bound else found
+
+
+@remembered
+def _occurring(node: Node) -> frozenset[Var]:
+    return frozenset((node,)) if isinstance(node, Var) else united(map(_occurring, children(node)))
+
+
+@remembered
+def _let_bound(node: Node) -> frozenset[Var]:
+    below = united(map(_let_bound, children(node)))
+    return below | {node.var} if isinstance(node, LetExpr) else below
+
+
+@remembered
+def reads_memory(node: Node) -> bool:
+    """Whether `node` loads from any buffer."""
+    return isinstance(node, Load) or any(map(reads_memory, children(node)))
 
 
 def as_int(expr: ExprLike) -> int:

@@ -2,15 +2,21 @@
 
 Nodes are frozen dataclasses.  Two nodes are equal when their classes and all
 fields are equal; the hash is computed once and kept, so that comparing two
-large programs that differ is one integer comparison.
+large programs that differ is one integer comparison.  What is `remembered` of a
+node is kept on it, too: a rewrite shares what it leaves alone, and what was
+found out about that stays known.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from operator import attrgetter, is_not
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 # Fields of these types hold no nodes, so that walking a program need not look at them.
 _PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations"})
@@ -21,27 +27,24 @@ class Node:
 
     __match_args__: tuple[str, ...] = ()
     _nodes: ClassVar[tuple[str, ...]] = ()
-    _hash: int
+    _fields: ClassVar[Any]
+    _hash: int | None = None
 
     def __init_subclass__(cls) -> None:
-        cls._nodes = tuple(n for n, kind in inspect.get_annotations(cls).items() if kind not in _PLAIN)
+        fields = inspect.get_annotations(cls)
+        cls._nodes = tuple(n for n, kind in fields.items() if kind not in _PLAIN)
+        cls._fields = attrgetter(*fields) if len(fields) > 1 else staticmethod(_few(tuple(fields)))
 
     def _key(self) -> tuple[Any, ...]:
-        getter = _GETTERS.get(type(self))
-        if getter is None:
-            names = self.__match_args__
-            getter = attrgetter(*names) if len(names) > 1 else _few(names)
-            _GETTERS[type(self)] = getter
-        key: tuple[Any, ...] = getter(self)
+        key: tuple[Any, ...] = self._fields(self)
         return key
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
+        value = self._hash
+        if value is None:
             value = hash((type(self).__name__, self._key()))
             object.__setattr__(self, "_hash", value)
-            return value
+        return value
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -51,16 +54,29 @@ class Node:
         return self._key() == other._key()
 
     def __getstate__(self) -> dict[str, Any]:
-        """String hashes differ between processes, so a copy drops the cached one."""
-        return {k: v for k, v in self.__dict__.items() if k != "_hash"}
+        """String hashes differ between processes, so a copy drops what is remembered."""
+        return {k: v for k, v in self.__dict__.items() if k[0] != "_"}
 
 
-_GETTERS: dict[type[Node], Callable[[Node], tuple[Any, ...]]] = {}
-
-
-def _few(names: tuple[str, ...]) -> Callable[[Node], tuple[Any, ...]]:
+def _few(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """The key of a node of at most one field."""
-    return lambda node: tuple(getattr(node, name) for name in names)
+    return lambda node: tuple([getattr(node, name) for name in names])
+
+
+def remembered(fn: Callable[[Any], R]) -> Callable[[Any], R]:
+    """`fn` of one node, whose result is kept on the node."""
+    name = f"_{fn.__module__}.{fn.__qualname__}"
+
+    @wraps(fn)
+    def kept(node: Any) -> R:
+        known = node.__dict__
+        if name in known:
+            found: R = known[name]
+            return found
+        found = known[name] = fn(node)
+        return found
+
+    return kept
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -81,11 +97,25 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        if top._nodes:
+            below = list(children(top))
+            below.reverse()
+            stack.extend(below)
+
+
+def united(parts: Iterable[frozenset[T]]) -> frozenset[T]:
+    """The union of sets; one of them itself where it holds all the others."""
+    result: frozenset[T] = frozenset()
+    for part in parts:
+        if part is not result and not part <= result:
+            result = part if result <= part else result | part
+    return result
 
 
 def rebuild(node: Node, fn: Callable[[Any], Any]) -> Any:
     """`node` with `fn` applied to each direct child; `node` itself if nothing changed."""
+    if not node._nodes:
+        return node
     changed: dict[str, Any] = {}
     for name in node._nodes:
         value = getattr(node, name)

@@ -29,10 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
-from .node import Node, transform, walk
+from .node import Node, children, remembered, transform, united, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
@@ -239,12 +240,24 @@ def loads(node: Node) -> Iterator[Load]:
 
 def written_buffers(node: Node) -> tuple[Buffer, ...]:
     """Buffers stored to below `node`, in order of first store."""
-    return tuple(dict.fromkeys(s.buffer for s in stores(node)))
+    return _written(node)
+
+
+@remembered
+def _written(node: Node) -> tuple[Buffer, ...]:
+    own = (node.buffer,) if isinstance(node, Store) else ()
+    return tuple(dict.fromkeys(chain(own, *map(_written, children(node)))))
 
 
 def read_buffers(node: Node) -> tuple[Buffer, ...]:
     """Buffers loaded from below `node`, in order of first load."""
-    return tuple(dict.fromkeys(load.buffer for load in loads(node)))
+    return _read(node)
+
+
+@remembered
+def _read(node: Node) -> tuple[Buffer, ...]:
+    own = (node.buffer,) if isinstance(node, Load) else ()
+    return tuple(dict.fromkeys(chain(own, *map(_read, children(node)))))
 
 
 def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:
@@ -258,7 +271,15 @@ def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:
 
 def names(node: Node) -> set[str]:
     """Every name of a variable, buffer or block below `node`."""
-    return {n.name for n in walk(node) if isinstance(n, (Var, Buffer, Block))}
+    return set(_names(node))
+
+
+@remembered
+def _names(node: Node) -> frozenset[str]:
+    below = united(map(_names, children(node)))
+    if not isinstance(node, (Var, Buffer, Block)) or node.name in below:
+        return below
+    return below | {node.name}
 
 
 def fresh(base: str, taken: set[str]) -> str:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from ..ir.affine.instances import Statement, instances
 from ..ir.affine.order import Time, find_reversal
 from ..ir.affine.sets import NotAffine, Unknown
-from ..ir.expr import Expr, Var, substitute
+from ..ir.expr import Expr, Var, free_variables, reads_memory, substitute
 from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt
 from .concurrency import check_concurrent
 from .errors import ScheduleError
-from .tree import find_loop, free_variables, loops_above, path_to, reads_memory, walk_stmts
+from .tree import find_loop, loops_above, path_to, walk_stmts
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from ..ir.affine.dataflow import clashes, common_loops
 from ..ir.affine.instances import Program, Statement, instances
 from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
-from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, substitute
+from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
 from .errors import ScheduleError
-from .tree import free_variables, path_to
+from .tree import path_to
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:

@@ -27,12 +27,12 @@ from ..ir import dtypes
 from ..ir.affine.index_map import IndexMap
 from ..ir.affine.instances import instances
 from ..ir.arith.simplify import bound
-from ..ir.expr import Binary, Buffer, Const, Load, Var
+from ..ir.expr import Binary, Buffer, Const, Load, Var, free_variables
 from ..ir.node import walk
 from ..ir.stmt import PrimFunc, blocks
 from .errors import ScheduleError
 from .schedule import Schedule
-from .tree import block_stores, consumers, extent_of, find_block, free_variables, loops_above
+from .tree import block_stores, consumers, extent_of, find_block, loops_above
 
 PadValue = float | int | str | None
 

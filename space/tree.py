@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
-from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, substitute, variables
-from ..ir.node import Node, rebuild, transform, walk
+from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
+from ..ir.node import Node, rebuild, transform
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -29,6 +28,7 @@ from ..ir.stmt import (
     Store,
     fresh,
     names,
+    read_buffers,
     seq,
 )
 from .errors import ScheduleError
@@ -224,7 +224,7 @@ def block_stores(block: Block) -> tuple[Store, ...]:
 
 def reads(node: Node, buffer: Buffer) -> bool:
     """Whether `node` loads from `buffer`."""
-    return any(isinstance(n, Load) and n.buffer == buffer for n in walk(node))
+    return buffer in read_buffers(node)
 
 
 def extent_of(loop: For) -> int:
@@ -344,17 +344,6 @@ def _simple_indices(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
 
 def _rebound(item: Iter, binding: Expr) -> Iter:
     return item if binding is item.binding else replace(item, binding=binding)
-
-
-def reads_memory(node: Node) -> bool:
-    """Whether `node` loads from any buffer."""
-    return any(isinstance(n, Load) for n in walk(node))
-
-
-@lru_cache(maxsize=4096)
-def free_variables(node: Node) -> frozenset[Var]:
-    """Variables that occur below `node`."""
-    return frozenset(variables(node))
 
 
 def _label(stmt: Stmt) -> str:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 from .. import dtypes
 from ..arith.intervals import Facts, negate
-from ..arith.linear import reads_memory
 from ..arith.simplify import simplifier_for
 from ..expr import (
     Broadcast,
@@ -34,6 +33,7 @@ from ..expr import (
     binary,
     conjuncts,
     const,
+    reads_memory,
     substitute,
     variables,
 )

@@ -28,8 +28,9 @@ from ..expr import (
     Var,
     conjuncts,
     const,
+    reads_memory,
 )
-from .linear import Linear, UndefTerm, add, divide, ordered, reads_memory, shared_form
+from .linear import Linear, UndefTerm, add, divide, ordered, shared_form
 
 Interval = tuple[int, int]
 Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]

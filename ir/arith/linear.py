@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from .. import dtypes
-from ..expr import Binary, Const, Expr, Load, Undef, Var, variables
+from ..expr import Binary, Const, Expr, Undef, Var, free_variables
 from ..node import walk
 
 Linear = tuple[dict[Expr, int], int]
@@ -60,16 +60,7 @@ def contains_undef(expr: Expr) -> bool:
     return any(isinstance(node, Undef) for node in walk(expr))
 
 
-@lru_cache(maxsize=1 << 15)
-def variables_of(expr: Expr) -> frozenset[Var]:
-    """Every variable that occurs in an expression, remembered."""
-    return frozenset(variables(expr))
-
-
-@lru_cache(maxsize=1 << 15)
-def reads_memory(expr: Expr) -> bool:
-    """Whether it loads from a buffer, remembered."""
-    return any(isinstance(node, Load) for node in walk(expr))
+variables_of = free_variables
 
 
 def shared_form(expr: Expr) -> Linear:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, substitute
+from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, free_variables, substitute
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, fresh, loops, names
 from ..errors import ScheduleError
 from ..handles import find_block_or_loop
 from ..primitive import Result, primitive
-from ..tree import extent_of, find_loop, free_variables, loops_above, with_stmt
+from ..tree import extent_of, find_loop, loops_above, with_stmt
 from .reduction import renamed_iters
 
 

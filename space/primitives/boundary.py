@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.expr import Expr
+from ...ir.expr import Expr, free_variables
 from ...ir.passes.branching import branch
 from ...ir.passes.overcompute import overcompute
 from ...ir.stmt import PrimFunc
 from ..errors import Reasons, ScheduleError
 from ..primitive import Result, primitive
-from ..tree import find_block_or_loop, free_variables
+from ..tree import find_block_or_loop
 
 
 @primitive

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...ir.affine.instances import Statement, instances
 from ...ir.affine.sets import NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, substitute
+from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import transform
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores
 from ..errors import ScheduleError
@@ -28,7 +28,6 @@ from ..tree import (
     block_stores,
     find_block,
     find_loop,
-    free_variables,
     loop_bounds,
     loops_above,
     path_to,

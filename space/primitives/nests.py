@@ -11,7 +11,7 @@ from ...ir.affine.instances import Statement
 from ...ir.affine.order import Time
 from ...ir.affine.sets import Domain, NotAffine, Relation, Unknown, access_map, implies, is_affine
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, substitute
+from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, reads_memory, substitute
 from ...ir.node import walk
 from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, seq
 from ...ir.verify.rules import VerifyError, verify
@@ -23,7 +23,6 @@ from ..tree import (
     find_loop,
     guard,
     path_to,
-    reads_memory,
     stmt_children,
     substitute_loops,
     with_stmt,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, NotAffine, Unknown, implies, points
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Expr, Load, Var, all_of, as_expr, binary, conjuncts, substitute
+from ...ir.expr import TRUE, Binary, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
 from ..errors import ScheduleError
@@ -16,7 +16,6 @@ from ..tree import (
     extent_of,
     find_block,
     find_loop,
-    free_variables,
     loop_bounds,
     loops_above,
     path_to,

@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Buffer, Const, Expr, Load, Var, as_expr, conjuncts, const, substitute
+from ...ir.expr import (
+    TRUE,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Var,
+    as_expr,
+    conjuncts,
+    const,
+    free_variables,
+    substitute,
+)
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
@@ -17,7 +30,6 @@ from ..tree import (
     extent_of,
     find_block,
     find_loop,
-    free_variables,
     insert_after,
     loop_bounds,
     loops_above,

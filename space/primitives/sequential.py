@@ -13,14 +13,14 @@ from ...ir.affine.instances import Statement, instances
 from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Const, Expr, Load, Var, substitute
+from ...ir.expr import Const, Expr, Load, Var, free_variables, substitute
 from ...ir.node import walk
 from ...ir.script.printer import expr_text
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, stores
 from ..composite import wrapper
 from ..errors import ScheduleError
 from ..primitive import Result
-from ..tree import extent_of, find_block, find_loop, free_variables, path_to, stmt_children, walk_stmts
+from ..tree import extent_of, find_block, find_loop, path_to, stmt_children, walk_stmts
 from .buffers import buffer_of
 
 if TYPE_CHECKING:
