@@ -7,7 +7,19 @@ from dataclasses import replace
 from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, NotAffine, Unknown, implies, points
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
+from ...ir.expr import (
+    TRUE,
+    Binary,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    conjuncts,
+    free_variables,
+    substitute,
+)
 from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
 from ..errors import ScheduleError
@@ -133,9 +145,35 @@ def _init_nest(
     ranges = {**loop_bounds(above), **{v: (0, e - 1) for v, e in new_loops}}
     iters = tuple(replace(i, binding=simplify(substitute(i.binding, mapping), ranges)) for i in block.spatial)
     first = all_of([binary("==", i.binding, 0) for i in block.reduce])
-    predicate = simplify(substitute(binary("and", block.predicate, first), mapping), ranges)
+    moved = [i.binding for i in block.reduce if not free_variables(i.binding).isdisjoint(reduce_vars)]
+    starts = [simplify(substitute(binding, mapping), ranges) for binding in moved]
+    if all(start == as_expr(0, start) for start in starts):
+        predicate = simplify(substitute(binary("and", block.predicate, first), mapping), ranges)
+    else:
+        predicate = _somewhere(block, first, mapping, reduce_vars, above)
     assert block.init is not None
     return loops(new_loops, renamed_iters(Block(name, iters, block.init, predicate), "init", taken)), name
+
+
+def _somewhere(
+    block: Block, first: Expr, mapping: dict[Var, Expr], reduce_vars: frozenset[Var], above: tuple[For, ...]
+) -> Expr:
+    """Where, over the other loops, the first point of a reduction runs that is not at the loops' zeros."""
+    renamed = {v: e for v, e in mapping.items() if v not in reduce_vars}
+    dims = []
+    for loop in above:
+        var = renamed.get(loop.var, loop.var)
+        assert isinstance(var, Var)
+        dims.append((var, extent_of(loop)))
+    every = Domain(tuple(dims))
+    conditions = [substitute(c, renamed) for c in (*conjuncts(block.predicate), *conjuncts(first))]
+    gone = [v for v, _ in dims if v in reduce_vars]
+    try:
+        rest = points(every).project_out(gone)
+        return points(every.where(*conditions)).project_out(gone).condition(rest)
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("(3) where the first point of the reduction of block `{block}` runs is unknown: {error}",
+                            block=block.name, error=str(error)) from None  # fmt: skip
 
 
 def renamed_iters(block: Block, suffix: str, taken: set[str]) -> Block:

@@ -303,6 +303,27 @@ def test_decompose_reduction_of_a_loop_fused_of_both_kinds() -> None:
         schedule(holed).decompose_reduction("matmul", "j")
 
 
+def test_decompose_reduction_finds_a_first_point_that_is_not_at_zero() -> None:
+    """A reduction whose loops start at an offset, or lie askew, is initialised where its first point runs."""
+    text = """@T.prim_func
+def main(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4,), "float32")):
+    for i, k in T.grid(4, 9):
+        with T.block("sum"):
+            vi = T.axis.spatial(4, i)
+            vk = T.axis.reduce(6, {binding})
+            T.where({where})
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi, vk]
+"""
+    offset = text.format(binding="k - 2", where="2 <= k and k < 8")
+    askew = text.format(binding="k - i", where="i <= k and k < i + 6")
+    for program, loop in ((offset, "k"), (offset, "i"), (askew, "i")):
+        sch = schedule(program)
+        assert sch.decompose_reduction("sum", loop) == "sum_init"
+        same(sch, program)
+
+
 def test_decompose_reduction_refuses_a_loop_inside_the_reduction() -> None:
     """Condition (2): no reduce loop may remain outside."""
     sch = schedule(MATMUL)
