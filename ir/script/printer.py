@@ -310,7 +310,8 @@ class _Printer:
             return
         own = {b.name for b in declared if not b.data} | {b.name for n in blocks(block) for b in n.allocs}
         seen = {n.name: n for n in walk(self.function) if isinstance(n, Buffer)}
-        for word, used in (("reads", read_buffers(block)), ("writes", written_buffers(block))):
+        inside = Seq(tuple(s for s in (block.init, block.body) if s is not None))
+        for word, used in (("reads", read_buffers(inside)), ("writes", written_buffers(inside))):
             outer = dict.fromkeys(seen[b.memory] if b in declared else b for b in used if b.memory not in own)
             parts = (f"{b.name}[{', '.join(f'0:{e}' for e in b.shape) or '()'}]" for b in outer)
             self.line(f"T.{word}({', '.join(parts)})")
