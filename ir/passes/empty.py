@@ -1,4 +1,7 @@
-"""Statements that hold nothing go: loops, conditions, blocks; bindings and allocations that nothing uses."""
+"""Statements that hold nothing go: loops, conditions, blocks; bindings and allocations that nothing uses.
+
+Sequences in sequences become one.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,7 @@ def pruned(stmt: Stmt) -> Stmt:
     """`stmt` without statements that hold nothing."""
     new: Stmt = rebuild(stmt, lambda child: pruned(child) if isinstance(child, Stmt) else child)
     if isinstance(new, Seq):
-        kept = [s for s in new.stmts if not is_empty(s)]
-        return new if len(kept) == len(new.stmts) > 1 else seq(kept)
+        return _spliced(new)
     if isinstance(new, If):
         return _pruned_if(new)
     if isinstance(new, Block):
@@ -37,6 +39,12 @@ def pruned(stmt: Stmt) -> Stmt:
     if isinstance(new, (Allocate, Declare)):
         return new if _uses_memory(new.body, new.buffer) else new.body
     return new
+
+
+def _spliced(stmt: Seq) -> Stmt:
+    """The sequence without empty statements, and without sequences inside."""
+    kept = seq(stmt.stmts)
+    return stmt if kept == stmt else kept
 
 
 def _pruned_if(stmt: If) -> Stmt:
