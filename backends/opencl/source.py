@@ -25,6 +25,7 @@ from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
 from .expr import Expressions, NeedsLong
+from .parts import AXES, sizes, statements_at_top, touches, writes, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ MAX_WRITTEN_OUT = 1 << 14
 """Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
-
-AXES = "xyz"
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -60,7 +58,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
     helpers = Helpers()
     buffers = (*lowered.params, *lowered.workspaces)
-    parts = _parts(lowered.body)
+    parts = statements_at_top(lowered.body)
     names = Names()
     kernels: list[str] = []
     launches: list[Launch] = []
@@ -106,25 +104,6 @@ def _kernel(
         except NeedsLong:
             pass
     return _Kernel(name, body, buffers, target, helpers, "long").finished()
-
-
-def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
-    """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
-    groups: dict[str, int] = {}
-    items: dict[str, int] = {}
-    for node in walk(body):
-        if isinstance(node, For) and node.kind == "thread_binding":
-            where, _, axis = node.thread.partition(".")
-            table = {"blockIdx": groups, "threadIdx": items}.get(where)
-            if table is None or axis not in AXES:
-                raise CodegenError(f"loop `{node.var.name}` is bound to the unknown axis `{node.thread}`")
-            try:
-                extent = as_int(node.extent)
-            except ValueError:
-                name = node.var.name
-                raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
-            table[axis] = max(extent, table.get(axis, 1))
-    return groups, items
 
 
 class _Kernel(Expressions):
@@ -228,8 +207,8 @@ class _Kernel(Expressions):
 
     def _conflict(self, before: Stmt, after: Stmt) -> bool:
         """Whether work-items meet in local memory that one of two statements writes."""
-        met = [b for b in self.shared if _touches(before, b) and _touches(after, b)]
-        return any(_writes(before, b) or _writes(after, b) for b in met)
+        met = [b for b in self.shared if touches(before, b) and touches(after, b)]
+        return any(writes(before, b) or writes(after, b) for b in met)
 
     def _barrier(self) -> None:
         if self.divergent:
@@ -306,10 +285,10 @@ class _Kernel(Expressions):
 
     def _is_written_out(self, stmt: For) -> bool:
         known = isinstance(self.fixed(stmt.extent), Const)
-        return known and stmt.kind == "unrolled" and _written_out(stmt) <= MAX_WRITTEN_OUT
+        return known and stmt.kind == "unrolled" and written_out(stmt) <= MAX_WRITTEN_OUT
 
     def _write_out(self, stmt: For, extent: int) -> None:
-        meeting = any(_writes(stmt.body, b) for b in self.shared)
+        meeting = any(writes(stmt.body, b) for b in self.shared)
         self.loops += 1
         for value in range(extent):
             self.constants[stmt.var] = const(value)
@@ -334,7 +313,7 @@ class _Kernel(Expressions):
         head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
         with self.knowing(facts), self.braces(head):
             self.statement(stmt.body)
-            if any(_writes(stmt.body, b) for b in self.shared):
+            if any(writes(stmt.body, b) for b in self.shared):
                 self._barrier()
         self.loops -= 1
         self.divergent -= uneven
@@ -442,30 +421,3 @@ class _Kernel(Expressions):
             self.line(f"{text} __attribute__((aligned(64)));")
             self.statement(stmt.body)
         self.private_bytes -= buffer.nbytes
-
-
-def _parts(stmt: Stmt) -> list[Stmt]:
-    """The statements at the top, in order."""
-    return [part for item in stmt.stmts for part in _parts(item)] if isinstance(stmt, Seq) else [stmt]
-
-
-def _writes(stmt: Stmt, buffer: Buffer) -> bool:
-    return any(b.memory == buffer.name for b in written_buffers(stmt))
-
-
-def _touches(stmt: Stmt, buffer: Buffer) -> bool:
-    return _writes(stmt, buffer) or any(b.memory == buffer.name for b in read_buffers(stmt))
-
-
-def _written_out(stmt: Stmt) -> int:
-    """The number of stores that remain when the unrolled loops below are written out."""
-    if isinstance(stmt, For):
-        times = as_int(stmt.extent) if stmt.kind == "unrolled" and isinstance(stmt.extent, Const) else 1
-        return times * _written_out(stmt.body)
-    if isinstance(stmt, Seq):
-        return sum(map(_written_out, stmt.stmts))
-    if isinstance(stmt, If):
-        return _written_out(stmt.then) + (0 if stmt.orelse is None else _written_out(stmt.orelse))
-    if isinstance(stmt, (Let, Allocate, Declare)):
-        return _written_out(stmt.body)
-    return 1

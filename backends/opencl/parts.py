@@ -1,0 +1,56 @@
+"""What a statement asks of the kernel that runs it: work-items, memory, and how long it is written out."""
+
+from __future__ import annotations
+
+from ...ir.expr import Buffer, Const, as_int
+from ...ir.node import walk
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, read_buffers, written_buffers
+from ..llvm.types import CodegenError
+
+AXES = "xyz"
+
+
+def statements_at_top(stmt: Stmt) -> list[Stmt]:
+    """The statements at the top, in order."""
+    return [part for item in stmt.stmts for part in statements_at_top(item)] if isinstance(stmt, Seq) else [stmt]
+
+
+def writes(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(b.memory == buffer.name for b in written_buffers(stmt))
+
+
+def touches(stmt: Stmt, buffer: Buffer) -> bool:
+    return writes(stmt, buffer) or any(b.memory == buffer.name for b in read_buffers(stmt))
+
+
+def written_out(stmt: Stmt) -> int:
+    """The number of stores that remain when the unrolled loops below are written out."""
+    if isinstance(stmt, For):
+        times = as_int(stmt.extent) if stmt.kind == "unrolled" and isinstance(stmt.extent, Const) else 1
+        return times * written_out(stmt.body)
+    if isinstance(stmt, Seq):
+        return sum(map(written_out, stmt.stmts))
+    if isinstance(stmt, If):
+        return written_out(stmt.then) + (0 if stmt.orelse is None else written_out(stmt.orelse))
+    if isinstance(stmt, (Let, Allocate, Declare)):
+        return written_out(stmt.body)
+    return 1
+
+
+def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
+    """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
+    groups: dict[str, int] = {}
+    items: dict[str, int] = {}
+    for node in walk(body):
+        if isinstance(node, For) and node.kind == "thread_binding":
+            where, _, axis = node.thread.partition(".")
+            table = {"blockIdx": groups, "threadIdx": items}.get(where)
+            if table is None or axis not in AXES:
+                raise CodegenError(f"loop `{node.var.name}` is bound to the unknown axis `{node.thread}`")
+            try:
+                extent = as_int(node.extent)
+            except ValueError:
+                name = node.var.name
+                raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
+            table[axis] = max(extent, table.get(axis, 1))
+    return groups, items
