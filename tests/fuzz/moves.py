@@ -136,6 +136,11 @@ def _one_loop(c: Chooser) -> Arguments:
     return (c.loop(),), {}
 
 
+def _some_loop(c: Chooser) -> Arguments:
+    """A loop, or quite often none that there is: these primitives are hard to refuse."""
+    return ("nothing" if c.rng.random() < 0.2 else c.loop(),), {}
+
+
 def _one_block(c: Chooser) -> Arguments:
     return (c.block(),), {}
 
@@ -161,6 +166,7 @@ def _pair(c: Chooser) -> tuple[str, str]:
         if buffer not in c.func.params
         for a in producers(c.func, buffer)
         for b in consumers(c.func, buffer)
+        if a.iters and b.iters
     ]
     return c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.block(), c.block())
 
@@ -238,23 +244,23 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "split": (3, _split),
     "fuse": (2, _several),
     "reorder": (1.5, _shuffled),
-    "transform_loops": (1.5, _mapped),
-    "distribute": (1.5, _with_statements),
+    "transform_loops": (2, _mapped),
+    "distribute": (2.5, _with_statements),
     "move_before": (1, _in_other_order),
-    "parallel": (1, _one_loop),
-    "vectorize": (1, _one_loop),
-    "unroll": (1.5, lambda c: (("nothing" if c.rng.random() < 0.3 else c.loop(),), {})),
+    "parallel": (2, _some_loop),
+    "vectorize": (2, _some_loop),
+    "unroll": (1.5, _some_loop),
     "bind": (1.5, lambda c: ((c.loop(), c.rng.choice(["blockIdx.x", "threadIdx.x", "threadIdx.q"])), {})),
     "cache_read": (1, _cache),
     "cache_write": (1, _cache),
     "set_scope": (1.5, _cache),
     "reindex_cache_read": (1.5, _reindex),
-    "reindex_cache_write": (1, _reindex),
+    "reindex_cache_write": (1.5, _reindex),
     "compute_at": (2, _producer_at_consumer),
-    "reverse_compute_at": (2, _consumer_at_producer),
+    "reverse_compute_at": (3, _consumer_at_producer),
     "compute_inline": (2, lambda c: ((_pair(c)[0],), {})),
-    "reverse_compute_inline": (2, lambda c: ((_pair(c)[1],), {})),
-    "decompose_reduction": (1, _block_loop),
+    "reverse_compute_inline": (3, lambda c: ((_pair(c)[1],), {})),
+    "decompose_reduction": (1.5, _block_loop),
     "rfactor": (3, _part_of_reduction),
     "transform_layout": (3, _layout),
     "sequential_buffer_access": (2, _block_buffer),
@@ -322,10 +328,12 @@ def moved_stage(sch: Schedule, rng: random.Random) -> Iterator[Move]:
         if rng.random() < 0.5:
             yield "split", (loop, [None, rng.choice([2, 3])]), {}
     chooser = Chooser(sch.func, rng)
-    if upwards:
+    if rng.random() < 0.5:
+        yield ("reverse_compute_inline", (second,), {}) if upwards else ("compute_inline", (first,), {})
+    elif upwards:
         yield "reverse_compute_at", (second, _loop_of(chooser, first)), {}
     else:
         yield "compute_at", (first, _loop_of(chooser, second)), {}
 
 
-PLANS = (ragged_edge, ragged_edge, ragged_edge, followed_layout, moved_stage)
+PLANS = (*[ragged_edge] * 4, followed_layout, *[moved_stage] * 3)

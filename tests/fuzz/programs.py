@@ -14,7 +14,7 @@ class Text:
         self.rng, self.count = rng, 0
         self.lines: list[str] = []
         self.params: list[str] = []
-        self.bare = rng.random() < 0.3
+        self.bare = rng.random() < 0.25
 
     def fresh(self, base: str) -> str:
         self.count += 1
@@ -178,7 +178,7 @@ def guarded(t: Text) -> None:
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {second}"], where=where)
 
 
-FAMILIES = (elementwise, elementwise, convolution, convolution, product, rows, scan, pieces, adjacent, guarded)
+FAMILIES = (*[elementwise] * 4, *[convolution] * 3, product, rows, scan, pieces, adjacent, guarded)
 
 
 def program(rng: random.Random) -> str:
