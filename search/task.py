@@ -186,9 +186,12 @@ def performance(task: Task, latency_us: float, roof: Roof | None) -> dict[str, A
 
 def command(work: Workload, target: str, interface: Mapping[str, str], db: str) -> str:
     """The command that makes a record of this task: what `NoRecord` says."""
+    from ..space.workloads import workload
+
     parts = ["tune"]
     if work.params:
-        shape = ",".join(f"{name}={value}" for name, value in work.shape.items())
+        usual = workload(work.name).shape
+        shape = ",".join(f"{name}={value}" for name, value in work.shape.items() if value != usual.get(name))
         parts += ["--workload", work.name, "--shape", shape] if shape else ["--workload", work.name]
         if work.dtype != "float32":
             parts += ["--dtype", work.dtype]

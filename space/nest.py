@@ -109,11 +109,14 @@ def any_order(body: Stmt) -> bool:
     """Whether `body` is one block with spatial and reduce iterators only, whose instances may run in any order.
 
     Spatial instances are independent, reductions commute, and the all-minimum reduce
-    point stays first in every order of the loops.
+    point stays first in every order of the loops, unless a loop moves along both kinds.
     """
     while isinstance(body, (For, Attr)) or (isinstance(body, If) and body.orelse is None):
         body = body.then if isinstance(body, If) else body.body
-    return isinstance(body, Block) and bool(body.iters) and all(i.kind != "opaque" for i in body.iters)
+    if not isinstance(body, Block) or not body.iters or any(i.kind == "opaque" for i in body.iters):
+        return False
+    spatial, reduce = ({v for i in items for v in free_variables(i.binding)} for items in (body.spatial, body.reduce))
+    return body.init is None or spatial.isdisjoint(reduce)
 
 
 def check_still_concurrent(func: PrimFunc, loops: Sequence[For]) -> None:

@@ -24,7 +24,7 @@ def twice(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of every run that was asked for."""
     found: list[Any] = []
-    monkeypatch.setattr(tuner, "tune", lambda settings, emit: found.append(settings))
+    monkeypatch.setattr(tuner, "tune", lambda settings, emit, generate: found.append(settings))
     return found
 
 
@@ -46,7 +46,7 @@ def test_a_workload_keeps_its_parameters(asked: list[Any]) -> None:
     ss.tune(work, target="opencl", seconds=5, interface={"b": "free"})
     (settings,) = asked
     assert (settings.workload, settings.dtype, settings.target) == ("matmul", "float64", "opencl")
-    assert settings.params == {"m": 3, "n": 1024, "k": 1024}
+    assert settings.params == dict(work.shape) and settings.params["m"] == 3
     assert settings.interface == {"b": "free"}
     with pytest.raises(UsageError, match="has dtype float64 already"):
         ss.tune(work, dtype="float32")
