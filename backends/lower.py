@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..ir.affine.bounds import check_in_bounds
 from ..ir.arith.simplify import simplify
+from ..ir.collection import uncollected
 from ..ir.expr import Buffer, Const, Load, Var
 from ..ir.node import walk
 from ..ir.passes.dump import program_log
@@ -87,6 +88,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 
 
+@uncollected
 def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     """`func` for the code generator of `target`; `strict` as in `Lowered`, or by the attribute ``strict_float``.
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from . import dtypes
-from .node import Node, children, remembered, transform, united
+from .node import Node, children, gathered, remembered, transform
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
@@ -448,15 +448,14 @@ def free_variables(node: Node) -> frozenset[Var]:
     return found - bound if bound else found
 
 
-@remembered
+@gathered
 def _occurring(node: Node) -> frozenset[Var]:
-    return frozenset((node,)) if isinstance(node, Var) else united(map(_occurring, children(node)))
+    return frozenset((node,)) if isinstance(node, Var) else frozenset()
 
 
-@remembered
+@gathered
 def _let_bound(node: Node) -> frozenset[Var]:
-    below = united(map(_let_bound, children(node)))
-    return below | {node.var} if isinstance(node, LetExpr) else below
+    return frozenset((node.var,)) if isinstance(node, LetExpr) else frozenset()
 
 
 @remembered

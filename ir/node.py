@@ -10,11 +10,12 @@ found out about that stays known.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
 from operator import attrgetter, is_not
 from typing import Any, ClassVar, TypeVar
 
+N = TypeVar("N", bound="Node")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -49,7 +50,10 @@ class Node:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(self) is not type(other) or hash(self) != hash(other):
+        if type(self) is not type(other):
+            return False
+        own = self._hash
+        if (hash(self) if own is None else own) != hash(other):
             return False
         return self._key() == other._key()
 
@@ -103,13 +107,25 @@ def walk(node: Node) -> Iterator[Node]:
             stack.extend(below)
 
 
-def united(parts: Iterable[frozenset[T]]) -> frozenset[T]:
-    """The union of sets; one of them itself where it holds all the others."""
-    result: frozenset[T] = frozenset()
-    for part in parts:
-        if part is not result and not part <= result:
-            result = part if result <= part else result | part
-    return result
+def gathered(own: Callable[[Any], frozenset[T]]) -> Callable[[Any], frozenset[T]]:
+    """The union of `own` over a node and everything below it, kept on each node; equal unions are mostly one object."""
+    name = f"_{own.__module__}.{own.__qualname__}"
+
+    @wraps(own)
+    def kept(node: Any) -> frozenset[T]:
+        known = node.__dict__
+        found: frozenset[T] | None = known.get(name)
+        if found is None:
+            found = own(node)
+            for child in children(node):
+                part = kept(child)
+                if part and part is not found:
+                    both = found | part if found else part
+                    found = found if len(both) == len(found) else part if len(both) == len(part) else both
+            known[name] = found
+        return found
+
+    return kept
 
 
 def rebuild(node: Node, fn: Callable[[Any], Any]) -> Any:
@@ -130,6 +146,11 @@ def rebuild(node: Node, fn: Callable[[Any], Any]) -> Any:
     if not changed:
         return node
     return type(node)(*[changed[n] if n in changed else getattr(node, n) for n in node.__match_args__])
+
+
+def changed(node: N, **fields: Any) -> N:
+    """`node` with other values of some fields."""
+    return type(node)(*[fields[name] if name in fields else getattr(node, name) for name in node.__match_args__])
 
 
 def transform(node: Any, fn: Callable[[Any], Any]) -> Any:

@@ -33,7 +33,7 @@ from itertools import chain
 from typing import Any
 
 from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
-from .node import Node, children, remembered, transform, united, walk
+from .node import Node, children, gathered, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
@@ -227,11 +227,20 @@ def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial"
 
 def blocks(node: Node) -> Iterator[Block]:
     """Every block below, in program order, the root included."""
-    return (n for n in walk(node) if isinstance(n, Block))
+    return (n for n in _statements(node) if isinstance(n, Block))
 
 
 def stores(node: Node) -> Iterator[Store]:
-    return (n for n in walk(node) if isinstance(n, Store))
+    return (n for n in _statements(node) if isinstance(n, Store))
+
+
+def _statements(node: Node) -> Iterator[Node]:
+    """`walk` that leaves out expressions."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend([child for child in children(top) if not isinstance(child, Expr)][::-1])
 
 
 def loads(node: Node) -> Iterator[Load]:
@@ -271,15 +280,13 @@ def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:
 
 def names(node: Node) -> set[str]:
     """Every name of a variable, buffer or block below `node`."""
-    return set(_names(node))
+    return set(names_below(node))
 
 
-@remembered
-def _names(node: Node) -> frozenset[str]:
-    below = united(map(_names, children(node)))
-    if not isinstance(node, (Var, Buffer, Block)) or node.name in below:
-        return below
-    return below | {node.name}
+@gathered
+def names_below(node: Node) -> frozenset[str]:
+    """`names`, kept."""
+    return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else frozenset()
 
 
 def fresh(base: str, taken: set[str]) -> str:

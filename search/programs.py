@@ -11,6 +11,7 @@ from ..backends.lower import LoweringError
 from ..backends.samples import Sample, make_samples
 from ..ir.affine.bounds import OutOfBounds
 from ..ir.affine.index_map import IndexMapError
+from ..ir.collection import uncollected
 from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
 from ..ir.verify.rules import VerifyError, verify
@@ -32,6 +33,7 @@ def program(script: str) -> PrimFunc:
     return func
 
 
+@uncollected
 def candidate(script: str, trace: list[Any] | None) -> PrimFunc:
     """The program with its trace applied, all proofs on.  Raises one of REFUSALS."""
     func = program(script)

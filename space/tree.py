@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
-from ..ir.node import Node, rebuild, transform
+from ..ir.node import Node, changed, rebuild, transform
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -28,6 +28,7 @@ from ..ir.stmt import (
     Store,
     fresh,
     names,
+    names_below,
     read_buffers,
     seq,
 )
@@ -54,7 +55,7 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
     if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
         body = fn(stmt.body)
-        return stmt if body is stmt.body else replace(stmt, body=body)
+        return stmt if body is stmt.body else changed(stmt, body=body)
     if isinstance(stmt, If):
         then = fn(stmt.then)
         orelse = None if stmt.orelse is None else fn(stmt.orelse)
@@ -62,7 +63,7 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
     if isinstance(stmt, Block):
         init = None if stmt.init is None else fn(stmt.init)
         body = fn(stmt.body)
-        return stmt if body is stmt.body and init is stmt.init else replace(stmt, body=body, init=init)
+        return stmt if body is stmt.body and init is stmt.init else changed(stmt, body=body, init=init)
     return stmt
 
 
@@ -117,20 +118,30 @@ def remove_stmt(func: PrimFunc, old: Stmt) -> PrimFunc:
 
 def find_block(func: PrimFunc, name: str) -> Block:
     """The block called `name`.  Raises ScheduleError naming the blocks there are."""
-    for stmt in walk_stmts(func.body):
-        if isinstance(stmt, Block) and stmt.name == name:
-            return stmt
+    found = _named(func.body, name, Block)
+    if isinstance(found, Block):
+        return found
     known = ", ".join(s.name for s in walk_stmts(func.body) if isinstance(s, Block))
     raise ScheduleError("there is no block `{name}`; there are {known}", name=name, known=known)
 
 
 def find_loop(func: PrimFunc, name: str) -> For:
     """The loop over the variable `name`.  Raises ScheduleError naming the loops there are."""
-    for stmt in walk_stmts(func.body):
-        if isinstance(stmt, For) and stmt.var.name == name:
-            return stmt
+    found = _named(func.body, name, For)
+    if isinstance(found, For):
+        return found
     known = ", ".join(s.var.name for s in walk_stmts(func.body) if isinstance(s, For))
     raise ScheduleError("there is no loop `{name}`; there are {known}", name=name, known=known)
+
+
+def _named(stmt: Stmt, name: str, kind: type[Block | For]) -> Stmt | None:
+    """The first block or loop of that name at or below `stmt`; what does not mention it is not looked into."""
+    if name not in names_below(stmt):
+        return None
+    if isinstance(stmt, kind) and name == (stmt.name if isinstance(stmt, Block) else stmt.var.name):
+        return stmt
+    below = (_named(child, name, kind) for child in stmt_children(stmt))
+    return next((found for found in below if found is not None), None)
 
 
 def find_block_or_loop(func: PrimFunc, name: str) -> Block | For:

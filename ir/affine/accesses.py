@@ -163,10 +163,13 @@ def _scalar(expr: Any, lane: Var) -> Any:
     return rebuild(expr, lambda child: _scalar(child, lane))
 
 
-@lru_cache(maxsize=1 << 15)
 def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
-    if isinstance(expr, Const):
-        return expr
+    """An expression in terms of the variables of a place: for one lane, simplified."""
+    return expr if isinstance(expr, Const) else _resolved(expr, env, dims, lane)
+
+
+@lru_cache(maxsize=1 << 15)
+def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
     if lane is not None:
         expr = _scalar(expr, lane)
     bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}

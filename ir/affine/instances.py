@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from .. import dtypes
 from ..arith.intervals import negate
@@ -209,7 +210,7 @@ def _build(func: PrimFunc) -> Program:
     start = _Place(dims=tuple((p, None) for p in parameters), loop_vars=parameters)
     owners = tuple((b.name, parameters) for b in func.buffers) if parameters else ()
     builder = _Builder({b.name: b for b in func.buffers})
-    builder.visit(func.body, replace(start, owners=owners))
+    builder.visit(func.body, start._replace(owners=owners))
     return Program(func, tuple(builder.found), parameters)
 
 
@@ -220,8 +221,7 @@ def statements(stmt: Stmt) -> tuple[Statement, ...]:
     return tuple(builder.found)
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """What surrounds a statement."""
 
     path: tuple[Stmt, ...] = ()
@@ -238,7 +238,7 @@ class _Place:
 
     def where(self, cond: Expr) -> _Place:
         parts = tuple(c for c in conjuncts(resolved(cond, self.env, self.dims, None)) if c != TRUE)
-        return replace(self, conditions=self.conditions + parts) if parts else self
+        return self._replace(conditions=self.conditions + parts) if parts else self
 
 
 class _Builder:
@@ -250,11 +250,11 @@ class _Builder:
         self.counter = count()
 
     def visit(self, stmt: Stmt, place: _Place) -> None:
+        inner = place._replace(path=(*place.path, stmt))
         if isinstance(stmt, Seq):
             for item in stmt.stmts:
-                self.visit(item, replace(place, path=(*place.path, stmt)))
+                self.visit(item, inner)
             return
-        inner = replace(place, path=(*place.path, stmt))
         if isinstance(stmt, For):
             self._loop(stmt, inner)
         elif isinstance(stmt, Block):
@@ -270,12 +270,12 @@ class _Builder:
         elif isinstance(stmt, Allocate):
             self.memories[stmt.buffer.name] = stmt.buffer
             owners = (*inner.owners, (stmt.buffer.name, inner.loop_vars)) if inner.loop_vars else inner.owners
-            self.visit(stmt.body, replace(inner, owners=owners))
+            self.visit(stmt.body, inner._replace(owners=owners))
         elif isinstance(stmt, Declare):
             memory = self.memories.get(stmt.buffer.data)
             if memory is not None:
                 self.memories[stmt.buffer.name] = memory
-                inner = replace(inner, aliases=(*inner.aliases, (stmt.buffer.name, memory)))
+                inner = inner._replace(aliases=(*inner.aliases, (stmt.buffer.name, memory)))
             self.visit(stmt.body, inner)
         elif isinstance(stmt, Attr):
             self.visit(stmt.body, inner)
@@ -292,8 +292,7 @@ class _Builder:
         self.counter = count()
         self.visit(
             stmt.body,
-            replace(
-                place,
+            place._replace(
                 loops=(*place.loops, stmt),
                 loop_vars=(*place.loop_vars, stmt.var),
                 dims=(*place.dims, (stmt.var, size)),
@@ -304,16 +303,16 @@ class _Builder:
 
     def _block(self, stmt: Block, place: _Place) -> None:
         self._reader(place, stmt.predicate, *(i.binding for i in stmt.iters))
-        place = replace(_bound(place.where(stmt.predicate), [(i.var, i.binding) for i in stmt.iters]), block=stmt)
+        place = _bound(place.where(stmt.predicate), [(i.var, i.binding) for i in stmt.iters])._replace(block=stmt)
         self.memories.update({b.name: b for b in stmt.allocs})
         if stmt.allocs and place.loop_vars:
             own = tuple((b.name, place.loop_vars) for b in stmt.allocs)
-            place = replace(place, owners=place.owners + own)
+            place = place._replace(owners=place.owners + own)
         if stmt.init is not None:
             first = place
             for item in stmt.reduce:
                 first = first.where(binary("==", item.binding, const(0, item.binding.dtype)))
-            self.visit(stmt.init, replace(first, is_init=True))
+            self.visit(stmt.init, first._replace(is_init=True))
         self.visit(stmt.body, place)
 
     def _reader(self, place: _Place, *exprs: Expr) -> None:
@@ -338,9 +337,9 @@ class _Builder:
 
 
 def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
-    env = dict(place.env)
-    env.update({var: inlined(value, dict(place.env)) for var, value in pairs})
-    return replace(place, env=tuple(env.items()))
+    around = dict(place.env)
+    env = {**around, **{var: inlined(value, around) for var, value in pairs}}
+    return place._replace(env=tuple(env.items()))
 
 
 def _is_stale(stmt: Let) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..node import children, rebuild, walk
+from ..node import children, rebuild
 from ..stmt import Block, PrimFunc, Stmt
 
 Position = tuple[int, ...]
@@ -22,12 +22,20 @@ def children_of(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def position(root: Stmt, target: Stmt) -> Position:
     """The child numbers that lead from `root` to `target`, which is found by identity.  Raises ValueError."""
+    found = _position(root, target)
+    if found is None:
+        raise ValueError("the statement is not part of the function")
+    return found
+
+
+def _position(root: Stmt, target: Stmt) -> Position | None:
     if root is target:
         return ()
     for k, child in enumerate(children_of(root)):
-        if any(s is target for s in walk(child)):
-            return (k, *position(child, target))
-    raise ValueError("the statement is not part of the function")
+        below = _position(child, target)
+        if below is not None:
+            return (k, *below)
+    return None
 
 
 def at(root: Stmt, place: Sequence[int]) -> Stmt:

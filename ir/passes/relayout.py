@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..affine.pad_value import PadValue, PadValueError
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
 from ..expr import Broadcast, Buffer, Const, Expr, LetExpr, Load, Ramp, Var, const, substitute
-from ..node import Node, rebuild, walk
+from ..node import Node, children, rebuild, remembered
 from ..script.printer import expr_text
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
 
@@ -110,13 +111,19 @@ def views(func: PrimFunc, buffer: Buffer) -> tuple[Buffer, ...]:
 
 def buffers(func: PrimFunc) -> tuple[Buffer, ...]:
     """Every buffer of the function, parameters first, then in order of declaration."""
-    found = dict.fromkeys(func.buffers)
-    for node in walk(func.body):
-        if isinstance(node, Block):
-            found.update(dict.fromkeys(node.allocs))
-        elif isinstance(node, (Allocate, Declare)):
-            found[node.buffer] = None
-    return tuple(found)
+    return tuple(dict.fromkeys(chain(func.buffers, _declared(func.body))))
+
+
+@remembered
+def _declared(stmt: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that are allocated or declared at or below a statement, in order."""
+    own: tuple[Buffer, ...] = ()
+    if isinstance(stmt, Block):
+        own = stmt.allocs
+    elif isinstance(stmt, (Allocate, Declare)):
+        own = (stmt.buffer,)
+    below = (_declared(child) for child in children(stmt) if isinstance(child, Stmt))
+    return tuple(dict.fromkeys(chain(own, *below)))
 
 
 def rewrite_accesses(func: PrimFunc, change: Change) -> PrimFunc:
