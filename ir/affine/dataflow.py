@@ -189,6 +189,8 @@ class Event:
 
     `domain` is the set of instances, `elements` the memory touched by each, `exact`
     whether all of it really happens.  `time` is the schedule; `tag` tells events apart.
+    Memory has a coordinate for each of the `owners`; without `coordinates` any element of
+    what they own may be meant.
     """
 
     tag: str
@@ -200,6 +202,7 @@ class Event:
     exact: bool
     statement: Statement | None = None
     access: Access | None = None
+    owners: tuple[Var, ...] = ()
 
     @cached_property
     def elements(self) -> Any:
@@ -207,7 +210,9 @@ class Event:
         with question():
             names = tuple(Var(f"p{k}") for k in range(len(self.shape)))
             if self.coordinates is None:
-                handle = isl.Map.from_domain_and_range(self.domain.isl, box(names, self.shape).isl)
+                count = len(self.owners)
+                anywhere = isl.Map.from_domain_and_range(self.domain.isl, box(names[count:], self.shape[count:]).isl)
+                handle = access_map(self.domain, self.owners, names[:count]).isl.flat_range_product(anywhere)
             else:
                 handle = access_map(self.domain, self.coordinates, names).isl
             return handle.set_tuple_name(isl.dim_type.in_, self.tag).set_tuple_name(isl.dim_type.out, "M")
@@ -243,7 +248,8 @@ def event(statement: Statement, access: Access, domain: IntSet | None = None, pa
     except NotAffine:
         coordinates, exact = None, False
     tag = f"S{statement.number}_{statement.accesses.index(access)}{part}"
-    return Event(tag, statement.variables, subset, coordinates, shape, statement.schedule, exact, statement, access)
+    time = statement.schedule
+    return Event(tag, statement.variables, subset, coordinates, shape, time, exact, statement, access, owners)
 
 
 @dataclass(frozen=True)
@@ -340,8 +346,12 @@ def _union(parts: Sequence[Any]) -> Any:
 
 
 def end_event(buffer: Buffer, elements: IntSet, parameters: Sequence[Var] = ()) -> Event:
-    """The function's end reads `elements` of a memory, after everything else."""
-    return Event("END", elements.variables, elements, tuple(elements.variables), buffer.shape, (_LAST,), True)
+    """The function's end reads `elements` of a memory, after everything else, whatever the `parameters` are."""
+    variables = (*parameters, *elements.variables)
+    with question():
+        lifted = IntSet(variables, elements.isl.insert_dims(isl.dim_type.set, 0, len(parameters)))
+    shape = (*(1 for _ in parameters), *buffer.shape)
+    return Event("END", variables, lifted, variables, shape, (_LAST,), True)
 
 
 _LAST = 1 << 30

@@ -212,7 +212,7 @@ def _observers(
                 into.append(extra)
     elements = _end_elements(program, buffer)
     if not elements.is_empty():
-        reads.append(end_event(buffer, elements))
+        reads.append(end_event(buffer, elements, program.parameters))
     flow = last_writers([r for r in reads if not r.domain.is_empty()], [w for w in writes if not w.domain.is_empty()])
     by_tag = {e.tag: e for e in reads}
     return [

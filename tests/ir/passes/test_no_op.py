@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from ir.passes.examples import gives, program, stays
 
@@ -207,6 +209,43 @@ def test_an_implicit_writer_of_padding_that_somebody_reads_stays() -> None:
             S[i] = B[i]
         for j in range(8):
             A[j] = S[j] + S[j + 8]
+    """)  # fmt: skip
+
+
+SCALAR = """
+@T.prim_func
+def func(A: T.Buffer((4,), "float32"), n: T.int32, B: T.Buffer((4,), "int32")):
+    S = T.alloc_buffer((4,), "int32")
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "B[0] = n",
+        "for i in range(4):\n    S[i] = 1\nS[T.Cast('int64', A[0]) % 4] = n\nfor j in range(4):\n    B[j] = S[j]",
+    ],
+)
+def test_the_end_sees_outputs_whatever_the_scalar_parameters_are(body: str) -> None:
+    """Each value of a scalar parameter is a run of its own, with memory of its own."""
+    head = SCALAR if "S[" in body else SCALAR.replace('    S = T.alloc_buffer((4,), "int32")\n', "")
+    stays(NAME, head + textwrap.indent(body, "    "))
+
+
+def test_conditions_on_scalar_parameters_are_decided() -> None:
+    """Where n > 3, the second store follows in any case."""
+    body = """
+    for i in range(4):
+        if n > 3:
+            B[i] = 1
+        if n > 2:
+            B[i] = 3
+    """
+    text = SCALAR.replace('    S = T.alloc_buffer((4,), "int32")\n', "")
+    gives(NAME, text + body, text + """
+    for i in range(4):
+        if n > 2:
+            B[i] = 3
     """)  # fmt: skip
 
 
