@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ir.passes.pass_programs import pass_programs
+from random_programs import programs
+from random_runs import arguments, assert_refines, interpreted
 from scale import scaled
 
 from stridesmith.ir.affine.bounds import check_in_bounds
@@ -71,5 +73,21 @@ def test_passes_in_any_order_keep_what_is_computed() -> None:
         expected, got = outputs(func, seed), outputs(new, seed)
         for key, array in expected.items():
             np.testing.assert_array_equal(got[key], array, err_msg=f"{order}: {key}\n{func.script()}\n{new.script()}")
+
+    check()
+
+
+def test_passes_keep_what_programs_of_the_whole_grammar_compute() -> None:
+    """Views, vectors, all types, let expressions, attributes, scalar parameters: each pass on its own."""
+
+    @settings(max_examples=scaled(8), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(programs(exact=True))
+    def check(func: PrimFunc) -> None:
+        arrays = arguments(func)
+        expected = interpreted(func, arrays)
+        for name in NAMES:
+            new = PASSES[name](func)
+            assert_refines(interpreted(new, arrays), expected)
+            assert PASSES[name](new) == new, f"a second run of {name} changes\n{new.script()}"
 
     check()
