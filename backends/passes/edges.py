@@ -14,7 +14,7 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts
-from ...ir.node import children, walk
+from ...ir.node import Node, children, remembered, walk
 from ...ir.stmt import For, If, Stmt
 from .scopes import loop_facts
 
@@ -34,7 +34,17 @@ def edges(stmt: Stmt, facts: Facts) -> Iterator[Edge]:
     return _below(stmt, facts, ())
 
 
+@remembered
+def _tests(node: Node) -> bool:
+    """Whether there is an If or an if_then_else in `node`."""
+    return isinstance(node, If) or (isinstance(node, Call) and node.name == "if_then_else") or any(
+        map(_tests, children(node))
+    )  # fmt: skip
+
+
 def _below(node: Stmt | Expr, facts: Facts, around: tuple[For, ...]) -> Iterator[Edge]:
+    if not _tests(node):
+        return
     if isinstance(node, For):
         yield from _below(node.body, loop_facts(facts, node), (*around, node))
         return
@@ -47,7 +57,7 @@ def _below(node: Stmt | Expr, facts: Facts, around: tuple[For, ...]) -> Iterator
             yield from _below(other, facts.assuming(cond, False), around)
         return
     for child in children(node):
-        if isinstance(child, Stmt) or (isinstance(child, Expr) and not isinstance(child, (Var, Const))):
+        if isinstance(child, (Stmt, Expr)):
             yield from _below(child, facts, around)
 
 

@@ -22,7 +22,7 @@ from ...ir.arith.linear import variables_of
 from ...ir.arith.simplify import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.expr import TRUE, Const, Expr, as_int
-from ...ir.node import rebuild
+from ...ir.node import children, rebuild, remembered
 from ...ir.passes.loop_extents import loop_facts, restrict, trim_loops
 from ...ir.stmt import For, If, Stmt, seq
 from .edges import Edge, edges, strengthen
@@ -33,6 +33,14 @@ SPLITTABLE = ("serial", "unrolled", "vectorized")
 def partition_loops(stmt: Stmt) -> Stmt:
     """Peel the annotated loops; the annotation goes."""
     return _clean(_partition(trim_loops(stmt, nothing_known()), nothing_known(), None))
+
+
+@remembered
+def _peels(stmt: Stmt) -> bool:
+    """Whether there is a loop to peel at or below `stmt`."""
+    if isinstance(stmt, For) and is_peeled(stmt):
+        return True
+    return any(_peels(child) for child in children(stmt) if isinstance(child, Stmt))
 
 
 def is_peeled(loop: For) -> bool:
@@ -65,6 +73,8 @@ def _descend(stmt: Stmt, facts: Facts) -> Stmt:
 
 def _choose(stmt: Stmt, facts: Facts, around: For) -> Expr | None:
     """The first strengthened condition over `around` that decides something in `stmt`."""
+    if not is_peeled(around) and not _peels(stmt):
+        return None
     for edge in edges(stmt, facts):
         if not edge.guards_statement or around.var not in variables_of(edge.cond):
             continue

@@ -15,10 +15,10 @@ is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .. import dtypes
-from ..arith.intervals import Facts, negate
+from ..arith.intervals import Facts, negate, nothing_known
 from ..arith.simplify import simplifier_for
 from ..expr import (
     Broadcast,
@@ -65,13 +65,12 @@ class OutOfBounds(ValueError):
 def check_in_bounds(node: PrimFunc | Stmt) -> None:
     """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside."""
     if isinstance(node, PrimFunc):
-        _statement(node.body, _Scope(f"function `{node.name}`", Facts({})).owning(*node.buffers))
+        _statement(node.body, _Scope(f"function `{node.name}`", nothing_known()).owning(*node.buffers))
     else:
-        _statement(node, _Scope("the statement", Facts({})))
+        _statement(node, _Scope("the statement", nothing_known()))
 
 
-@dataclass(frozen=True)
-class _Scope:
+class _Scope(NamedTuple):
     """What holds at one place: as intervals for the fast path, and as a domain for the exact one."""
 
     place: str
@@ -81,7 +80,7 @@ class _Scope:
     memories: tuple[Buffer, ...] = ()
 
     def owning(self, *buffers: Buffer) -> _Scope:
-        return replace(self, memories=self.memories + buffers) if buffers else self
+        return self._replace(memories=self.memories + buffers) if buffers else self
 
     def loop(self, loop: For) -> _Scope:
         var, extent = loop.var, loop.extent
@@ -89,8 +88,8 @@ class _Scope:
         facts = self.facts.with_bounds({var: (0, high)})
         if not isinstance(extent, Const) and _lasts(extent, loop.body):
             facts = facts.assuming(binary("<", var, extent), memory=True)
-            return replace(self, facts=facts, dims=(*self.dims, (var, extent)))
-        return replace(self, facts=facts, dims=(*self.dims, (var, high + 1)))
+            return self._replace(facts=facts, dims=(*self.dims, (var, extent)))
+        return self._replace(facts=facts, dims=(*self.dims, (var, high + 1)))
 
     def equal(self, var: Var, value: Expr, body: Stmt | None, limit: tuple[int, int] | None = None) -> _Scope:
         """A variable that is `value` all through the statement `body`, or one expression, and lies in `limit`."""
@@ -102,7 +101,7 @@ class _Scope:
         facts = self.facts.with_bounds({var: (low, high)})
         dims = self.dims if any(v == var for v, _ in self.dims) else (*self.dims, (var, None))
         conditions = (*self.conditions, binary("==", var, value)) if _lasts(value, body) else self.conditions
-        return replace(self, facts=facts, dims=dims, conditions=conditions)
+        return self._replace(facts=facts, dims=dims, conditions=conditions)
 
     def where(self, cond: Expr, body: Stmt | None, truth: bool = True) -> _Scope:
         """Where `cond` holds (or not) for the statement `body`, or for one expression."""
@@ -112,7 +111,7 @@ class _Scope:
         facts = self.facts
         for part in kept:
             facts = facts.assuming(part, memory=True) if dtypes.lanes(part.dtype) == 1 else facts
-        return replace(self, facts=facts, conditions=(*self.conditions, *kept))
+        return self._replace(facts=facts, conditions=(*self.conditions, *kept))
 
 
 def _lasts(expr: Expr, body: Stmt | None) -> bool:
@@ -163,7 +162,7 @@ def _statement(stmt: Stmt, scope: _Scope) -> None:
 
 
 def _block(block: Block, scope: _Scope) -> None:
-    scope = replace(scope, place=f"block `{block.name}`" if block.name != "root" else scope.place)
+    scope = scope._replace(place=f"block `{block.name}`" if block.name != "root" else scope.place)
     _expression(block.predicate, scope)
     inside = block.body if block.init is None else Seq((block.init, block.body))
     scope = scope.where(block.predicate, inside).owning(*block.allocs)
@@ -199,7 +198,7 @@ def _iterator(item: Iter, scope: _Scope) -> None:
 
 def _expression(expr: Expr, scope: _Scope) -> None:
     """Check the loads in `expr`."""
-    if isinstance(expr, (Var, Const)) or scope.facts.impossible:
+    if not reads_memory(expr) or scope.facts.impossible:
         return
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args

@@ -74,6 +74,8 @@ from .accesses import (
 from .sets import Domain
 
 Schedule = tuple[int | Var, ...]
+
+
 @dataclass(frozen=True)
 class Statement:
     """One statement, numbered in program order.

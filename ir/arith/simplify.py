@@ -121,6 +121,7 @@ class Simplifier:
         self.quotients = Quotients(facts)
         self._exprs: dict[Expr, Expr] = {}
         self._linears: dict[Expr, Linear] = {}
+        self.statements: dict[int, tuple[Stmt, Stmt]] = {}  # by identity: equal statements stay apart
 
     def expr(self, expr: Expr) -> Expr:
         """The simplified expression: where rewriting over and over arrives.

@@ -20,7 +20,13 @@ def simplify_stmt(stmt: Stmt, facts: Facts) -> Stmt:
     Loops without iterations, conditions that are decided, and what is left
     without a body go; loops of one iteration stay.
     """
-    new: Stmt = _SIMPLIFY[type(stmt)](stmt, simplifier_for(facts))
+    simplifier = simplifier_for(facts)
+    known = simplifier.statements.get(id(stmt))
+    if known is not None and known[0] is stmt:
+        return known[1]
+    new: Stmt = _SIMPLIFY[type(stmt)](stmt, simplifier)
+    simplifier.statements[id(stmt)] = stmt, new
+    simplifier.statements[id(new)] = new, new
     return new
 
 
