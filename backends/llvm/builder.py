@@ -16,10 +16,8 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from .index import INLINE, Atom, Linear, Ramped, Terms
+from .known import Known
 from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
-
-# What is known of each memory: (element type, offset, stride of a vector, lanes) -> value.
-Memory = dict[str, dict[tuple[str, Linear, Linear | None, int], str]]
 
 
 class _Scope:
@@ -44,7 +42,7 @@ class Builder:
         self.alignments: dict[str, int] = {}
         self.tiles: set[str] = set()
         self.region: dict[Hashable, Any] = {}
-        self.memory: Memory = {}
+        self.memory: dict[str, Known] = {}
         self._bytes: dict[str, int] = {}
         self.block = "entry"
         self._count = 0
@@ -118,7 +116,7 @@ class Builder:
         self.start(label)
         phi = self._sublist()
         self.scopes.append(_Scope(len(self.scopes), self._sublist()))
-        self.region, self.memory = dict(region), {root: dict(known) for root, known in memory.items()}
+        self.region, self.memory = dict(region), {root: Known(known) for root, known in memory.items()}
         self._count += 1
         name = f"%i{self._count}"
         yield Linear(0, ((Atom(name, len(self.scopes) - 1, *bounds), 1),))
@@ -162,7 +160,7 @@ class Builder:
     def _isolated(self) -> Iterator[None]:
         """What becomes known inside does not outlive it, because it may not have run."""
         region, memory = self.region, self.memory
-        self.region, self.memory = dict(region), {root: dict(known) for root, known in memory.items()}
+        self.region, self.memory = dict(region), {root: Known(known) for root, known in memory.items()}
         yield
         self.region, self.memory = region, memory
 
@@ -277,8 +275,22 @@ class Builder:
 
     def address(self, buffer: Buffer, offset: Linear) -> str:
         """A pointer to the element at `offset`, computed loop by loop from the outside."""
-        root = self.root(buffer)
-        kind = memory_type(buffer.dtype)
+        root, kind = self.root(buffer), memory_type(buffer.dtype)
+        pointer = self._pointer(root, kind, offset) if offset.terms else self.pointers[root]
+        return self._displaced(kind, pointer, offset.const) if offset.const else pointer
+
+    def _pointer(self, root: str, kind: str, offset: Linear) -> str:
+        """The address of `offset` without its constant."""
+        depth = offset.depth
+        if depth == INLINE:
+            return self._steps(root, kind, offset)
+        known, key = self.scopes[depth].known, ("pointer", root, kind, offset.terms)
+        pointer = known.get(key)
+        if pointer is None:
+            pointer = known[key] = self._steps(root, kind, offset)
+        return str(pointer)
+
+    def _steps(self, root: str, kind: str, offset: Linear) -> str:
         pointer = self.pointers[root]
         groups: dict[int, list[tuple[Atom, int]]] = {}
         for atom, factor in offset.terms:
@@ -288,14 +300,14 @@ class Builder:
             group = tuple(groups[depth])
             done += group
             pointer = self._step(root, kind, pointer, depth, group, done)
-        return self._displaced(kind, pointer, offset.const) if offset.const else pointer
+        return pointer
 
     def alignment(self, buffer: Buffer, offset: Linear) -> int:
         """The largest power of two, in bytes, that divides every address ``buffer + offset``."""
-        size = dtypes.nbytes(dtypes.element(buffer.dtype))
+        element, count = dtypes.split_dtype(buffer.dtype)
+        size = dtypes.nbytes(element)
         start = self.alignments.get(self.root(buffer), size)
-        step = dtypes.lanes(buffer.dtype) * size
-        common = gcd(start, offset.const * step, *(factor * step for _, factor in offset.terms))
+        common = gcd(start, count * size * gcd(offset.const, *[factor for _, factor in offset.terms]))
         return common & -common
 
     def _step(self, root: str, kind: str, pointer: str, depth: int, group: Terms, done: Terms) -> str:

@@ -18,12 +18,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ir import dtypes
-from ...ir.expr import Buffer, Load, Var, variables
+from ...ir.collection import uncollected
+from ...ir.expr import Buffer, Var, variables
 from ...ir.node import walk
-from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ...ir.stmt import (
+    Allocate,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    read_buffers,
+    written_buffers,
+)
 from ...ir.target import Target
 from .expr import Expressions
-from .index import ONE, Lanes, Linear, Ramped
+from .index import Lanes, Linear, Ramped
+from .known import Known, place_of
 from .load import Value
 from .order import best_order
 from .types import CodegenError, ModuleText, memory_type, value_type
@@ -63,6 +77,7 @@ def entry_name(name: str) -> str:
     return "kernel_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
+@uncollected
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`, over buffers of one axis.  Raises CodegenError."""
     entry = entry_name(lowered.name)
@@ -227,7 +242,7 @@ class Statements(Expressions):
         """The memory that `stmt` stores to, by root name."""
         known = self.context.written.get(id(stmt))
         if known is None:
-            known = {b.data or b.name for b in (n.buffer for n in walk(stmt) if isinstance(n, Store))}
+            known = {buffer.memory for buffer in written_buffers(stmt)}
             self.context.written[id(stmt)] = known
         return known
 
@@ -264,9 +279,12 @@ class Statements(Expressions):
             stored = self.emit(f"zext {value_type(dtype)} {value} to {kind}")
         pointer = self.address(buffer, base)
         self.do(f"store {kind} {stored}, ptr {pointer}, align {self.alignment(buffer, base)}")
-        root, count = self.root(buffer), dtypes.lanes(dtype)
-        self._overwritten(root, dtypes.element(dtype), base, count)
-        self.memory.setdefault(root, {})[(dtypes.element(dtype), base, stride, count)] = value
+        root = self.root(buffer)
+        known = self.memory.get(root)
+        if known is None:
+            known = self.memory[root] = Known()
+        element, count = dtypes.split_dtype(dtype)
+        known.store(place_of(element, base, stride, count), value)
 
     def _store_lanes(self, buffer: Buffer, offset: Ramped | Lanes, value: str, dtype: str) -> None:
         if dtypes.lanes(buffer.dtype) != 1:
@@ -275,20 +293,6 @@ class Statements(Expressions):
         for lane in range(offset.lanes):
             scalar = self.emit(f"extractelement {value_type(dtype)} {value}, i64 {lane}")
             self._store_here(buffer, offset.lane(lane), None, scalar, one)
-
-    def _overwritten(self, root: str, element: str, base: Linear, count: int) -> None:
-        """Forget what was loaded from `root`, except at constant distances that the store does not reach."""
-        known = self.memory.get(root)
-        if not known:
-            return
-        kept = {}
-        for key, value in known.items():
-            kind, start, stride, width = key
-            distance = base.const - start.const
-            apart = distance >= width or distance <= -count
-            if kind == element and start.terms == base.terms and apart and stride in (None, ONE):
-                kept[key] = value
-        self.memory[root] = kept
 
     # --- parallel loops -----------------------------------------------------------------------
 
@@ -310,17 +314,11 @@ class Statements(Expressions):
 
     def _captured(self, stmt: For) -> tuple[list[str], list[Var]]:
         """The memory and the variables from outside that the loop uses, by name."""
-        roots = dict.fromkeys(
-            self.root(n.buffer)
-            for n in walk(stmt.body)
-            if isinstance(n, (Load, Store)) and not self._inner(n.buffer, stmt)
-        )
-        variables = dict.fromkeys(n for n in walk(stmt.body) if isinstance(n, Var) and n.name in self.env)
-        return sorted(roots), sorted(variables, key=lambda v: v.name)
-
-    def _inner(self, buffer: Buffer, stmt: For) -> bool:
         inside = {n.buffer.name for n in walk(stmt.body) if isinstance(n, Allocate)}
-        return buffer.name in inside or buffer.data in inside
+        touched = (*read_buffers(stmt.body), *written_buffers(stmt.body))
+        used = [b for b in touched if inside.isdisjoint((b.name, b.data))]
+        outside = {v for v in variables(stmt.body) if v.name in self.env}
+        return sorted({self.root(b) for b in used}), sorted(outside, key=lambda v: v.name)
 
     def _record(self, operands: list[str], kinds: list[str], places: list[int]) -> str:
         """Stack memory with the operands at `places`, in units of eight bytes; the last one is the end."""

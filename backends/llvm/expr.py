@@ -29,7 +29,7 @@ from ...ir.expr import (
 )
 from ...ir.node import walk
 from . import arith
-from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, from_lanes
+from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
 from .load import Loads, Value
 from .math import call_math
 from .types import CodegenError, ModuleText, literal, value_type, vector_literal
@@ -47,8 +47,9 @@ class Expressions(Loads):
         self._stamps: dict[str, int] = {}
         self._clock = 0
         self._forms: dict[int, _Form] = {}
+        self._plans: dict[int, Callable[[Any], Value]] = {}
         self._eval: dict[type, Callable[[Any], Value]] = {
-            Var: self._var, Const: self._const, Binary: self._binary, Not: self._not, Select: self._select,
+            Var: self._var, Const: self._const, Not: self._not, Select: self._select,
             Call: self._call, Cast: self._cast, Load: self.load, Ramp: self._ramp, Broadcast: self._broadcast,
             Undef: self._undef,
         }  # fmt: skip
@@ -65,11 +66,22 @@ class Expressions(Loads):
 
     def value(self, expr: Expr) -> Value:
         """The value of `expr` in its best form."""
+        plan = self._plans.get(id(expr))
+        if plan is None:
+            plan = self._plans[id(expr)] = self._plan(expr)
+        return plan(expr)
+
+    def _plan(self, expr: Expr) -> Callable[[Any], Value]:
+        """What evaluates `expr`; looked up once for all the times that an unrolled loop writes it."""
+        if isinstance(expr, Binary):
+            if expr.op in LOGIC:
+                return self._logic
+            is_index = expr.op not in COMPARISONS and self.dtype(expr) == dtypes.INDEX
+            return self._index if is_index else self._binary
         try:
-            method = self._eval[type(expr)]
+            return self._eval[type(expr)]
         except KeyError:
             raise CodegenError(f"no code for a {type(expr).__name__} expression: {expr!r}") from None
-        return method(expr)
 
     def operand(self, expr: Expr) -> str:
         """The LLVM operand that holds `expr`."""
@@ -126,10 +138,6 @@ class Expressions(Loads):
     # --- operators ----------------------------------------------------------------------------
 
     def _binary(self, expr: Binary) -> Value:
-        if expr.op in LOGIC:
-            return self._logic(expr)
-        if expr.op not in COMPARISONS and self.dtype(expr) == dtypes.INDEX:
-            return self._index(expr)
         a, b = self.value(expr.a), self.value(expr.b)
         dtype = self.dtype(expr.a)
         if not isinstance(a, str) and not isinstance(b, str) and dtypes.element(dtype) == dtypes.INDEX:
@@ -144,21 +152,24 @@ class Expressions(Loads):
         form = self._forms.get(id(expr))
         if form is None:
             form = self._forms[id(expr)] = _Form(expr)
-        stamp = max(map(self._stamp, form.variables), default=0)
+        stamp, stamps = 0, self._stamps
+        for name in form.variables:
+            if stamps.get(name, 0) > stamp:
+                stamp = stamps[name]
         if form.pure and form.stamp == stamp:
             return form.value
         if len(form.terms) == 1 and form.terms[0][0] is expr:
             value = self._operation(expr)
         else:
-            value = Linear(form.const)
-            for atom, factor in form.terms:
-                value = value + self.linear(atom) * factor
+            value = combined(form.const, [(self._atom(atom), factor) for atom, factor in form.terms])
         if form.pure and isinstance(value, Linear) and value.depth != INLINE:
             form.stamp, form.value = stamp, value
         return value
 
-    def _stamp(self, name: str) -> int:
-        return self._stamps.get(name, 0)
+    def _atom(self, expr: Expr) -> Linear:
+        """`linear`, quick for what is bound."""
+        value = self.env.get(expr.name) if type(expr) is Var else None
+        return value if type(value) is Linear else self.linear(expr)
 
     def _operation(self, expr: Binary) -> Value:
         """An operation on indices that is not a sum: a quotient, a product of variables, a minimum."""

@@ -38,14 +38,13 @@ Terms = tuple[tuple[Atom, int], ...]
 class Linear:
     """``const + sum(coefficient * atom)``; equal forms compare equal."""
 
-    __slots__ = ("_hash", "const", "terms")
+    __slots__ = ("const", "terms")
 
     def __init__(self, const: int = 0, terms: Terms = ()) -> None:
         self.const, self.terms = const, terms
-        self._hash = hash((const, terms))
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash((self.const, self.terms))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Linear) and self.const == other.const and self.terms == other.terms
@@ -74,7 +73,11 @@ class Linear:
     @property
     def depth(self) -> int:
         """The deepest loop that the value depends on."""
-        return max((a.depth for a, _ in self.terms), default=0)
+        deepest = 0
+        for atom, _ in self.terms:
+            if atom.depth > deepest:
+                deepest = atom.depth
+        return deepest
 
     def bounds(self) -> tuple[int, int]:
         """An inclusive interval that holds the value."""
@@ -108,6 +111,17 @@ def _merge(left: Terms, right: Terms) -> Terms:
         else:
             del sums[atom]
     return tuple(sorted(sums.items(), key=lambda item: item[0].number))
+
+
+def combined(const: int, parts: Iterable[tuple[Linear, int]]) -> Linear:
+    """``const + sum(value * factor)``."""
+    terms: Terms = ()
+    for value, factor in parts:
+        const += value.const * factor
+        if value.terms:
+            scaled = value.terms if factor == 1 else tuple([(a, c * factor) for a, c in value.terms])
+            terms = _merge(terms, scaled) if terms else scaled
+    return Linear(const, terms)
 
 
 ZERO = Linear()

@@ -12,6 +12,7 @@ from ...ir import dtypes
 from ...ir.expr import Buffer, Expr, Load
 from .builder import Builder
 from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_lanes
+from .known import Known, place_of
 from .types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
 
 Value = Linear | Ramped | Lanes | bool | str
@@ -68,6 +69,10 @@ class Loads(Builder):
 
     def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear | Ramped | Lanes:
         """The offset of an access in elements of the buffer."""
+        if len(indices) == 1:
+            only = self.value(indices[0])
+            if isinstance(only, (Linear, Ramped, Lanes)):
+                return only
         offset: Value = ZERO
         for index, stride in zip(indices, buffer.strides, strict=True):
             value = self.value(index)
@@ -100,15 +105,20 @@ class Loads(Builder):
 
     def _load_plain(self, buffer: Buffer, base: Linear, stride: Linear | None, dtype: str) -> str:
         """A scalar (no stride) or strided vector load, unless it is known already."""
-        known = self.memory.setdefault(self.root(buffer), {})
-        key = (dtypes.element(dtype), base, stride, dtypes.lanes(dtype))
-        if key in known:
-            return known[key]
+        root = self.root(buffer)
+        known = self.memory.get(root)
+        if known is None:
+            known = self.memory[root] = Known()
+        element, lanes = dtypes.split_dtype(dtype)
+        key = place_of(element, base, stride, lanes)
+        value = known.get(key)
+        if value is not None:
+            return value
         if stride is None or stride == ONE:
             name = self._load_here(buffer, base, dtype)
         else:
-            name = self._load_lanes(buffer, Ramped(base, stride, dtypes.lanes(dtype)), dtype)
-        known[key] = name
+            name = self._load_lanes(buffer, Ramped(base, stride, lanes), dtype)
+        known.learn(key, name)
         self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
         return name
 
