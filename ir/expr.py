@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from . import dtypes
-from .node import Node, children, gathered, remembered, transform
+from .node import Node, children, gathered, rebuild, remembered
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
@@ -412,16 +412,18 @@ def conjuncts(cond: Expr) -> tuple[Expr, ...]:
 
 
 def substitute(node: Any, mapping: Mapping[Var, Expr]) -> Any:
-    """Replace variables; constants that appear are folded upwards."""
+    """Replace variables; constants that appear are folded upwards.  What holds none of the variables stays as it is."""
     if not mapping:
         return node
 
     def replace(item: Any) -> Any:
         if isinstance(item, Var):
             return mapping.get(item, item)
-        return refold(item)
+        if _occurring(item).isdisjoint(mapping):
+            return item
+        return refold(rebuild(item, replace))
 
-    return transform(node, replace)
+    return replace(node)
 
 
 def refold(node: Any) -> Any:
