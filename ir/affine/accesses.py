@@ -51,10 +51,11 @@ Accesses = tuple[Access, ...]
 
 @lru_cache(maxsize=1 << 12)
 def lanes_of(stmt: Stmt) -> int:
-    """The lanes of a statement's vector accesses; 1 for a scalar statement."""
+    """The most lanes of an index in the statement; 1 if it accesses one element at a time, be that a vector."""
     if not isinstance(stmt, (Store, Evaluate)):
         return 1
-    return max((n.lanes for n in walk(stmt) if isinstance(n, (Ramp, Broadcast))), default=1)
+    accesses = (n for n in walk(stmt) if isinstance(n, (Load, Store)))
+    return max((dtypes.lanes(i.dtype) for n in accesses for i in n.indices), default=1)
 
 
 def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
@@ -154,13 +155,14 @@ def inlined(expr: Any, env: Env) -> Any:
     return rebuild(expr, lambda child: inlined(child, env))
 
 
-def _scalar(expr: Any, lane: Var) -> Any:
-    """`expr` for one lane."""
-    if isinstance(expr, Ramp):
-        return binary("+", _scalar(expr.base, lane), binary("*", _scalar(expr.stride, lane), lane))
+def _scalar(expr: Any, lane: Var, width: int) -> Any:
+    """`expr` for one of `width` lanes; a shorter ramp beside it steps once in several of them."""
+    if isinstance(expr, Ramp) and width % expr.lanes == 0:
+        step = binary("//", lane, width // expr.lanes)
+        return binary("+", _scalar(expr.base, lane, width), binary("*", _scalar(expr.stride, lane, width), step))
     if isinstance(expr, Broadcast):
-        return _scalar(expr.value, lane)
-    return rebuild(expr, lambda child: _scalar(child, lane))
+        return _scalar(expr.value, lane, width)
+    return rebuild(expr, lambda child: _scalar(child, lane, width))
 
 
 def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
@@ -170,9 +172,9 @@ def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
 
 @lru_cache(maxsize=1 << 15)
 def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
-    if lane is not None:
-        expr = _scalar(expr, lane)
     bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+    if lane is not None:
+        expr = _scalar(expr, lane, bounds[lane][1] + 1)
     result: Expr = simplify(inlined(expr, dict(env)), bounds)
     return result
 

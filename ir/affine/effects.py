@@ -122,7 +122,7 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
             return False
         try:
             written = stored.loud.image(write.indices, element_variables(write.buffer))
-            if not written.intersect(_end_elements(program, write.buffer)).is_empty():
+            if not written.intersect(end_elements(program, write.buffer)).is_empty():
                 return False
             for statement in program.touching(write.buffer):
                 change = by_number.get(statement.number)
@@ -147,7 +147,7 @@ def _reads(instances: IntSet, access: Access, elements: IntSet) -> bool:
     return not instances.image(access.indices, elements.variables).intersect(elements).is_empty()
 
 
-def _end_elements(program: Program, buffer: Buffer) -> IntSet:
+def end_elements(program: Program, buffer: Buffer) -> IntSet:
     """What the caller sees of a memory."""
     names = element_variables(buffer)
     everything = points(Domain(tuple(zip(names, buffer.shape, strict=True))))
@@ -210,7 +210,7 @@ def _observers(
                 extra = event(statement, access, stored.loud, "e")
                 loud[extra.tag] = stored
                 into.append(extra)
-    elements = _end_elements(program, buffer)
+    elements = end_elements(program, buffer)
     if not elements.is_empty():
         reads.append(end_event(buffer, elements, program.parameters))
     flow = last_writers([r for r in reads if not r.domain.is_empty()], [w for w in writes if not w.domain.is_empty()])

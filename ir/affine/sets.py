@@ -129,6 +129,11 @@ class IntSet:
             return self.sample()
 
     @guarded
+    def last(self) -> dict[str, int] | None:
+        """The lexicographically greatest point of a bounded set; None if empty."""
+        return None if self.isl.is_empty() else IntSet(self.variables, self.isl.lexmax()).sample()
+
+    @guarded
     def maximum(self, dim: int) -> int:
         """The largest value of coordinate `dim` of a bounded, non-empty set."""
         return int(self.isl.dim_max_val(dim).to_python())

@@ -28,6 +28,7 @@ from ..affine.harmless import Change, Harm, vanishing
 from ..affine.instances import Program, Statement, instances
 from ..affine.reduced import cells, is_silent
 from ..affine.sets import points
+from ..affine.witness import needed_instance
 from ..affine.writers import Contradiction
 from ..arith.statements import NOTHING
 from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load
@@ -158,7 +159,7 @@ def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
         return Harm("it stores `undef`, which says that anything may stand there")
     strict = is_strict(program.func)
     changes = [Change(s, FALSE) for s in statements]
-    harm = vanishing(program, changes, strict)
+    harm = needed_instance(program, statements, strict) or vanishing(program, changes, strict)
     if harm is not None:
         return harm
     spoken = {b.memory for b in _assumed(program)} & {s.write.buffer.memory for s in statements if s.write is not None}

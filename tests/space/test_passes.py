@@ -137,7 +137,7 @@ def test_no_ops_go_from_one_loop() -> None:
     """What the second nest overwrites; the second nest is seen at the end, and says so."""
     text = BARE.format(value="2.0")
     sch = schedule(text)
-    refused(lambda: sch.remove_no_op("k"), "everything in `k` has an effect", "B[0, 0], an element of a parameter")
+    refused(lambda: sch.remove_no_op("k"), "everything in `k` has an effect", "B[3, 3], an element of a parameter")
     sch.remove_no_op("i")
     assert "for i" not in sch.func.script()
     replayed(sch, text)

@@ -232,6 +232,28 @@ def test_the_end_sees_outputs_whatever_the_scalar_parameters_are(body: str) -> N
     stays(NAME, head + textwrap.indent(body, "    "))
 
 
+def test_vectors_of_vectors_write_as_many_elements_as_the_index_has_lanes() -> None:
+    """Eight lanes are stored to four elements of two lanes each; the other four are seen at the end."""
+    stays(NAME, """
+        @T.prim_func
+        def func(A: T.Buffer((8,), "float32x2")):
+            for i in range(8):
+                A[i] = T.Broadcast(T.float32(1), 2)
+            A[T.Ramp(0, 1, 4)] = T.Broadcast(T.float32(0), 8)
+    """)  # fmt: skip
+    gives(NAME, """
+        @T.prim_func
+        def func(A: T.Buffer((4,), "float32x2"), B: T.Buffer((8,), "float32")):
+            for i in range(4):
+                A[i] = T.Broadcast(T.float32(1), 2)
+            A[T.Ramp(0, 1, 4)] = B[T.Ramp(0, 1, 8)]
+    """, """
+        @T.prim_func
+        def func(A: T.Buffer((4,), "float32x2"), B: T.Buffer((8,), "float32")):
+            A[T.Ramp(0, 1, 4)] = B[T.Ramp(0, 1, 8)]
+    """)  # fmt: skip
+
+
 def test_conditions_on_scalar_parameters_are_decided() -> None:
     """Where n > 3, the second store follows in any case."""
     body = """
