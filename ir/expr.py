@@ -446,7 +446,7 @@ def variables(node: Node) -> set[Var]:
 @remembered
 def free_variables(node: Node) -> frozenset[Var]:
     """`variables`, kept."""
-    found, bound = _occurring(node), _let_bound(node)
+    found, bound = _occurring(node), let_variables(node)
     return found - bound if bound else found
 
 
@@ -456,7 +456,8 @@ def _occurring(node: Node) -> frozenset[Var]:
 
 
 @gathered
-def _let_bound(node: Node) -> frozenset[Var]:
+def let_variables(node: Node) -> frozenset[Var]:
+    """The variables that let expressions in `node` bind."""
     return frozenset((node.var,)) if isinstance(node, LetExpr) else frozenset()
 
 

@@ -27,13 +27,13 @@ derived, never stored.  Loops start at 0 and step by 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
-from .node import Node, children, gathered, remembered, transform, walk
+from .node import Node, children, rebuild, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
@@ -227,20 +227,26 @@ def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial"
 
 def blocks(node: Node) -> Iterator[Block]:
     """Every block below, in program order, the root included."""
-    return (n for n in _statements(node) if isinstance(n, Block))
+    return (n for n in walk_statements(node) if isinstance(n, Block))
 
 
 def stores(node: Node) -> Iterator[Store]:
-    return (n for n in _statements(node) if isinstance(n, Store))
+    return (n for n in walk_statements(node) if isinstance(n, Store))
 
 
-def _statements(node: Node) -> Iterator[Node]:
+def walk_statements(node: Node) -> Iterator[Node]:
     """`walk` that leaves out expressions."""
     stack = [node]
     while stack:
         top = stack.pop()
         yield top
         stack.extend([child for child in children(top) if not isinstance(child, Expr)][::-1])
+
+
+def transform_statements(stmt: Stmt, fn: Callable[[Any], Stmt]) -> Stmt:
+    """Bottom-up rewriting of statements; expressions stay."""
+    below = rebuild(stmt, lambda child: transform_statements(child, fn) if isinstance(child, Stmt) else child)
+    return fn(below)
 
 
 def loads(node: Node) -> Iterator[Load]:
@@ -283,10 +289,16 @@ def names(node: Node) -> set[str]:
     return set(names_below(node))
 
 
-@gathered
+@remembered
 def names_below(node: Node) -> frozenset[str]:
-    """`names`, kept."""
-    return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else frozenset()
+    """`names`, kept on statements; expressions are small and walked again."""
+    found = {node.name} if isinstance(node, (Var, Buffer, Block)) else set()
+    for child in children(node):
+        if isinstance(child, Stmt):
+            found |= names_below(child)
+        else:
+            found.update([n.name for n in walk(child) if isinstance(n, (Var, Buffer))])
+    return frozenset(found)
 
 
 def fresh(base: str, taken: set[str]) -> str:

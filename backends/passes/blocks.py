@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import TRUE, Expr, Var, all_of, binary, refold
+from ...ir.expr import TRUE, Expr, Var, all_of, binary, substitute
 from ...ir.node import rebuild
 from ...ir.stmt import Allocate, Block, If, Stmt, seq
 
@@ -24,11 +24,11 @@ def remove_blocks(stmt: Stmt) -> Stmt:
 
 
 def _convert(node: Any, env: Env) -> Any:
-    if isinstance(node, Var):
-        return env.get(node, node)
+    if isinstance(node, Expr):
+        return substitute(node, env)
     if isinstance(node, Block):
         return _block(node, env)
-    return refold(rebuild(node, lambda child: _convert(child, env)))
+    return rebuild(node, lambda child: _convert(child, env))
 
 
 def _block(block: Block, env: Env) -> Stmt:

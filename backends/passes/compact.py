@@ -17,9 +17,9 @@ from typing import Any
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
-from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary
-from ...ir.node import Node, rebuild, walk
-from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq
+from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
+from ...ir.node import Node, rebuild
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_statements
 from .errors import LoweringError
 from .privacy import is_private
 from .scopes import Access, Step, accesses, loop_facts
@@ -55,7 +55,7 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
     """Whether other names stand for the same memory, so that it must keep its shape."""
-    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk(body))
+    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_statements(body))
 
 
 @dataclass
@@ -181,13 +181,13 @@ def _shift(node: Any, old: Buffer, new: Buffer, bases: Sequence[Expr]) -> Any:
     """Accesses of `old` become accesses of `new`, relative to `bases`."""
 
     def visit(item: Node) -> Node:
-        made: Node = rebuild(item, visit)
+        made: Node = rebuild(item, guard)
         if isinstance(made, (Load, Store)) and made.buffer == old:
             indices = tuple(binary("-", i, b) for i, b in zip(made.indices, bases, strict=True))
             return replace(made, buffer=new, indices=indices)
         return made
 
     def guard(item: Node) -> Node:
-        return item if isinstance(item, Buffer) else visit(item)
+        return visit(item) if isinstance(item, Stmt) or reads_memory(item) else item
 
     return guard(node)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 
 from ...ir import dtypes
-from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, binary
+from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, binary, reads_memory
 from ...ir.node import Node, rebuild
 from ...ir.passes.flat import flat_indices, groups
 from ...ir.stmt import Allocate, Declare, Stmt, Store
@@ -57,6 +57,8 @@ class _Flatten:
     def visit(self, node: Node) -> Node:
         if isinstance(node, Buffer):
             return self.buffer(node)
+        if isinstance(node, Expr) and not reads_memory(node):
+            return node
         if isinstance(node, Declare):
             self._declare(node.buffer)
             return self.visit(node.body)

@@ -21,7 +21,6 @@ from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.expr import (
     Binary,
     Broadcast,
-    Buffer,
     Call,
     Cast,
     Const,
@@ -32,10 +31,12 @@ from ...ir.expr import (
     Select,
     Var,
     const,
+    let_variables,
+    reads_memory,
     substitute,
 )
-from ...ir.node import Node, rebuild, transform, walk
-from ...ir.stmt import Attr, Evaluate, For, If, Let, Stmt, Store
+from ...ir.node import Node, rebuild, walk
+from ...ir.stmt import Attr, Evaluate, For, If, Let, Stmt, Store, transform_statements
 from .errors import LoweringError
 from .scopes import loop_facts
 
@@ -52,8 +53,7 @@ def plain_statements(stmt: Stmt) -> Stmt:
 
 
 def _without_attributes(stmt: Stmt) -> Stmt:
-    result: Stmt = transform(stmt, lambda node: node.body if isinstance(node, Attr) else node)
-    return result
+    return transform_statements(stmt, lambda node: node.body if isinstance(node, Attr) else node)
 
 
 # ---------------------------------------------------------------- let expressions
@@ -75,7 +75,7 @@ def _without_lets(stmt: Stmt) -> Stmt:
 
 def _bind(expr: Expr, bound: dict[Var, Expr], lazy: bool) -> Expr:
     """`expr` without let expressions; what they name is added to `bound`, in order, unless `lazy`."""
-    if not any(isinstance(n, LetExpr) for n in walk(expr)):
+    if not let_variables(expr):
         return expr
     if isinstance(expr, LetExpr):
         value = _bind(expr.value, bound, lazy)
@@ -142,7 +142,7 @@ def _accesses(expr: Expr, facts: Facts) -> Expr:
     def visit(node: Node) -> Node:
         if isinstance(node, Load):
             return Load(node.buffer, tuple(_index(i, facts) for i in node.indices))
-        if isinstance(node, (Buffer, Var, Const)):
+        if not reads_memory(node):
             return node
         result: Node = rebuild(node, visit)
         return result

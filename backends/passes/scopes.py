@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, negate
-from ...ir.expr import Buffer, Call, Const, Expr, Load, Var
+from ...ir.expr import Buffer, Call, Expr, Load, Var, reads_memory
 from ...ir.node import children
 from ...ir.passes.loop_extents import loop_facts as loop_facts
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store
@@ -95,7 +95,7 @@ def _statement(stmt: Stmt, buffers: frozenset[Buffer], place: _Place) -> Iterato
 
 
 def _expression(expr: Expr, buffers: frozenset[Buffer], place: _Place) -> Iterator[Access]:
-    if isinstance(expr, (Var, Const)):
+    if not reads_memory(expr):
         return
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args

@@ -236,11 +236,12 @@ def access_map(domain: IntSet | Domain, indices: Sequence[Expr], names: Sequence
     source = domain if isinstance(domain, IntSet) else points(domain)
     targets = tuple(names) if names is not None else tuple(Var(f"o{k}") for k in range(len(indices)))
     with question():
+        if not indices:
+            return Relation(source, targets, isl.Map.from_domain(source.isl))
         translator = Translator(source.variables)
-        handle = isl.Map.from_domain(source.isl)
-        for index in indices:
-            handle = handle.flat_range_product(isl.Map.from_pw_aff(translator.value(index)))
-        return Relation(source, targets, handle.intersect_domain(source.isl))
+        parts = [isl.PwMultiAff.from_pw_aff(translator.value(index)) for index in indices]
+        function = functools.reduce(isl.PwMultiAff.flat_range_product, parts)
+        return Relation(source, targets, isl.Map.from_pw_multi_aff(function).intersect_domain(source.isl))
 
 
 def find_point(domain: Domain) -> dict[str, int] | None:

@@ -16,21 +16,19 @@ from __future__ import annotations
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..arith.statements import NOTHING
-from ..expr import Call, Expr, Select, Undef
-from ..node import transform, walk
-from ..stmt import Assume, If, Stmt, Store
+from ..expr import Call, Select, Undef
+from ..node import Node, children, remembered
+from ..stmt import Assume, If, Stmt, Store, transform_statements
 
 
 def without_assume(stmt: Stmt) -> Stmt:
     """The statement without its assumptions."""
-    result: Stmt = transform(stmt, lambda node: NOTHING if isinstance(node, Assume) else node)
-    return result
+    return transform_statements(stmt, lambda node: NOTHING if isinstance(node, Assume) else node)
 
 
 def without_undef_stores(stmt: Stmt) -> Stmt:
     """The statement without stores of `undef`: they may write anything, so they write nothing."""
-    result: Stmt = transform(stmt, lambda node: _defined(node) if isinstance(node, Store) else node)
-    return result
+    return transform_statements(stmt, lambda node: _defined(node) if isinstance(node, Store) else node)
 
 
 def _defined(store: Store) -> Stmt:
@@ -53,6 +51,7 @@ def _defined_part(store: Store) -> Stmt:
     return NOTHING
 
 
-def has_undef(expr: Expr) -> bool:
+@remembered
+def has_undef(node: Node) -> bool:
     """Whether `undef` occurs in the expression."""
-    return any(isinstance(n, Undef) for n in walk(expr))
+    return isinstance(node, Undef) or any(map(has_undef, children(node)))
