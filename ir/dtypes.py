@@ -72,6 +72,7 @@ def nbytes(dtype: str) -> int:
     return bits(dtype) // 8 * lanes(dtype)
 
 
+@lru_cache(maxsize=64)
 def int_range(dtype: str) -> tuple[int, int]:
     """Smallest and largest value of an integer type."""
     width = bits(dtype)

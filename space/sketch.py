@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.collection import uncollected
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from .anatomy import Axis, Operand
@@ -65,6 +66,7 @@ class Sketch:
             start = stop
         return ok
 
+    @uncollected
     def schedule(self, choice: Sequence[int]) -> Schedule:
         """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
         self.check_length(choice)
