@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from ..expr import Buffer, LetExpr, Var
@@ -16,10 +17,7 @@ from ..stmt import Allocate, Block, Declare, For, Let, PrimFunc, Stmt, fresh
 
 def copied(stmt: Stmt, taken: set[str]) -> Stmt:
     """`stmt` with fresh names for everything that it binds; they are added to `taken`."""
-    names: dict[str, str] = {}
-    for name in bound_names(stmt):
-        names[name] = another(name, taken)
-    result: Stmt = _rename(stmt, names)
+    result: Stmt = _rename(stmt, {bound: another(bound[1], taken) for bound in bound_names(stmt)})
     return result
 
 
@@ -31,30 +29,34 @@ def another(name: str, taken: set[str]) -> str:
     return new
 
 
-def bound_names(node: Node) -> list[str]:
-    """Names of the loops, iterators, bindings, blocks and allocations below `node`, in program order."""
-    found: dict[str, None] = {}
+Bound = tuple[bool, str]
+"""A name, and whether it is that of a block: blocks may be called like variables and buffers."""
+
+
+def bound_names(node: Node) -> list[Bound]:
+    """What the loops, iterators, bindings, blocks and allocations below `node` are called, in program order."""
+    found: dict[Bound, None] = {}
     for item in walk(node):
         if isinstance(item, (For, Let, LetExpr)):
-            found[item.var.name] = None
+            found[False, item.var.name] = None
         elif isinstance(item, Block):
-            found[item.name] = None
-            found.update(dict.fromkeys(i.var.name for i in item.iters))
-            found.update(dict.fromkeys(b.name for b in item.allocs))
+            found[True, item.name] = None
+            found.update(dict.fromkeys((False, i.var.name) for i in item.iters))
+            found.update(dict.fromkeys((False, b.name) for b in item.allocs))
         elif isinstance(item, (Allocate, Declare)):
-            found[item.buffer.name] = None
+            found[False, item.buffer.name] = None
     return list(found)
 
 
-def _rename(node: Any, names: Mapping[str, str]) -> Any:
+def _rename(node: Any, names: Mapping[Bound, str]) -> Any:
     new = rebuild(node, lambda child: _rename(child, names))
-    if isinstance(new, Var) and new.name in names:
-        return Var(names[new.name], new.dtype)
-    if isinstance(new, Buffer) and (new.name in names or new.data in names):
-        name, data = names.get(new.name, new.name), names.get(new.data, new.data)
-        return Buffer(name, new.shape, new.dtype, new.scope, new.axis_separators, data)
-    if isinstance(new, Block) and new.name in names:
-        return Block(names[new.name], new.iters, new.body, new.predicate, new.init, new.allocs, new.annotations)
+    if isinstance(new, Var):
+        return Var(names[False, new.name], new.dtype) if (False, new.name) in names else new
+    if isinstance(new, Buffer):
+        name, data = names.get((False, new.name), new.name), names.get((False, new.data), new.data)
+        return new if (name, data) == (new.name, new.data) else replace(new, name=name, data=data)
+    if isinstance(new, Block) and (True, new.name) in names:
+        return replace(new, name=names[True, new.name])
     return new
 
 
@@ -65,7 +67,7 @@ def same_statement(a: Stmt, b: Stmt) -> bool:
     mine, theirs = bound_names(a), bound_names(b)
     if len(mine) != len(theirs):
         return False
-    renamed: Stmt = _rename(b, dict(zip(theirs, mine, strict=True)))
+    renamed: Stmt = _rename(b, dict(zip(theirs, [name for _, name in mine], strict=True)))
     return renamed == a
 
 
