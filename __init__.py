@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         UsageError,
         WrongResult,
     )
-    from .ir.affine.index_map import AXIS_SEPARATOR, IndexMap
     from .ir.interpreter.interpret import interpret
+    from .ir.layout.index_map import AXIS_SEPARATOR, IndexMap
     from .ir.passes import transform
     from .ir.script import namespace as T
     from .ir.script.namespace import prim_func, undef
@@ -53,7 +53,7 @@ _HOMES = {
     "errors": (
         "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
     ),
-    "ir.affine.index_map": ("AXIS_SEPARATOR", "IndexMap"),
+    "ir.layout.index_map": ("AXIS_SEPARATOR", "IndexMap"),
     "ir.interpreter.interpret": ("interpret",),
     "ir.script.parser": ("ScriptError", "parse"),
     "ir.stmt": ("Module", "PrimFunc"),
@@ -79,8 +79,8 @@ __all__ = [
     "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
     "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
     "Target", "TensorIntrin", "Trace", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__",
-    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "propose_pad_values", "replay", "transform",
-    "tune", "undef", "verify", "workload",
+    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "propose_pad_values",
+    "replay", "transform", "tune", "undef", "verify", "workload",
 ]  # fmt: skip
 
 

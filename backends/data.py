@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..ir.affine.index_map import IndexMap
-from ..ir.affine.pad_value import PadValue
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.interpreter.pads import pad_contents
+from ..ir.layout.index_map import IndexMap
+from ..ir.layout.pad_value import PadValue
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
 

@@ -10,8 +10,8 @@ from typing import Any
 from ..backends.lower import LoweringError
 from ..backends.samples import Sample, make_samples
 from ..ir.affine.bounds import OutOfBounds
-from ..ir.affine.index_map import IndexMapError
 from ..ir.collection import uncollected
+from ..ir.layout.index_map import IndexMapError
 from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
 from ..ir.verify.rules import VerifyError, verify

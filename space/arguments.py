@@ -11,9 +11,9 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
 
-from ..ir.affine import pad_value
-from ..ir.affine.index_map import IndexMap
 from ..ir.expr import Expr
+from ..ir.layout import pad_value
+from ..ir.layout.index_map import IndexMap
 from .errors import ScheduleError
 
 MAX_DEPTH = 16

@@ -1,9 +1,9 @@
-"""Which loops a schedule may run concurrently: the proof is `ir.affine.concurrency`, iterator kinds are the space's."""
+"""Which loops a schedule may run concurrently: iterator kinds decide, and the proof of `ir.dataflow.concurrency`."""
 
 from __future__ import annotations
 
-from ..ir.affine.concurrency import conflict
-from ..ir.affine.instances import instances
+from ..ir.dataflow.concurrency import conflict
+from ..ir.dataflow.instances import instances
 from ..ir.expr import free_variables
 from ..ir.stmt import For, PrimFunc
 from .errors import ScheduleError

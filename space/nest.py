@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..ir.affine.instances import Statement, instances
-from ..ir.affine.order import Time, find_reversal
 from ..ir.affine.sets import NotAffine, Unknown
+from ..ir.dataflow.instances import Statement, instances
+from ..ir.dataflow.order import Time, find_reversal
 from ..ir.expr import Expr, Var, free_variables, reads_memory, substitute
 from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt
 from .concurrency import check_concurrent

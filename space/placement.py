@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..ir.affine.dataflow import clashes, common_loops
-from ..ir.affine.instances import Program, Statement, instances
 from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
+from ..ir.dataflow.dependence import clashes, common_loops
+from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
 from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
 from .errors import ScheduleError

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache, wraps
 from random import Random
 from typing import Any, get_type_hints
 
-from ..ir.affine.index_map import IndexMap
+from ..ir.layout.index_map import IndexMap
 from ..ir.stmt import Module, PrimFunc
 from .arguments import describe, encode_argument, fits, is_variadic
 from .errors import ScheduleError

@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import dtypes
-from ..ir.affine.index_map import IndexMap
-from ..ir.affine.instances import instances
 from ..ir.arith.simplify import bound
+from ..ir.dataflow.instances import instances
 from ..ir.expr import Binary, Buffer, Const, Load, Var, free_variables
+from ..ir.layout.index_map import IndexMap
 from ..ir.node import walk
 from ..ir.stmt import PrimFunc, blocks
 from .errors import ScheduleError

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..ir.affine.instances import statements
 from ..ir.arith.linear import build, linear_form
 from ..ir.arith.simplify import simplify
+from ..ir.dataflow.instances import statements
 from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, free_variables
 from ..ir.stmt import Block, For, Stmt
 

@@ -1,1 +1,1 @@
-"""Integer sets: index maps, regions, and proofs about them."""
+"""Integer sets: isl behind a small typed face, and proofs that accesses stay inside."""

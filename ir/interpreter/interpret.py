@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import dtypes
-from ..affine.pad_value import PadValue
 from ..expr import Buffer, Const, Var
+from ..layout.pad_value import PadValue
 from ..stmt import Layout, PrimFunc, written_buffers
 from .hazards import views
 from .memory import (
@@ -147,7 +147,7 @@ def _mark_padding(func: PrimFunc, layout: Layout, memory: dict[str, Memory]) -> 
 
 def _images(func: PrimFunc, layout: Layout) -> NDArray[np.intp]:
     """The flat physical elements of all logical ones."""
-    from ..affine.index_map import IndexMap
+    from ..layout.index_map import IndexMap
     from .values import Evaluator
 
     buffer = next(b for b in func.buffers if b.name == layout.param)

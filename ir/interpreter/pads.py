@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..affine.pad_value import PadValue
 from ..expr import Buffer
+from ..layout.pad_value import PadValue
 from .memory import DEFINED, FORBIDDEN, UNDEF, Memory, Storage
 from .nest import Nest
 from .values import Evaluator

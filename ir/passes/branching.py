@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..affine.accesses import Access
-from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
-from ..affine.harmless import Change, vanishing
-from ..affine.instances import Program, Statement, instances
 from ..affine.sets import IntSet, box, points
-from ..affine.writers import element_variables, writers
 from ..arith.simplify import simplify
+from ..dataflow.accesses import Access
+from ..dataflow.contents import held, reading
+from ..dataflow.harmless import Change, vanishing
+from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.writers import element_variables, writers
 from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
 from ..node import Node, walk
 from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store

@@ -12,8 +12,8 @@ variable is defined above the loop; inside a block that means what its iterators
 to; (2) nothing in the loop stores to what is loaded, and that memory exists above;
 (3) what may fail (a load, a division) was evaluated in every iteration before, under no
 other condition, and the loop has an iteration; (4) reductions still provably begin with
-their init; (5) the loop is none over threads, which give a kernel its shape; (6) nothing
-grows beyond `LARGEST` statements.  Source: RFC 0077, "New Transform - Hoist Expression".
+their init; (5) the loop is none over threads, which give a kernel its shape; (6) the
+copies of one run have at most `LARGEST` statements.  Source: RFC 0077, "New Transform - Hoist Expression".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .context import Place, map_below, memories_read, memories_written, nowhere
 from .empty import pruned
 from .renaming import another, copied
 
-LARGEST = 2048
+LARGEST = 512
 
 
 class HoistConditional(Flag):
@@ -117,6 +117,7 @@ class Hoister:
     def __init__(self, conditionals: HoistConditional, lets: HoistLetBinding, taken: set[str]) -> None:
         self.conditionals, self.lets, self.taken = conditionals, lets, taken
         self.kept: dict[Kept, None] = {}
+        self.room = LARGEST
 
     def run(self, stmt: Stmt, place: Place) -> Stmt:
         """`stmt`, which stands at `place`, with everything hoisted that may be."""
@@ -151,11 +152,16 @@ class Hoister:
         if isinstance(cond, Not) or (isinstance(cond, Binary) and cond.op == "!="):
             cond = negate(cond)
         then, other = (self._version(loop, cond, truth, place) for truth in (True, False))
-        if loop in (then, other) or _size(then) + _size(other) > LARGEST:
+        if loop in (then, other):
+            return None
+        growth = _size(then) + _size(other) - _size(loop)
+        if growth > self.room:
+            self.kept[Kept(cond, loop.var.name, f"(6) the copies would exceed {LARGEST} statements")] = None
             return None
         if not place.where(cond).starts(then) or not place.where(cond, False).starts(other):
             self.kept[Kept(cond, loop.var.name, "(4) a reduction inside might not begin with its init")] = None
             return None
+        self.room -= growth
         if is_empty(then):
             return If(place.simplify(negate(cond)), other)
         return If(cond, then, None if is_empty(other) else copied(other, self.taken))

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..affine.accesses import Access
-from ..affine.contents import held, reading
 from ..affine.guard import NotAffine, Unknown
-from ..affine.instances import Program, Statement, instances
 from ..affine.sets import points
-from ..affine.writers import Contradiction
+from ..dataflow.accesses import Access
+from ..dataflow.contents import held, reading
+from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.writers import Contradiction
 from ..expr import Const, Expr, Load
 from ..node import rebuild, walk
 from ..stmt import Assume, PrimFunc, Stmt

@@ -15,10 +15,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ..affine.index_map import IndexMap
-from ..affine.pad_value import PadValue, Piece, encode
 from ..arith.simplify import simplify
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, binary
+from ..layout.index_map import IndexMap
+from ..layout.pad_value import PadValue, Piece, encode
 from ..stmt import Annotations, Layout, PrimFunc, stores
 from .padding import Padding, check_pad_value, with_assumption, with_epilogue
 from .relayout import Change, LayoutError, buffers, make_change, rewrite_accesses, rewrite_expr, views

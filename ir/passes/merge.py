@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine.dataflow import Clash, clashes, common_loops
 from ..affine.guard import Unknown
-from ..affine.instances import Statement, instances
-from ..affine.order import knowing
+from ..dataflow.dependence import Clash, clashes, common_loops
+from ..dataflow.instances import Statement, instances
+from ..dataflow.order import knowing
 from ..expr import Expr, Var, as_expr, substitute
 from ..node import walk
 from ..stmt import For, PrimFunc, Seq, Stmt, seq

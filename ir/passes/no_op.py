@@ -9,7 +9,7 @@
     for i: ;  if c: ;  assume(True)            ->                        nothing
 
 Several stores go together: a whole block, loop nest or branch first, then its parts.
-Conditions: (1) every store that goes is dead or silent (`affine.harmless`), which the
+Conditions: (1) every store that goes is dead or silent (`dataflow.harmless`), which the
 function's end decides too: it reads the logical elements of outputs and promised padding;
 (2) no assumption speaks of what a dead store wrote; (3) a block's reduction still begins
 with its init; (4) a store of `undef` stays, since it says that anything may stand there
@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..affine.guard import NotAffine, Unknown
-from ..affine.harmless import Change, Harm, vanishing
-from ..affine.instances import Program, Statement, instances
-from ..affine.reduced import cells, is_silent
 from ..affine.sets import points
-from ..affine.witness import needed_instance
-from ..affine.writers import Contradiction
 from ..arith.statements import NOTHING
+from ..dataflow.harmless import Change, Harm, vanishing
+from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.reduced import cells, is_silent
+from ..dataflow.witness import needed_instance
+from ..dataflow.writers import Contradiction
 from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load
 from ..node import rebuild, walk
 from ..stmt import (

@@ -2,8 +2,8 @@
 
 ``remove_branching_through_overcompute`` lets instances run that a condition left out,
 ``remove_overcompute_through_branching`` leaves instances out; both are legal where these
-instances are harmless (`affine.harmless`) and no concurrent loop around them would race
-(`affine.concurrency`).  A condition stands in a block's predicate, in an `If`, or in an
+instances are harmless (`dataflow.harmless`) and no concurrent loop around them would race
+(`dataflow.concurrency`).  A condition stands in a block's predicate, in an `If`, or in an
 ``if_then_else`` of a stored value, and is removed conjunct by conjunct.  Of an `If`
 with an else-branch one side is kept if on the other side it comes to the same.
 
@@ -17,13 +17,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..affine.concurrency import CONCURRENT, conflict
 from ..affine.guard import NotAffine, Unknown
-from ..affine.harmless import Change, Harm, appearing, vanishing
-from ..affine.instances import Program, Statement, instances
 from ..affine.sets import violations
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
+from ..dataflow.concurrency import CONCURRENT, conflict
+from ..dataflow.harmless import Change, Harm, appearing, vanishing
+from ..dataflow.instances import Program, Statement, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
 from ..script.printer import expr_text

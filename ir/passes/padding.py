@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..affine.pad_value import PadValue
 from ..affine.sets import Domain, NotAffine, Unknown, access_map, box, points
 from ..arith.intervals import negate
 from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
+from ..layout.pad_value import PadValue
 from ..node import Node, children, rebuild, walk
 from ..script.printer import expr_text
 from ..stmt import (

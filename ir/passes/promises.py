@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..affine.dataflow import Event, LastWriters, end_event, event, last_writers
-from ..affine.accesses import Access
-from ..affine.instances import Statement, instances
 from ..affine.sets import Domain, IntSet, NotAffine, Unknown, box, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
+from ..dataflow.accesses import Access
+from ..dataflow.dependence import Event, LastWriters, end_event, event, last_writers
+from ..dataflow.instances import Statement, instances
 from ..expr import Buffer, Call, Const, Expr, Load, Undef, Var, substitute
 from ..node import walk
 from ..stmt import PrimFunc, Store

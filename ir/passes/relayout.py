@@ -30,11 +30,11 @@ from math import prod
 from typing import Any
 
 from .. import dtypes
-from ..affine.index_map import IndexMap
-from ..affine.pad_value import PadValue, PadValueError
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
 from ..expr import Broadcast, Buffer, Const, Expr, LetExpr, Load, Ramp, Var, const, substitute
+from ..layout.index_map import IndexMap
+from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
 from ..script.printer import expr_text
 from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.affine.index_map import IndexMap
 from ...ir.arith.simplify import simplify
 from ...ir.expr import Expr, Var, substitute, variables
+from ...ir.layout.index_map import IndexMap
 from ...ir.stmt import Block, Iter, PrimFunc, fresh, names
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError

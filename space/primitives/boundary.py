@@ -2,7 +2,7 @@
 
 Both primitives change which instances run, and both are legal exactly when the
 instances that appear or disappear have no effect on anything that is observed
-(`ir.affine.harmless`).  They act inside one block or loop; the passes of the same names
+(`ir.dataflow.harmless`).  They act inside one block or loop; the passes of the same names
 (`ir.passes.overcompute`, `ir.passes.branching`) on a whole function.
 """
 

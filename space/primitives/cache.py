@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.affine.contents import held, reading
-from ...ir.affine.instances import instances
 from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
+from ...ir.dataflow.contents import held, reading
+from ...ir.dataflow.instances import instances
 from ...ir.expr import Buffer, Expr, Load, Var, as_expr
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers

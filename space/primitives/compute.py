@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.affine.instances import Statement, instances
 from ...ir.affine.sets import NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import transform
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-from ...ir.affine.instances import Statement
-from ...ir.affine.order import Time
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.instances import Statement
+from ...ir.dataflow.order import Time
 from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
 from ...ir.stmt import THREAD_AXES, For, PrimFunc, fresh, names
 from ..concurrency import check_concurrent

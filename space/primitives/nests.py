@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.affine.index_map import IndexMap
-from ...ir.affine.instances import Statement
-from ...ir.affine.order import Time
 from ...ir.affine.sets import Domain, NotAffine, Relation, Unknown, access_map, implies, is_affine
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.instances import Statement
+from ...ir.dataflow.order import Time
 from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, reads_memory, substitute
+from ...ir.layout.index_map import IndexMap
 from ...ir.node import walk
 from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, seq
 from ...ir.verify.rules import VerifyError, verify

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, NotAffine, Unknown, implies, points
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.order import update_op
 from ...ir.expr import (
     TRUE,
     Binary,

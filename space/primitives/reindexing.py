@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...ir.affine.index_map import IndexMap
-from ...ir.affine.pad_value import PadValue
 from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, box, find_point, points
 from ...ir.arith.intervals import negate
 from ...ir.arith.simplify import simplify
@@ -26,6 +24,8 @@ from ...ir.expr import (
     substitute,
     variables,
 )
+from ...ir.layout.index_map import IndexMap
+from ...ir.layout.pad_value import PadValue
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.padding import Padding, check_pad_value
 from ...ir.passes.relayout import LayoutError

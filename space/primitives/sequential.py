@@ -8,12 +8,12 @@ from itertools import combinations, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...ir.affine.digits import components
-from ...ir.affine.instances import Statement, instances
-from ...ir.affine.order import update_op
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.instances import Statement, instances
+from ...ir.dataflow.order import update_op
 from ...ir.expr import Const, Expr, Load, Var, free_variables, substitute
+from ...ir.layout.digits import components
 from ...ir.node import walk
 from ...ir.script.printer import expr_text
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, stores

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from stridesmith.ir.affine.index_map import IndexMap
-from stridesmith.ir.affine.pad_value import PadValue
 from stridesmith.ir.dtypes import is_float, is_int
 from stridesmith.ir.expr import (
     Binary,
@@ -35,6 +33,8 @@ from stridesmith.ir.expr import (
     Undef,
     Var,
 )
+from stridesmith.ir.layout.index_map import IndexMap
+from stridesmith.ir.layout.pad_value import PadValue
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import (
     Allocate,

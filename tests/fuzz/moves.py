@@ -87,7 +87,7 @@ def _layout(c: Chooser) -> Arguments:
     options: dict[str, Any] = {"pad_value": c.rng.choice(PADS)}
     text = index_map(buffer.shape, c.rng)
     if c.rng.random() < 0.25:
-        from stridesmith.ir.affine.index_map import IndexMap
+        from stridesmith.ir.layout.index_map import IndexMap
 
         box = IndexMap.parse(text).map_shape(buffer.shape)
         options["physical_shape"] = [e + c.rng.choice([0, 0, 1, 2]) for e in box]

@@ -42,7 +42,7 @@ def population(sketch: Sketch, rng: np.random.Generator, count: int) -> np.ndarr
 
 def evaluate(func: PrimFunc, work: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """The function's output for logical inputs, with parameters packed as their layouts say."""
-    from stridesmith.ir.affine.index_map import IndexMap
+    from stridesmith.ir.layout.index_map import IndexMap
 
     layouts = {layout.param: layout for layout in func.layouts}
     arrays = []

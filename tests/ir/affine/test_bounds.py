@@ -7,7 +7,6 @@ import pytest
 
 from stridesmith.ir.affine import guard
 from stridesmith.ir.affine.bounds import OutOfBounds, check_in_bounds
-from stridesmith.ir.affine.index_text import evaluate
 from stridesmith.ir.expr import (
     Broadcast,
     Buffer,
@@ -26,6 +25,7 @@ from stridesmith.ir.expr import (
     maximum,
     minimum,
 )
+from stridesmith.ir.layout.index_text import evaluate
 from stridesmith.ir.stmt import (
     Allocate,
     Assume,

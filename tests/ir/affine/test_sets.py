@@ -14,7 +14,6 @@ from scale import scaled
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.affine import guard, sets
-from stridesmith.ir.affine.index_text import evaluate
 from stridesmith.ir.expr import (
     FALSE,
     TRUE,
@@ -31,6 +30,7 @@ from stridesmith.ir.expr import (
     const,
     if_then_else,
 )
+from stridesmith.ir.layout.index_text import evaluate
 from stridesmith.ir.script.printer import expr_text
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from flow_programs import programs
 from hypothesis import given, settings
 from scale import scaled
 
@@ -16,9 +14,6 @@ from stridesmith.ir.passes.overcompute import overcompute, remove_branching_thro
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Block, For, PrimFunc, blocks
 from stridesmith.ir.verify.rules import verify
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "affine"))
-from test_dataflow import programs
 
 CONV = """
 @T.prim_func

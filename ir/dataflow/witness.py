@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..affine.guard import NotAffine, Unknown
+from ..affine.sets import Domain, IntSet, points
 from ..arith.simplify import simplify
 from ..expr import FALSE, TRUE, Const, Expr, Var, as_expr, binary, substitute
 from .accesses import Access
 from .effects import Change, Harm, Point, element_text, end_elements
-from .guard import NotAffine, Unknown
 from .instances import Program, Statement
 from .reduced import Cell, cells, is_silent
-from .sets import Domain, IntSet, points
 
 Time = tuple[int, ...]
 

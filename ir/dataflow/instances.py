@@ -26,6 +26,7 @@ from itertools import count
 from typing import NamedTuple
 
 from .. import dtypes
+from ..affine.sets import Domain
 from ..arith.intervals import negate
 from ..expr import (
     TRUE,
@@ -71,7 +72,6 @@ from .accesses import (
     resolved,
     resolved_loads,
 )
-from .sets import Domain
 
 Schedule = tuple[int | Var, ...]
 

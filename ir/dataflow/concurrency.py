@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..affine.guard import Unknown
 from ..arith.linear import linear_form, variables_of
 from ..expr import Binary, Buffer, Const, Expr, Var
 from ..stmt import For
 from .accesses import Access
 from .contents import Reading, held
-from .dataflow import Clash, clashes
-from .guard import Unknown
+from .dependence import Clash, clashes
 from .instances import Program, Statement
 
 CONCURRENT = ("parallel", "vectorized", "thread_binding")

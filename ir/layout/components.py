@@ -94,7 +94,7 @@ class Component:
         """The indices inside `room` that are no image; as many are, as a component without collisions has points."""
         if prod(self.shape) == prod(room):
             return FALSE
-        from . import sets
+        from ..affine import sets
 
         whole = sets.box(names, room)
         result: Expr = whole.subtract(self._relation(self.indices, names).image()).condition(whole)
@@ -132,7 +132,7 @@ class Component:
         return found is not None and found.of == self.names[0] and found.low == 1 and found.high is None
 
     def _relation(self, indices: Sequence[Expr], names: Sequence[Var] | None = None) -> Any:
-        from . import sets
+        from ..affine import sets
 
         domain = sets.Domain(tuple(zip(self.names, self.shape, strict=True)))
         return sets.access_map(domain, indices, names)

@@ -10,9 +10,9 @@ import pytest
 from scale import scaled
 
 from stridesmith.ir.affine import sets
-from stridesmith.ir.affine.index_text import evaluate
-from stridesmith.ir.affine.regions import Region, regions
+from stridesmith.ir.dataflow.regions import Region, regions
 from stridesmith.ir.expr import Broadcast, Buffer, Expr, Load, Ramp, Var, binary, const, if_then_else, maximum, minimum
+from stridesmith.ir.layout.index_text import evaluate
 from stridesmith.ir.stmt import Block, Declare, If, PrimFunc, Stmt, Store, loops, seq
 
 A, B = Buffer("A", (6, 8)), Buffer("B", (12,))

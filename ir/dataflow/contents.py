@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ..affine.guard import Unknown
+from ..affine.sets import Domain, IntSet, access_map, is_affine, points
 from ..expr import Buffer, Const, Expr, Undef, Var, conjuncts
 from ..node import walk
 from ..stmt import For
 from .accesses import Access
-from .dataflow import Event, IntMap, common_loops, last_writers
-from .guard import Unknown
+from .dependence import Event, IntMap, common_loops, last_writers
 from .instances import Program, Statement
-from .sets import Domain, IntSet, access_map, is_affine, points
 from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, pollution, writers
 
 Removed = Mapping[int, Expr]

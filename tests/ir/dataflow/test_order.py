@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stridesmith.ir.affine.instances import Program, Statement, instances
-from stridesmith.ir.affine.order import Time, find_reversal, update_op
+from stridesmith.ir.dataflow.instances import Program, Statement, instances
+from stridesmith.ir.dataflow.order import Time, find_reversal, update_op
 from stridesmith.ir.expr import Var
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, Store, stores

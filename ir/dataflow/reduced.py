@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import dtypes
+from ..affine.sets import Domain, IntSet, is_affine, points
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
 from ..node import children, walk
 from .accesses import Access
 from .contents import Held, Reading, Removed, held
 from .instances import Program, Statement
 from .pollution import TOTAL, is_total
-from .sets import Domain, IntSet, is_affine, points
 
 LARGEST_CELLS = 16
 

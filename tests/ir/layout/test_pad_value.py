@@ -10,10 +10,10 @@ import pytest
 
 import stridesmith as ss
 from stridesmith import T
-from stridesmith.ir.affine.pad_value import PadValue, PadValueError, encode
 from stridesmith.ir.expr import Buffer, Const, Undef, Var, const
 from stridesmith.ir.interpreter.memory import DEFINED, FORBIDDEN, UNDEF
 from stridesmith.ir.interpreter.pads import pad_contents
+from stridesmith.ir.layout.pad_value import PadValue, PadValueError, encode
 
 B = Buffer("B", (4, 4), "float32")
 AXES = (Var("io"), Var("ii"))
@@ -117,7 +117,7 @@ def test_at_gives_each_piece_without_those_before_it() -> None:
 
 
 def _holds(cond: Any, point: tuple[int, ...]) -> bool:
-    from stridesmith.ir.affine.index_text import evaluate
+    from stridesmith.ir.layout.index_text import evaluate
 
     env = {v.name: p for v, p in zip(AXES, point, strict=True)}
     return bool(cond.value) if isinstance(cond, Const) else bool(evaluate(cond, env))

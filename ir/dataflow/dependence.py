@@ -24,12 +24,12 @@ from typing import Any
 
 import islpy as isl
 
+from ..affine.guard import NotAffine, Unknown, question
+from ..affine.sets import Domain, IntSet, access_map, box, points
 from ..expr import Buffer, Expr, Var, binary, const, substitute
 from ..stmt import For
 from .accesses import Access
-from .guard import NotAffine, Unknown, question
 from .instances import Program, Statement
-from .sets import Domain, IntSet, access_map, box, points
 
 Point = dict[str, int]
 _OTHER = "'"

@@ -279,7 +279,7 @@ def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:
 
 def _asked(index_map: IndexMap, question: Callable[[], T]) -> T:
     """The answer, or the reason why there is none."""
-    from .guard import NotAffine, Unknown
+    from ..affine.guard import NotAffine, Unknown
 
     try:
         return question()

@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import dtypes
+from ..affine.guard import NotAffine, Unknown
+from ..affine.sets import Domain, IntSet, access_map, is_affine, points, violations
 from ..arith.simplify import simplify
 from ..expr import (
     Binary,
@@ -42,9 +44,7 @@ from ..stmt import Assume, Block, Store
 from .accesses import Access
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
-from .guard import NotAffine, Unknown
 from .instances import Program, Statement
-from .sets import Domain, IntSet, access_map, is_affine, points, violations
 from .writers import Contradiction, element_variables, layout_padding
 
 __all__ = ["Change", "Harm", "appearing", "vanishing"]

@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from .. import dtypes
+from ..affine.guard import NotAffine, Unknown
+from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
 from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
 from .accesses import Access
-from .guard import NotAffine, Unknown
 from .instances import Program, Statement
-from .sets import Domain, IntSet, access_map, box, is_affine, points
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
 TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else", "round", "trunc"))

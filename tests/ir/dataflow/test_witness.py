@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 from ir.passes.examples import program
 
-from stridesmith.ir.affine.effects import Change
-from stridesmith.ir.affine.harmless import vanishing
-from stridesmith.ir.affine.instances import instances
-from stridesmith.ir.affine.witness import needed_instance
+from stridesmith.ir.dataflow.effects import Change
+from stridesmith.ir.dataflow.harmless import vanishing
+from stridesmith.ir.dataflow.instances import instances
+from stridesmith.ir.dataflow.witness import needed_instance
 from stridesmith.ir.expr import FALSE
 
 NEEDED = {
-    "seen at the end": ("for i in range(16):\n    A[i] = 1.0", "at i=15 it would write A[15], an element of a parameter"),
+    "seen at the end": (
+        "for i in range(16):\n    A[i] = 1.0",
+        "at i=15 it would write A[15], an element of a parameter",
+    ),
     "read next": (
         "for i in range(16):\n    A[i] = 1.0\nfor j in range(16):\n    B[j] = A[15 - j]\n    A[j] = 2.0",
         "at i=15 it would write A[15], which block `Store` reads",

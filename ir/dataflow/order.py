@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..affine.sets import points
 from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
 from ..node import walk
 from ..stmt import Assume, Evaluate, Store
 from .accesses import Access
-from .dataflow import Clash, Point, clashes
+from .dependence import Clash, Point, clashes
 from .instances import Statement
-from .sets import points
 
 Time = tuple[ExprLike, ...]
 COMMUTATIVE = ("+", "*", "min", "max")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .. import dtypes
+from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
 from ..expr import (
     FALSE,
@@ -29,14 +30,13 @@ from ..expr import (
     binary,
     conjuncts,
 )
+from ..layout.index_map import IndexMap
+from ..layout.pad_value import PadValue
 from ..node import walk
 from ..stmt import Assume, Layout, PrimFunc, Store
 from .accesses import Access
-from .index_map import IndexMap
 from .instances import Program, Statement
-from .pad_value import PadValue
 from .pollution import as_domain, has_padding, spread
-from .sets import Domain, IntSet, is_affine, points
 
 
 class Contradiction(ValueError):

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..affine.guard import NotAffine
+from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Var, as_expr, binary, conjuncts, const, substitute
 from ..script.printer import expr_text
 from .accesses import Access
 from .contents import Reading, held
-from .dataflow import Event, end_event, event, last_writers
-from .guard import NotAffine
+from .dependence import Event, end_event, event, last_writers
 from .instances import Program, Statement
 from .reduced import cells, is_silent
-from .sets import Domain, IntSet, is_affine, points
 from .writers import element_variables, layout_padding
 
 Point = dict[str, int]

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..affine.sets import Domain, IntSet, NotAffine, access_map, box
 from ..expr import Buffer
 from ..script.printer import expr_text
 from ..stmt import PrimFunc, Stmt
 from .accesses import Access
 from .instances import Program, Statement, instances
-from .sets import Domain, IntSet, NotAffine, access_map, box
 from .writers import element_variables
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from scale import scaled
 
 from stridesmith.ir.affine import guard
-from stridesmith.ir.affine.index_map import AXIS_SEPARATOR, IndexMap, IndexMapError
 from stridesmith.ir.expr import Expr, Var, binary, const, if_then_else
+from stridesmith.ir.layout.index_map import AXIS_SEPARATOR, IndexMap, IndexMapError
 
 POOL = [
     "lambda i, j: [i, j]",
@@ -107,10 +107,11 @@ def layouts(draw: Any) -> tuple[IndexMap, tuple[int, ...]]:
     return IndexMap(variables, tuple(items[k][0] for k in order)), shape
 
 
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 STEPS = ("split", "split", "offset", "reverse", "stride", "fuse", "fuse", "shear", "clamp", "rotate", "choose", "drop")
 
 
-@settings(max_examples=scaled(250), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=scaled(250), deadline=None, suppress_health_check=SLOW, print_blob=True)
 @given(layouts(), st.lists(st.integers(0, 2), min_size=6, max_size=6))
 def test_random_maps_agree_with_enumeration(layout: tuple[IndexMap, tuple[int, ...]], extra: list[int]) -> None:
     """Shape, injectivity, collision, inverse and padding of a random map are what enumeration finds."""
@@ -143,7 +144,12 @@ def check_collision(index_map: IndexMap, shape: tuple[int, ...]) -> None:
 
 
 def check_inverse(index_map: IndexMap, shape: Any, room: tuple[int, ...], images: Any) -> None:
-    inverse, padding = index_map.non_surjective_inverse(shape, room)
+    try:
+        inverse, padding = index_map.non_surjective_inverse(shape, room)
+    except IndexMapError as error:
+        if "cannot decide" in str(error):
+            reject()  # beyond the budget: refused, which is never wrong; a test that rejects too much fails
+        raise
     grid = np.indices(room)
     held = np.zeros(room, bool)
     held[tuple(np.array(list(images)).T)] = True

@@ -1,0 +1,1 @@
+"""Where elements lie: index maps, and what padding holds."""
