@@ -94,7 +94,7 @@ def resolved_loads(
     expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases
 ) -> Accesses:
     found = (_access(load, guards, control, env, dims, lane, owners, aliases)
-             for load, guards, control in loads_of(inlined(expr, {})))  # fmt: skip
+             for load, guards, control in loads_of(expr))  # fmt: skip
     return tuple(dict.fromkeys(found))
 
 
@@ -116,7 +116,15 @@ def _access(
 def loads_of(
     expr: Expr, guards: tuple[Expr, ...] = (), control: bool = False
 ) -> Iterator[tuple[Load, tuple[Expr, ...], bool]]:
-    """The loads of an expression, each with its lazy conditions and whether it decides an index or a condition."""
+    """The loads of an expression, each with its lazy conditions and whether it decides an index or a condition.
+
+    The value of a let expression is evaluated before its body, whether the body uses it or
+    not; what it decides there counts too.
+    """
+    if isinstance(expr, LetExpr):
+        yield from loads_of(expr.value, guards, control)
+        yield from loads_of(_written_out(expr.body, expr.var, expr.value), guards, control)
+        return
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args
         yield from loads_of(cond, guards, True)
@@ -129,6 +137,15 @@ def loads_of(
             yield from loads_of(child, guards, control or decides)
     if isinstance(expr, Load):
         yield expr, guards, control
+
+
+def _written_out(expr: Any, var: Var, value: Expr) -> Any:
+    """`expr` with `value` for `var`, except where a let expression inside binds it again."""
+    if isinstance(expr, LetExpr) and expr.var == var:
+        return replace(expr, value=_written_out(expr.value, var, value))
+    if expr == var:
+        return value
+    return rebuild(expr, lambda child: _written_out(child, var, value))
 
 
 def _reshaped(

@@ -199,6 +199,18 @@ def test_promised_padding_is_seen_at_the_end() -> None:
     assert "for io" not in remove_no_op(padded("undef")).script()
 
 
+def test_what_a_let_expression_evaluates_is_read() -> None:
+    """Its value is evaluated even where the body uses it under a condition, or not at all."""
+    for value in ("T.Let(T.float32(1), where={y: S[j]})", "T.Let(T.if_then_else(j < 0, y, 0.0), where={y: S[j]})"):
+        stays(NAME, f"""
+            S = T.alloc_buffer((16,), "float32")
+            for i in range(16):
+                S[i] = B[i]
+            for j in range(16):
+                A[j] = {value}
+        """)  # fmt: skip
+
+
 def test_an_implicit_writer_of_padding_that_somebody_reads_stays() -> None:
     """The zeros beyond the copied part are read by the block that follows."""
     stays(NAME, """
