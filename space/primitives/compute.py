@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.affine.sets import NotAffine, Unknown, access_map
+from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map, points
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
@@ -26,6 +26,7 @@ from ..primitive import Result, primitive
 from ..regions import Interval, accesses_below, region
 from ..tree import (
     block_stores,
+    extent_of,
     find_block,
     find_loop,
     loop_bounds,
@@ -66,13 +67,14 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_passing(func, moved, users, buffer, "5")
     if path_to(target, producer) is not None:
         raise ScheduleError("(4) block `{block}` is below loop `{loop}`", block=block, loop=loop)
+    around = loops_above(func, producer)
     func = remove_stmt(func, producer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
     reads = [a for a in accesses_below(target.body, store.buffer) if not a.is_write]
     box = region([(a.indices, loop_bounds(a.loops)) for a in reads], frozenset(bounds), store.buffer.shape, bounds)
-    nest = _nest_over(func, producer, store, box, bounds).loops()
+    nest = _nest_over(func, producer, around, store, box, bounds).loops()
     return with_stmt(func, target, replace(target, body=seq([nest, target.body]))), None
 
 
@@ -101,13 +103,14 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
     check_final(func, target, source, "3")
+    around = loops_above(func, consumer)
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
     writes = [a for a in accesses_below(target.body, source) if a.is_write]
     box = region([(a.indices, loop_bounds(a.loops)) for a in writes], frozenset(bounds), source.shape, bounds)
-    part = _nest_over(func, consumer, load, box, bounds)
+    part = _nest_over(func, consumer, around, load, box, bounds)
     part = _only_stored(func, target, part, load, bounds)
     return with_stmt(func, target, replace(target, body=seq([target.body, part.loops()]))), None
 
@@ -271,9 +274,14 @@ def _only_stored(
 
 
 def _nest_over(
-    func: PrimFunc, block: Block, access: Store | Load, box: Sequence[Interval], bounds: dict[Var, tuple[int, int]]
+    func: PrimFunc,
+    block: Block,
+    around: tuple[For, ...],
+    access: Store | Load,
+    box: Sequence[Interval],
+    bounds: dict[Var, tuple[int, int]],
 ) -> _Part:
-    """The block over `box` of the accessed buffer, with conditions where the box may leave the domain."""
+    """The block over `box` of the accessed buffer, with conditions where the box may leave what ran in `around`."""
     taken = names(func) | {block.name}
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
@@ -297,20 +305,37 @@ def _nest_over(
     for item in block.reduce:
         loop_over(item.var, as_expr(0), item.extent)
     iters = tuple(replace(i, binding=bindings[i.var]) for i in block.iters)
-    predicate = all_of([*conditions, *_rebound_predicate(func, block, bindings, ranges)])
+    predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges)])
     return _Part(tuple(new_loops), replace(block, iters=iters, predicate=predicate))
 
 
 def _rebound_predicate(
-    func: PrimFunc, block: Block, bindings: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+    block: Block, around: tuple[For, ...], bindings: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
 ) -> list[Expr]:
-    """The block's own conditions in terms of its new loops; only those over plainly bound loops can move."""
-    if block.predicate == TRUE:
-        return []
+    """Which points of the iterators run, in terms of the new loops.
+
+    Where each iterator is a loop of its own extent these are the block's conditions, else
+    the image of the old loops, as an exact set.
+    """
+    extents = {loop.var: extent_of(loop) for loop in around}
     plain = {i.binding: bindings[i.var] for i in block.iters if isinstance(i.binding, Var)}
-    result = []
-    for cond in conjuncts(block.predicate):
-        if not free_variables(cond) <= set(plain):
-            raise ScheduleError("block `{block}` skips instances by a condition over split loops", block=block.name)
-        result.append(simplify(substitute(cond, {k: v for k, v in plain.items() if isinstance(k, Var)}), ranges))
-    return [c for c in result if c != TRUE]
+    whole = all(isinstance(i.binding, Var) and extents.get(i.binding) == i.extent for i in block.iters)
+    if not whole or len(plain) < len(block.iters) or not free_variables(block.predicate) <= set(plain):
+        return _points_that_run(block, around, bindings, ranges)
+    moved = {k: v for k, v in plain.items() if isinstance(k, Var)}
+    found = [simplify(substitute(c, moved), ranges) for c in conjuncts(block.predicate)]
+    return [c for c in found if c != TRUE]
+
+
+def _points_that_run(
+    block: Block, around: tuple[For, ...], bindings: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+) -> list[Expr]:
+    dims = tuple((loop.var, extent_of(loop)) for loop in around)
+    every = points(Domain(tuple((i.var, i.extent) for i in block.iters)))
+    try:
+        old = points(Domain(dims, tuple(conjuncts(block.predicate))))
+        run = old.image([i.binding for i in block.iters], every.variables).condition(every)
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("it is unknown which points of block `{block}` run: {error}", block=block.name,
+                            error=str(error)) from None  # fmt: skip
+    return [c for c in (simplify(substitute(c, bindings), ranges) for c in conjuncts(run)) if c != TRUE]

@@ -48,9 +48,10 @@ def rfactor(func: PrimFunc, loop: str, factor_axis: int) -> Result:
     `loop` runs over ``q``; `factor_axis` is the place of ``q`` in ``P`` (negative from the
     end).  Parts begin with the neutral element, the final sum with the block's own init.
     Conditions: (1) one block below, alone in its nest, an associative update ``C[s] = C[s] op e``
-    with an init; (2) the loop is part of the reduction alone; (3) for each q the first point of
-    the rest is executed, so every part is initialised; (4) every spatial point is executed,
-    since the final sum covers all.  Returns the block of the parts; the final block keeps its name.
+    with an init; (2) the loop is part of the reduction alone, and no other is part of both;
+    (3) for each q the first point of the rest is executed, so every part is initialised;
+    (4) every spatial point is executed, since the final sum covers all.  Returns the block of
+    the parts; the final block keeps its name.
     Source: Suriana et al., "Parallel associative reductions in Halide", CGO 2017.
     """
     plan = _plan(func, find_loop(func, loop), factor_axis)
@@ -140,6 +141,9 @@ def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
     spatial_vars = {v for i in block.spatial for v in free_variables(i.binding)}
     if outer.var not in reduce_vars or outer.var in spatial_vars:
         raise ScheduleError("(2) loop `{loop}` is not part of the reduction alone", loop=outer.var.name)
+    if mixed := reduce_vars & spatial_vars:
+        both = min(v.name for v in mixed)
+        raise ScheduleError("(2) loop `{both}` is part of the reduction and of the result", both=both)
     above = loops_above(func, block)
     _check_parts_initialised(block, outer, above, reduce_vars)
     _check_all_points(block, above)

@@ -205,6 +205,40 @@ def test_reverse_compute_at_refuses_an_unfinished_element() -> None:
         sch.reverse_compute_at(copy, "k")
 
 
+def test_a_moved_stage_runs_no_more_points_than_before() -> None:
+    """A reduction whose loop is shorter than its iterator, or fused with another, keeps its domain when it moves."""
+    text = """@T.prim_func
+def main(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((4,), "float32")
+    for i, k in T.grid(4, 2):
+        with T.block("sum"):
+            vi = T.axis.spatial(4, i)
+            vk = T.axis.reduce(6, k)
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vk]
+    for j in range(4):
+        with T.block("copy"):
+            vj = T.axis.spatial(4, j)
+            C[vj] = S[vj]
+"""
+    for fused in (False, True):
+        sch = schedule(text)
+        if fused:
+            sch.fuse("i", "k")
+        sch.compute_at("sum", "j")
+        same(sch, text)
+
+
+def test_rfactor_refuses_a_loop_of_both_kinds() -> None:
+    """Condition (2): parts whose first point lies anywhere would not be initialised."""
+    sch = schedule(MATMUL)
+    outer, inner = sch.split("k", [None, 2])
+    fused = sch.fuse("j", outer)
+    with pytest.raises(ScheduleError, match=rf"\(2\) loop `{fused}` is part of the reduction and of the result"):
+        sch.rfactor(inner, 0)
+
+
 def test_inlining_in_both_directions() -> None:
     """A chain of element-wise blocks becomes one block, whichever side goes."""
     forward = schedule(CHAIN)
