@@ -6,7 +6,7 @@ write) or output (write, then write).  It is *carried* by the outermost loop in 
 the two differ.
 
 `last_writers` is exact dataflow (Feautrier, "Dataflow analysis of array and scalar
-references", 1991) through isl's `UnionAccessInfo`::
+references", 1991), see `isl_flow`::
 
     must  =  { reader -> writer : writer runs and is the last one before the reader }
     may   =  the same with writers that may or may not run, or whose element is unknown
@@ -30,6 +30,7 @@ from ..expr import Buffer, Expr, Var, binary, const, substitute
 from ..stmt import For
 from .accesses import Access
 from .instances import Program, Statement
+from .isl_flow import Maps, Pairs, possible_writers, sure_writers
 
 Point = dict[str, int]
 _OTHER = "'"
@@ -297,52 +298,41 @@ class IntMap:
 
 def last_writers(reads: Sequence[Event], writes: Sequence[Event]) -> LastWriters:
     """For each read event the last of `writes`; all events touch one memory.  Raises Unknown."""
-    if not reads:
-        return LastWriters({}, {}, {})
     with question():
-        length = max(len(e.time) for e in (*reads, *writes))
-        info = isl.UnionAccessInfo.from_sink(_union([e.elements for e in reads]))
-        certain = [e.elements for e in writes if e.exact]
-        possible = [e.elements for e in writes if not e.exact]
-        if certain:
-            info = info.set_must_source(_union(certain))
-        if possible:
-            info = info.set_may_source(_union(possible))
-        tags = {e.tag: e for e in (*reads, *writes)}
-        info = info.set_schedule_map(_union([e.schedule(length) for e in tags.values()]))
-        flow = info.compute_flow()
-        must = _by_tags(flow.get_must_dependence(), tags)
-        may = _by_tags(flow.get_may_dependence(), tags)
-        missing: dict[str, IntSet] = {}
-        for read in reads:
-            missing[read.tag] = IntSet(read.variables, isl.Set.empty(read.domain.isl.get_space()))
-        for part in _maps(flow.get_may_no_source()):
-            tag = part.get_tuple_name(isl.dim_type.in_)
-            own = part.domain().reset_tuple_id()
-            missing[tag] = IntSet(tags[tag].variables, missing[tag].isl.union(own))
-        return LastWriters(must, may, missing)
+        length = max((len(e.time) for e in (*reads, *writes)), default=0)
+        events = {e.tag: e for e in (*reads, *writes)}
+        elements = {tag: e.elements for tag, e in events.items()}
+        times = {tag: e.schedule(length) for tag, e in events.items()}
+        tags = [e.tag for e in reads]
+        sure = sure_writers(tags, [e.tag for e in writes if e.exact], elements, times)
+        maybe = possible_writers(tags, [e.tag for e in writes if not e.exact], sure, elements, times)
+        must = {key: _certain(key, pairs, maybe) for key, pairs in sure.items()}
+        missing = {e.tag: IntSet(e.variables, _unwritten(e.tag, elements, sure)) for e in reads}
+        return LastWriters(_named(must, events), _named({**sure, **maybe}, events), missing)
 
 
-def _by_tags(handle: Any, events: dict[str, Event]) -> dict[tuple[str, str], IntMap]:
-    """isl gives writer -> reader; here it is reader -> writer."""
-    found: dict[tuple[str, str], IntMap] = {}
-    for part in _maps(handle.reverse()):
-        read, write = part.get_tuple_name(isl.dim_type.in_), part.get_tuple_name(isl.dim_type.out)
-        found[read, write] = IntMap(events[read].variables, events[write].variables, part)
-    return found
+def _certain(key: tuple[str, str], pairs: Any, maybe: Pairs) -> Any:
+    """`pairs` without the reads that another write may reach."""
+    for (read, _), others in maybe.items():
+        if read == key[0]:
+            pairs = pairs.subtract_domain(others.domain())
+    return pairs
 
 
-def _maps(handle: Any) -> list[Any]:
-    found: list[Any] = []
-    handle.foreach_map(found.append)
-    return found
+def _unwritten(read: str, elements: Maps, sure: Pairs) -> Any:
+    """The instances of `read` before which no write surely happens."""
+    rest = elements[read].domain()
+    for (other, _), pairs in sure.items():
+        rest = rest.subtract(pairs.domain()) if other == read else rest
+    return rest.reset_tuple_id()
 
 
-def _union(parts: Sequence[Any]) -> Any:
-    result = isl.UnionMap.from_map(parts[0])
-    for part in parts[1:]:
-        result = result.union(isl.UnionMap.from_map(part))
-    return result
+def _named(pairs: Pairs, events: dict[str, Event]) -> dict[tuple[str, str], IntMap]:
+    return {
+        (read, write): IntMap(events[read].variables, events[write].variables, relation)
+        for (read, write), relation in pairs.items()
+        if not relation.is_empty()
+    }
 
 
 def end_event(buffer: Buffer, elements: IntSet, parameters: Sequence[Var] = ()) -> Event:

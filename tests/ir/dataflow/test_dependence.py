@@ -197,6 +197,27 @@ def test_last_writers_are_those_of_the_execution(text: str) -> None:
             assert found == expected, text
 
 
+def test_an_element_between_written_ones_is_unwritten() -> None:
+    """Writes of every second element leave the others, in the middle of the loop that reads them, too."""
+    func = parse("""
+        @T.prim_func
+        def main(b: T.Buffer((6,), 'float32')):
+            a = T.alloc_buffer((6,), 'float32')
+            a[0] = T.float32(0)
+            for j in range(3):
+                a[0] = a[j]
+                if j >= 1:
+                    a[j % 2 * 2] = T.float32(0)
+    """)
+    assert isinstance(func, PrimFunc)
+    program = instances(func)
+    read = next(a for a in program.statements[1].accesses if not a.is_write)
+    writes = [event(s, s.write) for s in program.statements if s.write is not None]
+    flow = last_writers([event(program.statements[1], read)], writes)
+    [unwritten] = flow.unwritten.values()
+    assert enumerated(unwritten) == {(1,)}
+
+
 @settings(max_examples=scaled(120), deadline=None)
 @given(programs())
 def test_the_end_sees_the_last_writers(text: str) -> None:
