@@ -58,7 +58,7 @@ def test_passes_keep_what_is_computed(name: str) -> None:
         assert PASSES[name](new) == new, f"a second run changes\n{new.script()}"
 
     check()
-    assert changed[name] >= count // 10, f"{name} changed {changed[name]} of {count} programs only"
+    assert changed[name] >= count // 20, f"{name} changed {changed[name]} of {count} programs only"
 
 
 def test_passes_in_any_order_keep_what_is_computed() -> None:
