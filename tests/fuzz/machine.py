@@ -165,6 +165,11 @@ def raw(cells: Cells, *point: int) -> Any:
     return cells.value.get(point)
 
 
+OPERATIONS: dict[str, Any] = {
+    "Cells": Cells, "raw": raw, "lowest": lowest, "highest": highest, "pick": lambda c, a, b: a if c else b,
+}  # fmt: skip
+
+
 class Writer:
     """Statements as Python text."""
 
@@ -298,8 +303,7 @@ def run(func: PrimFunc, inputs: Mapping[str, Values], poison: float, seed: int =
 def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells]) -> None:
     writer = Writer()
     writer.stmt(func.body, 1)
-    names = {"machine": machine, "buffers": writer.buffers, "Cells": Cells, "raw": raw, "lowest": lowest,
-             "highest": highest, "pick": lambda c, a, b: a if c else b}  # fmt: skip
+    names = OPERATIONS | {"machine": machine, "buffers": writer.buffers}
     names |= {f"b_{name}": cells for name, cells in memory.items()}
     exec(compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec"), names)
     names["program"]()
@@ -327,8 +331,7 @@ def _pad(cells: Cells, used: set[Point], text: str, buffer: Buffer, written: boo
 
 def promised(text: str, buffer: Buffer, cells: Cells, point: Point) -> Any:
     """The pad value that the text of a layout gives the element `point`; None where it may not be touched."""
-    names = {f"b_{buffer.name}": cells, "machine": cells.machine, "lowest": lowest, "highest": highest,
-             "pick": lambda c, a, b: a if c else b}  # fmt: skip
+    names = OPERATIONS | {f"b_{buffer.name}": cells, "machine": cells.machine}
     for cond, value in PadValue.parse(text, buffer).at([Const(p) for p in point]):
         if eval(Writer().expr(cond), names):
             return None if value is None else eval(Writer().expr(value), names)
