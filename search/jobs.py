@@ -5,6 +5,7 @@ job        what it does
 =========  ==================================================================
 build      program + trace -> artifact and the layouts of its arguments
 prepare    compute the reference results of a workload and seed, and keep them
+verify     verify an artifact
 measure    verify an artifact, then time it
 race       verify several artifacts, then time them in turns, between two peaks
 =========  ==================================================================
@@ -115,6 +116,12 @@ def prepare(job: Job, tick: Tick) -> Reply:
     return {"status": "ok"}
 
 
+def verify(job: Job, tick: Tick) -> Reply:
+    """Verify an artifact on all samples; job and reply as of `measure`, without what is about time."""
+    candidate = _verified(job, job, tick)
+    return candidate.reply if isinstance(candidate, _Verified) else candidate
+
+
 def measure(job: Job, tick: Tick) -> Reply:
     """Verify an artifact on all samples, then time it.
 
@@ -192,7 +199,8 @@ class _Verified:
 def _verified(entry: Job, job: Job, tick: Tick) -> _Verified | Reply:
     """The artifact of `entry`, verified on the samples of `job`; else the reply that says why not."""
     from ..backends.kernel import load_artifact
-    from ..backends.verification import GUARD_BYTES, WrongResult, verify
+    from ..backends.verification import GUARD_BYTES, WrongResult
+    from ..backends.verification import verify as verdict_of
 
     try:
         bound = load_artifact(entry["artifact"]).bind(guard_bytes=GUARD_BYTES)
@@ -202,7 +210,7 @@ def _verified(entry: Job, job: Job, tick: Tick) -> _Verified | Reply:
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
     kernel = _Ticking(bound, tick)
     try:
-        verdict = verify(kernel, _arguments(entry), _samples(job))
+        verdict = verdict_of(kernel, _arguments(entry), _samples(job))
     except WrongResult as wrong:
         return failure("wrong", str(wrong))
     worst = verdict.max_abs_error
@@ -231,5 +239,6 @@ def _text(error: BaseException) -> str:
 
 
 JOBS: dict[str, Callable[[dict[str, Any], Tick], Reply]] = {
-    "ping": ping, "build": build, "prepare": prepare, "measure": measure, "race": race, "selftest": selftest.run,
+    "ping": ping, "build": build, "prepare": prepare, "verify": verify, "measure": measure,
+    "race": race, "selftest": selftest.run,
 }  # fmt: skip

@@ -5,6 +5,8 @@ All rules are arithmetic on the numbers of decisions; no program is rewritten.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,15 +56,22 @@ def overcomputed(part: Open, choices: Ints) -> dict[int, Bools]:
 
 def feasible(part: Open, choices: Ints, target: Target) -> Bools:
     """True where no rule excludes the candidate."""
+    ok: Bools = np.ones(len(choices), dtype=bool)
+    for _, passed in verdicts(part, choices, target):
+        ok &= passed
+    return ok
+
+
+def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, Bools]]:
+    """Every rule's name, and the candidates that it lets through."""
     cover = covers(part, choices)
     over = overcomputed(part, choices)
-    ok: Bools = np.ones(len(choices), dtype=bool)
-    ok &= _registers(part, choices, cover, target)
-    ok &= _blocks(part, choices, cover)
-    ok &= _groups(part, choices, cover)
-    for number in range(len(part.anchor.operands)):
-        ok &= _operand(part, choices, number, over, cover)
-    return ok
+    yield "registers", _registers(part, choices, cover, target)
+    yield "block of tiles", _blocks(part, choices, cover)
+    yield "work-group", _groups(part, choices, cover)
+    for number, operand in enumerate(part.anchor.operands):
+        if not operand.is_output:
+            yield from _operand(part, choices, number, over, cover)
 
 
 def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target) -> Bools:
@@ -125,13 +134,12 @@ def _groups(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     return result
 
 
-def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cover: dict[int, Ints]) -> Bools:
+def _operand(
+    part: Open, choices: Ints, number: int, over: dict[int, Bools], cover: dict[int, Ints]
+) -> Iterator[tuple[str, Bools]]:
     """An input that is reached over the edge has room for it, holds a fitting value there, and exists as a buffer."""
     operand = part.anchor.operands[number]
     count = len(choices)
-    ok: Bools = np.ones(count, dtype=bool)
-    if operand.is_output:
-        return ok
     spatial_over: Bools = np.zeros(count, dtype=bool)
     reduce_over: Bools = np.zeros(count, dtype=bool)
     for axis, flags in over.items():
@@ -142,21 +150,21 @@ def _operand(part: Open, choices: Ints, number: int, over: dict[int, Bools], cov
                 spatial_over |= flags
     any_over = spatial_over | reduce_over
     if number not in part.pad:
-        return ~any_over
+        yield "room over the edge", ~any_over
+        return
     moved = _moved(part, choices, number)
     room: Bools = moved | (operand.source != "fixed")
     if number in part.place:
         place = numbers(part, choices, part.place[number], f"place:{operand.name}")
         room &= place != INLINE
-        ok &= (place != INLINE) | ~moved
-        ok &= (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
+        yield "layout of what is inlined", (place != INLINE) | ~moved
+        yield "size of a stage inside", (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
     pad = numbers(part, choices, part.pad[number], f"pad:{operand.name}")
-    ok &= ~any_over | room
-    ok &= ~spatial_over | (pad >= 1)
-    ok &= ~reduce_over | (pad == 2)
+    yield "room over the edge", ~any_over | room
+    yield "pad value over the edge", (~spatial_over | (pad >= 1)) & (~reduce_over | (pad == 2))
     padded = any_over | _pads_itself(part, choices, number, cover)
-    ok &= padded | (pad == 0) | ((pad == 2) & _has_edge(part, choices, number, cover))
-    return ok
+    idle = (pad == 0) | ((pad == 2) & _has_edge(part, choices, number, cover))
+    yield "pad value without padding", padded | idle
 
 
 def _moved(part: Open, choices: Ints, number: int) -> Bools:

@@ -17,7 +17,7 @@ from .anatomy import Axis, Operand
 from .apply import schedule_anchor, schedule_stage
 from .decision import Decision
 from .errors import ScheduleError
-from .feasible import feasible
+from .feasible import feasible, verdicts
 from .schedule import Schedule
 from .structure import Open
 from .trace import Trace
@@ -65,6 +65,17 @@ class Sketch:
             ok &= feasible(part, choices[:, start:stop], self.target)
             start = stop
         return ok
+
+    def exclusions(self, choices: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """For each rule of the mask, True for the candidates that it excludes."""
+        found: dict[str, NDArray[np.bool_]] = {}
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.decisions)
+            for rule, passed in verdicts(part, choices[:, start:stop], self.target):
+                found[rule] = found.get(rule, np.zeros(len(choices), dtype=bool)) | ~passed
+            start = stop
+        return found
 
     @uncollected
     def schedule(self, choice: Sequence[int]) -> Schedule:
