@@ -17,7 +17,9 @@ class Target:
     Sizes are bytes, `vector_bits` is the width of one register, `registers` the
     number of vector registers, `threads` what a kernel may use.  For OpenCL
     `platform` and `name` identify the device and `units` are its compute units;
-    for a CPU `name` is the model and `isa` the instruction set that is used.
+    for a CPU `name` is the model and `isa` the instruction set that is used.  A device with
+    `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
+    kernel; `image_types` lists the element types that they may have.
     """
 
     kind: str = "cpu"
@@ -37,6 +39,10 @@ class Target:
     max_work_group: int = 1
     local_bytes: int = 0
     images: bool = False
+    image_width: int = 0
+    image_height: int = 0
+    image_args: int = 0
+    image_types: str = ""
     is_cpu_device: bool = True
     versions: str = ""
 

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...ir.target import Target
 from .. import cpu_topology
+from .images import image_limits
 
 
 def list_opencl() -> list[Target]:
@@ -74,7 +75,7 @@ def describe_device(device: Any) -> Target:
         l3_bytes=_cache(3, Target.l3_bytes) if is_cpu else int(device.global_mem_cache_size) or 1 << 20,
         max_work_group=int(device.max_work_group_size),
         local_bytes=int(device.local_mem_size),
-        images=bool(device.image_support),
+        **image_limits(device),
         is_cpu_device=is_cpu,
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )

@@ -28,7 +28,8 @@ from ...ir.expr import (
     const,
 )
 from ..llvm.types import CodegenError
-from .access import Accesses, as_ramp, lane
+from .access import as_ramp, lane
+from .texels import Texels
 from .types import literal, memory_type, narrow_value
 
 INT32 = dtypes.int_range("int32")
@@ -44,7 +45,7 @@ class NeedsLong(Exception):
     """An index expression that may leave 32 bits."""
 
 
-class Expressions(Accesses):
+class Expressions(Texels):
     """Writes expressions of one kernel."""
 
     # ------------------------------------------------------------ scalars
@@ -163,6 +164,8 @@ class Expressions(Accesses):
 
     def _scalar_load(self, expr: Load) -> str:
         def write() -> str:
+            if self.is_image(expr):
+                return self.component(expr)
             return self.read(expr.buffer, self.position(expr.buffer, expr.indices))
 
         return self.steady(expr, self.ctype(expr.dtype), 0, 1, write)
@@ -235,6 +238,8 @@ class Expressions(Accesses):
         return self.steady(expr, kind, start, count, write)
 
     def _vector_load(self, expr: Load, start: int, count: int) -> str:
+        if self.is_image(expr):
+            return self.components(expr, start, count) or self._by_lane(expr, start, count)
         position = as_ramp(self.position(expr.buffer, expr.indices))
         if position is None or position[1] != const(1) or dtypes.is_bool(expr.dtype):
             return self._by_lane(expr, start, count)

@@ -18,7 +18,9 @@ from ..kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from .binary import export_binary, import_binary
 from .devices import device_of
-from .source import Launch, generate
+from .images import image_shape, is_image, make_image
+from .launch import Launch
+from .source import generate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,10 +44,7 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
         target=target.to_json(),
         params=describe(lowered.params),
         workspaces=describe(lowered.workspaces),
-        launches=[
-            {"kernel": k.kernel, "global": list(k.global_size), "local": list(k.local_size), "args": list(k.args)}
-            for k in source.launches
-        ],
+        launches=[launch.to_json() for launch in source.launches],
     )
     executable = OpenCLExecutable(artifact)
     executable.specialise()
@@ -72,9 +71,7 @@ class OpenCLExecutable(Executable):
         self.device = device_of(self.target)
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context)
-        self.launches = [
-            Launch(i["kernel"], tuple(i["global"]), tuple(i["local"]), tuple(i["args"])) for i in artifact["launches"]
-        ]
+        self.launches = [Launch.from_json(item) for item in artifact["launches"]]
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)
@@ -121,7 +118,7 @@ class OpenCLExecutable(Executable):
 
 
 class _Region:
-    """One buffer between two guard zones; the kernel sees only what lies between."""
+    """One buffer between two guard zones; the kernel sees only what lies between, or an image of it."""
 
     def __init__(self, executable: OpenCLExecutable, memory: Memory, guard_bytes: int) -> None:
         align = max(executable.device.mem_base_addr_align // 8, 64)
@@ -130,6 +127,12 @@ class _Region:
         flags = cl.mem_flags.READ_WRITE
         self.whole = cl.Buffer(executable.context, flags, size=memory.nbytes + 2 * self.guard)
         self.inner = self.whole.get_sub_region(self.guard, memory.nbytes) if self.guard else self.whole
+        self.image = make_image(executable.context, memory.shape, memory.dtype) if is_image(memory.scope) else None
+
+    def refresh(self, queue: Any) -> None:
+        """Copy the memory to its image."""
+        region = image_shape(self.memory.shape)
+        cl.enqueue_copy(queue, self.image, self.whole, offset=self.guard, origin=(0, 0), region=region)
 
     @property
     def zones(self) -> tuple[int, int]:
@@ -150,7 +153,8 @@ class OpenCLBound(Bound):
         self.kernels = []
         for launch in self._launches:
             kernel = cl.Kernel(executable.program, launch.kernel)
-            kernel.set_args(*(self._regions[k].inner for k in launch.args))
+            regions = [(k, self._regions[k]) for k in launch.args]
+            kernel.set_args(*(r.image if k in launch.images else r.inner for k, r in regions))
             self.kernels.append(kernel)
 
     def write(self, index: int, data: NDArray[Any]) -> None:
@@ -159,6 +163,8 @@ class OpenCLBound(Bound):
         if flat.nbytes != region.memory.nbytes:
             raise ValueError(f"`{region.memory.name}` has {region.memory.nbytes} bytes, but got {flat.nbytes}")
         cl.enqueue_copy(self.queue, region.whole, flat, dst_offset=region.guard, is_blocking=True)
+        if region.image is not None:
+            region.refresh(self.queue)
 
     def read(self, index: int) -> NDArray[Any]:
         region = self._regions[index]
@@ -201,4 +207,6 @@ class OpenCLBound(Bound):
 
     def _enqueue(self) -> None:
         for launch, kernel in zip(self._launches, self.kernels, strict=True):
+            for number in launch.stale:
+                self._regions[number].refresh(self.queue)
             cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)

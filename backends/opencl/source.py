@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
 from .expr import Expressions, NeedsLong
+from .images import check_image, is_image
+from .launch import Launch, Source
 from .parts import AXES, sizes, statements_at_top, touches, writes, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
 
@@ -36,23 +38,6 @@ MAX_WRITTEN_OUT = 1 << 14
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
 
-@dataclass(frozen=True)
-class Launch:
-    """One kernel of a program: its sizes, and its arguments as positions in parameters and workspaces."""
-
-    kernel: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    args: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Source:
-    """The text of a program and how to launch it, in order."""
-
-    text: str
-    launches: tuple[Launch, ...]
-
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
@@ -62,11 +47,14 @@ def generate(lowered: Lowered, target: Target) -> Source:
     names = Names()
     kernels: list[str] = []
     launches: list[Launch] = []
+    changed: set[int] = set()
     for part in parts:
         name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
         text, launch = _kernel(name, part, buffers, target, helpers)
         kernels.append(text)
-        launches.append(launch)
+        launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
+        written = {b.memory for b in written_buffers(part)}
+        changed = (changed - set(launch.images)) | {k for k, b in enumerate(buffers) if b.name in written}
     header = "#pragma OPENCL FP_CONTRACT ON\n"
     used = {dtypes.element(n.dtype) for n in walk(lowered.body) if isinstance(n, (Expr, Buffer))}
     if "float64" in used:
@@ -94,9 +82,7 @@ def _emulated(target: Target) -> frozenset[str]:
     return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
 
 
-def _kernel(
-    name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers
-) -> tuple[str, Launch]:
+def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers) -> tuple[str, Launch]:
     # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
     if not target.is_cpu_device:
         try:
@@ -144,7 +130,13 @@ class _Kernel(Expressions):
         header += f"void {self.name}({parameters}) {{\n"
         text = header + "\n".join([*self.local_lines, *self.lines]) + "\n}\n"
         sizes_ = tuple(c * n for c, n in zip(counts, local, strict=True))
-        return text, Launch(self.name, sizes_, tuple(local), tuple(args))
+        images = tuple(k for k in args if self.spaces[self.buffers[k].name] == "image")
+        if len(images) > self.target.image_args:
+            raise CodegenError(
+                f"kernel `{self.name}` reads {len(images)} images, "
+                f"but `{self.target.name}` takes {self.target.image_args}"
+            )
+        return text, Launch(self.name, sizes_, tuple(local), tuple(args), images)
 
     def _check_work_group(self) -> None:
         total = prod(self.items.values())
@@ -155,8 +147,11 @@ class _Kernel(Expressions):
             )
 
     def _parameter(self, buffer: Buffer) -> str:
-        if "texture" in buffer.scope or "image" in buffer.scope:
-            raise CodegenError(f"buffer `{buffer.name}`: images are not supported; use the scope `global`")
+        if is_image(buffer.scope):
+            check_image(buffer, self.target)
+            if buffer.name not in self.written:
+                self.declare(buffer, "image")
+                return f"__read_only image2d_t {self.pointers[buffer.name]}"
         if len(buffer.shape) > MAX_RANK:
             raise CodegenError(
                 f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; OpenCL code takes linear memory of one "

@@ -122,7 +122,9 @@ class Names:
 
 def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
-    prefix = r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_"
+    prefix = (
+        r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
+    )
     return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
 
@@ -174,6 +176,13 @@ class Helpers:
         name, sign = f"nan_{op}_{kind}", "<" if op == "min" else ">"
         choice = f"(a {sign} b || a != a) ? a : b" if count == 1 else f"select(b, a, (a {sign} b) | (a != a))"
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
+        return name
+
+    def component(self, ctype: str) -> str:
+        """A function from a texel of four components and a number below 4 to that component."""
+        name, single = f"component_{ctype}", ctype[:-1]
+        choice = "k < 2 ? (k == 0 ? t.x : t.y) : (k == 2 ? t.z : t.w)"
+        self._texts.setdefault(name, f"inline {single} {name}({ctype} t, int k) {{ return {choice}; }}\n")
         return name
 
     def floor_division(self, op: str, ctype: str) -> str:

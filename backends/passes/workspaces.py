@@ -22,7 +22,7 @@ def place_workspaces(stmt: Stmt) -> tuple[Stmt, tuple[Buffer, ...]]:
     """
     found: dict[str, Buffer] = {}
     body = _visit(stmt, False, found)
-    for old, new in [(b, replace(b, scope="global")) for b in found.values() if b.scope != "global"]:
+    for old, new in [(b, replace(b, scope="global")) for b in found.values() if not _is_global(b)]:
         body = _rename(body, old, new)
         found[old.name] = new
     return body, tuple(found.values())
@@ -33,12 +33,17 @@ def _visit(stmt: Stmt, concurrent: bool, found: dict[str, Buffer]) -> Stmt:
         buffer = stmt.buffer
         if concurrent or buffer.scope == "shared":
             _check_size(buffer)
-        elif buffer.scope == "global" or _spans_threads(stmt.body) or buffer.nbytes > MAX_PRIVATE_BYTES:
+        elif _is_global(buffer) or _spans_threads(stmt.body) or buffer.nbytes > MAX_PRIVATE_BYTES:
             found[buffer.name] = buffer
             return _visit(stmt.body, concurrent, found)
     inside = concurrent or (isinstance(stmt, For) and stmt.kind in CONCURRENT)
     result: Stmt = rebuild(stmt, lambda child: _visit(child, inside, found) if isinstance(child, Stmt) else child)
     return result
+
+
+def _is_global(buffer: Buffer) -> bool:
+    """Whether all work-items see the buffer: global memory, textures included."""
+    return buffer.scope.split(".")[0] == "global"
 
 
 def _spans_threads(stmt: Stmt) -> bool:

@@ -11,7 +11,7 @@ from ...ir.dataflow.contents import held, reading
 from ...ir.dataflow.instances import instances
 from ...ir.expr import Buffer, Expr, Load, Var, as_expr
 from ...ir.node import rebuild, walk
-from ...ir.passes.relayout import buffers
+from ...ir.passes.relayout import buffers, views
 from ...ir.stmt import (
     Assume,
     Block,
@@ -188,16 +188,26 @@ def _writes_all(func: PrimFunc, block: Block, buffer: Buffer) -> bool:
 
 
 @primitive
-def set_scope(func: PrimFunc, block: str, buffer_index: int, storage_scope: str) -> Result:
-    """Move the buffer that `block` writes to another memory scope, all accesses with it.
+def set_scope(func: PrimFunc, block: str, buffer_index: int | str, storage_scope: str) -> Result:
+    """Move a buffer to another memory scope, all accesses and views with it.
 
-    Condition: (1) it is allocated in the function, not a parameter.
+    It is given by its place among what `block` writes, or by the name of one that it reads or
+    writes.  Condition: (1) it is allocated in the function; a parameter is the caller's memory and
+    stays in scope ``global``, of which ``global.texture`` is a part.
     """
-    buffer = write_buffer(find_block(func, block), buffer_index)
-    if buffer in func.params:
-        raise ScheduleError("(1) `{buffer}` is a parameter", hint="use cache_write", buffer=buffer.name)
-    changed: PrimFunc = replace_buffer(func, buffer, replace(buffer, scope=storage_scope))
-    return changed, None
+    found = find_block(func, block)
+    if isinstance(buffer_index, int):
+        buffer = write_buffer(found, buffer_index)
+    else:
+        buffer = _named_buffer(
+            func, found, buffer_index, written=buffer_index in {b.name for b in written_buffers(found)}
+        )
+    if buffer in func.params and storage_scope not in ("global", "global.texture"):
+        raise ScheduleError("(1) `{buffer}` is a parameter, which cannot be in the scope `{scope}`",
+                            hint="use cache_read or cache_write", buffer=buffer.name, scope=storage_scope)  # fmt: skip
+    for view in views(func, buffer):
+        func = replace_buffer(func, view, replace(view, scope=storage_scope))
+    return func, None
 
 
 def _named_buffer(func: PrimFunc, block: Block, given: int | str, written: bool = False) -> Buffer:

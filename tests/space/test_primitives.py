@@ -167,9 +167,16 @@ def test_cache_read_refuses_an_index_that_is_not_there() -> None:
 
 
 def test_set_scope_refuses_a_parameter() -> None:
-    """A parameter's memory is the caller's."""
-    with pytest.raises(ScheduleError, match="is a parameter"):
-        schedule(MATMUL).set_scope("matmul", 0, "local")
+    """A parameter's memory is the caller's: it stays global, textures included."""
+    for scope in ("local", "shared"):
+        with pytest.raises(ScheduleError, match="is a parameter"):
+            schedule(MATMUL).set_scope("matmul", 0, scope)
+    sch = schedule(MATMUL)
+    sch.set_scope("matmul", sch.func.buffers[1].name, "global.texture")
+    assert [b.scope for b in sch.func.buffers] == ["global", "global.texture", "global"]
+    same(sch, MATMUL)
+    with pytest.raises(ScheduleError, match="does not read a buffer `nothing`"):
+        sch.set_scope("matmul", "nothing", "global")
 
 
 def test_compute_at_computes_what_one_iteration_needs() -> None:

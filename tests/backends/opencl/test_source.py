@@ -8,7 +8,8 @@ import pytest
 from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
 from stridesmith.backends.llvm.types import CodegenError
-from stridesmith.backends.opencl.source import MAX_WRITTEN_OUT, Launch, generate
+from stridesmith.backends.opencl.launch import Launch
+from stridesmith.backends.opencl.source import MAX_WRITTEN_OUT, generate
 from stridesmith.backends.opencl.types import Names, bare, literal, pieces
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
@@ -152,8 +153,6 @@ def test_refusals() -> None:
         Buffer("d", (64,), "float64"),
         target=replace(GENERIC, features=""),
     )
-    image = Buffer("image", (8, 8), scope="global.texture")
-    assert "images are not supported" in refusal(loops([(I, 8)], Store(OUT, (I,), image[I, I])), image, OUT)
     assert "no function `sinh`" in refusal(loops([(I, 64)], Store(OUT, (I,), Call("sinh", (A[I],), "float32"))))
     assert "used outside" in refusal(Store(OUT, (I,), const(0.0)))
     assert "neither a parameter" in refusal(Store(Buffer("other", (4,)), (const(0),), const(0.0)))

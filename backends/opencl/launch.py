@@ -1,0 +1,43 @@
+"""What code generation hands to the runtime: the text of a program, and its kernels in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a program: its sizes, and its arguments as positions in parameters and workspaces.
+
+    `images` are those of `args` that the kernel reads as images; of these, `stale` have been
+    written since they became images, so that they are copied before the launch.
+    """
+
+    kernel: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    args: tuple[int, ...]
+    images: tuple[int, ...] = ()
+    stale: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The launch as it stands in an artifact."""
+        return {
+            "kernel": self.kernel, "global": list(self.global_size), "local": list(self.local_size),
+            "args": list(self.args), "images": list(self.images), "stale": list(self.stale),
+        }  # fmt: skip
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Launch:
+        """The launch that `to_json` gave."""
+        args, images, stale = (tuple(data[key]) for key in ("args", "images", "stale"))
+        return Launch(data["kernel"], tuple(data["global"]), tuple(data["local"]), args, images, stale)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a program and how to launch it, in order."""
+
+    text: str
+    launches: tuple[Launch, ...]
