@@ -1,133 +1,286 @@
 """What becomes of random candidates: how many are masked, refused, built, and verified?
 
-    python benchmarks/candidates.py --count 5000 --targets cpu,opencl --shard 0/2 --out candidates.jsonl
+    python benchmarks/candidates.py --count 5000 --targets cpu,opencl --processes 3 --out candidates.jsonl
 
-Candidates are drawn uniformly over the decisions of every workload of the suites, without a model,
-and what the mask excludes is counted and drawn again.  Each is built and verified in a disposable
-process as tuning does it (twice, with different poison; see `backends.verification`).  Printed are
-the shares by suite and target, and every reason for which one failed.  Exit code 1 if one that was
-built gives wrong results, or fewer than 95 of 100 build.
+Candidates are drawn uniformly over the decisions of every workload of the suites, without a model, at the
+suites' own extents and at extents that no tile divides: each parameter above 13 goes to the nearest prime.
+What the mask excludes is counted by the rule that excludes it and drawn again.  Each candidate is built and
+verified in a disposable worker process as tuning does it, twice, with different poison (see
+`backends.verification`); a worker serves until a candidate crashes it or gives wrong results.  Nothing is timed,
+so the host's lock is left alone: measure nothing meanwhile.
+
+The file has a line for each candidate; a run continues where the last one ended, and ``--shard 0/2`` takes
+one part of two, for several machines.  Exit code 1 if a candidate that was built failed, or fewer than 95
+of 100 were built.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
+import re
 import sys
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stridesmith.backends.devices import discover
-from stridesmith.configs.load import suite
-from stridesmith.search.bench import Bench, Limits
+from stridesmith.configs.load import suite, suites
+from stridesmith.configs.schema import Entry
+from stridesmith.search.process import WorkerProcess
 from stridesmith.search.task import interface_of
 from stridesmith.space.errors import ScheduleError
+from stridesmith.space.sketch import Sketch
 from stridesmith.space.space import Space, generate
+from stridesmith.space.workloads import Workload, workload
 
-SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
+EXTENTS = ("suite", "prime")
 BUILT = 0.95
+AT_ONCE = 5
+SMALLEST = 13
+SECONDS = {"build": 60.0, "prepare": 300.0, "verify": 120.0}
+NOT_BUILT = ("masked", "refused", "build_error", "build_timeout")
+Line = dict[str, Any]
 
 
-def drawn(space: Space, rng: np.random.Generator, tally: Counter[str]) -> tuple[int, tuple[int, ...]] | None:
-    """A random candidate that the mask lets through, of a random sketch."""
-    for _ in range(200):
+@dataclass(frozen=True)
+class Place:
+    """A workload of a suite, at its own extents or at primes, on a target."""
+
+    suite: str
+    name: str
+    extents: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Some of the candidates of a place, by number."""
+
+    place: Place
+    numbers: tuple[int, ...]
+
+
+def portions(arguments: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[Portion]:
+    """What is left to do, a few candidates of every place in turn, so that a part of a run is a fair sample."""
+    shard, shards = map(int, arguments.shard.split("/"))
+    places = [
+        Place(name, entry.name, extents, target)
+        for name in arguments.suites.split(",")
+        for entry in suite(name).entries
+        for extents in arguments.extents.split(",")
+        for target in arguments.targets.split(",")
+    ]
+    each, rest = divmod(arguments.count, len(places))
+    for start in range(0, each + 1, AT_ONCE):
+        for position, place in enumerate(places):
+            stop = min(start + AT_ONCE, each + (position < rest))
+            left = [n for n in range(start, stop) if (*asdict(place).values(), arguments.seed, n) not in done]
+            if left and position % shards == shard:
+                yield Portion(place, tuple(left))
+
+
+def work_at(place: Place) -> tuple[Workload, dict[str, str]]:
+    """The workload of a place, and its interface."""
+    entry: Entry = suite(place.suite).only(place.name).entries[0]
+    params = dict(entry.work.params)
+    if place.extents == "prime":
+        params = {k: nearest_prime(v) if isinstance(v, int) and v > SMALLEST else v for k, v in params.items()}
+    work = workload(entry.work.name, **params)
+    return work, interface_of(work, entry.interface)
+
+
+def nearest_prime(number: int) -> int:
+    """The prime next to a number, the lower one of two."""
+    candidates = sorted(range(2, 2 * number), key=lambda p: (abs(p - number), p))
+    return next(p for p in candidates if all(p % q for q in range(2, int(p**0.5) + 1)))
+
+
+@lru_cache(maxsize=4)
+def space_at(place: Place) -> tuple[Workload, Space]:
+    """The workload of a place and its design space."""
+    work, interface = work_at(place)
+    return work, generate(work.func, discover(place.target), interface)
+
+
+def drawn(space: Space, rng: np.random.Generator, masked: Counter[str]) -> tuple[int, tuple[int, ...]] | None:
+    """A random candidate that the mask lets through, of a random sketch; `masked` counts the others by rule."""
+    for _ in range(500):
         number = int(rng.integers(len(space.sketches)))
         sketch = space.sketches[number]
-        sizes = [len(d.labels) for d in sketch.decisions]
-        columns = [rng.integers(size, size=64) for size in sizes]
+        columns = [rng.integers(len(d), size=64) for d in sketch.decisions]
         rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), np.int64)
         good = np.flatnonzero(sketch.mask(rows))
-        tally["masked"] += len(rows) if not len(good) else int(good[0])
+        before = rows[: good[0]] if len(good) else rows
+        left = np.ones(len(before), dtype=bool)
+        for rule, excluded in sketch.exclusions(before).items():
+            masked[rule] += int((left & excluded).sum())
+            left &= ~excluded
         if len(good):
             return number, tuple(int(c) for c in rows[good[0]])
     return None
 
 
-def outcomes(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One line for each candidate."""
-    shard, shards = map(int, arguments.shard.split("/"))
-    rng = np.random.default_rng(arguments.seed * 1000 + shard)
-    entries = [(name, entry) for name in arguments.suites.split(",") for entry in suite(name).entries]
-    targets = [discover(text) for text in arguments.targets.split(",")]
-    spaces: dict[tuple[str, str, str], Space] = {}
-    with Bench(Limits(build=60.0, measure=120.0)) as bench:
-        for number in range(shard, arguments.count, shards):
-            name, entry = entries[number // len(targets) % len(entries)]
-            target = targets[number % len(targets)]
-            work = entry.work
-            key = (name, entry.name, target.kind)
-            if key not in spaces:
-                spaces[key] = generate(work.func, target, interface_of(work, entry.interface))
-            tally: Counter[str] = Counter()
-            found = drawn(spaces[key], rng, tally)
-            line = {"suite": name, "name": entry.name, "target": target.kind, "masked": tally["masked"]}
+class Examiner:
+    """Draws, builds and verifies candidates with one worker process that serves many."""
+
+    def __init__(self) -> None:
+        self.worker = WorkerProcess()
+
+    def lines(self, portion: Portion, seed: int) -> Iterator[Line]:
+        """One line for each candidate of a portion."""
+        place = portion.place
+        work, space = space_at(place)
+        for number in portion.numbers:
+            rng = np.random.default_rng([seed, number, zlib.crc32(repr(place).encode())])
+            masked: Counter[str] = Counter()
+            found = drawn(space, rng, masked)
+            line: Line = asdict(place) | {"seed": seed, "number": number, "masked": dict(masked)}
             if found is None:
                 yield line | {"status": "masked", "message": "no candidate passes the mask"}
                 continue
-            sketch = spaces[key].sketches[found[0]]
+            sketch = space.sketches[found[0]]
             line |= {"sketch": sketch.name, "choice": found[1]}
-            yield line | outcome(bench, work, sketch, found[1], target)
+            yield line | self.outcome(work, sketch, found[1], place.target)
+
+    def outcome(self, work: Workload, sketch: Sketch, choice: tuple[int, ...], target: str) -> Line:
+        """What becomes of one candidate: its status, and the message of a failure."""
+        try:
+            trace = sketch.trace(choice).to_json()
+        except ScheduleError as error:
+            return {"status": "refused", "message": str(error)[:500]}
+        built = self.asked(
+            {"job": "build", "script": work.script, "trace": trace, "target": discover(target).to_json()}
+        )
+        if built["status"] != "ok":
+            return told(built)
+        entry = {"artifact": built["artifact"], "layouts": built["layouts"]}
+        about = {"workload": {"name": work.name, "params": dict(work.params)}, "seed": 1}
+        prepared = self.asked({"job": "prepare"} | about)
+        return told(self.asked({"job": "verify"} | entry | about) if prepared["status"] == "ok" else prepared)
+
+    def asked(self, job: Line) -> Line:
+        """The worker's reply; what may be the machine's fault, such as a deadline that passed, is asked twice."""
+        for last in (False, True):
+            reply = self.worker.request(job, SECONDS[job["job"]])
+            if last or not (reply["status"].endswith("_timeout") or reply["status"] == "infrastructure"):
+                break
+        return reply
 
 
-def outcome(bench: Bench, work: Any, sketch: Any, choice: tuple[int, ...], target: Any) -> dict[str, Any]:
-    """What becomes of one candidate: its status, and the message of a failure."""
-    try:
-        trace = sketch.trace(choice).to_json()
-    except ScheduleError as error:
-        return {"status": "refused", "message": str(error)}
-    job = {"job": "build", "script": work.func.script(), "trace": trace, "target": target.to_json(), "fault": None}
-    built = bench.build(job)
-    if built["status"] != "ok":
-        return {"status": built["status"], "message": str(built.get("message", ""))[:300]}
-    checked = bench.measure(
-        {"job": "measure", "artifact": built["artifact"], "layouts": built["layouts"], "seed": 1, "best_us": 1e-3,
-         "workload": {"name": work.name, "params": dict(work.params)}, "fault": None}
-    )  # fmt: skip
-    return {"status": checked["status"], "message": str(checked.get("message", ""))[:300]}
+def told(reply: Line) -> Line:
+    return {"status": reply["status"], "message": str(reply.get("message", ""))[:500]}
 
 
-def report(lines: list[dict[str, Any]]) -> bool:
+_examiner: Examiner | None = None
+
+
+def examine(portion: Portion, seed: int, out: Path) -> int:
+    """Append the lines of a portion to the file; how many there were.  Runs in a process of the pool."""
+    global _examiner
+    _examiner = _examiner or Examiner()
+    count = 0
+    for line in _examiner.lines(portion, seed):
+        with out.open("ab", buffering=0) as file:
+            os.write(file.fileno(), json.dumps(line).encode() + b"\n")
+        count += 1
+    return count
+
+
+def read(out: Path) -> list[Line]:
+    """The lines of a file, without one that was cut short."""
+    texts = out.read_text().split("\n")[:-1] if out.exists() else []
+    return [json.loads(text) for text in texts]
+
+
+def report(lines: list[Line]) -> bool:
     """Print the shares and reasons; whether they are good enough."""
-    print("| suite | target | candidates | masked before | refused | not built | verified |")
-    print("|---|---|---:|---:|---:|---:|---:|")
-    for key in sorted({(r["suite"], r["target"]) for r in lines}):
-        rows = [r for r in lines if (r["suite"], r["target"]) == key]
-        status = Counter(r["status"] for r in rows)
-        masked = sum(r["masked"] for r in rows)
-        unbuilt = status["build_error"] + status["build_timeout"]
-        share = masked / (masked + len(rows))
-        figures = (len(rows), f"{share:.0%}", status["refused"], unbuilt, status["ok"])
-        print("|", " | ".join(map(str, (*key, *figures))), "|")
-    reasons = Counter((r["status"], r["target"], r["name"], r["message"]) for r in lines if r["status"] != "ok")
-    for (status, target, name, message), count in reasons.most_common():
-        print(f"{count:4} {status} {target} {name}: {message}")
-    built = [r for r in lines if r["status"] not in ("refused", "build_error", "build_timeout", "masked")]
-    wrong = [r for r in built if r["status"] not in ("ok", "run_timeout")]
-    share = len(built) / len(lines)
-    print(f"{len(lines)} candidates, {share:.1%} built, {len(wrong)} of these failed")
-    return not wrong and share >= BUILT
+    print(shares(lines))
+    print()
+    print(masks(lines))
+    print()
+    for (status, target, message), count in reasons(lines).most_common():
+        print(f"{count:4} {status} on {target}: {message}")
+    built = [r for r in lines if r["status"] not in NOT_BUILT]
+    bad = Counter(r["status"] for r in built if r["status"] != "ok")
+    share = len(built) / max(1, len(lines))
+    failed = ", ".join(f"{count} {status}" for status, count in bad.items())
+    print(
+        f"{len(lines)} candidates, {share:.1%} built; of these {bad['wrong']} wrong, all failures: {failed or 'none'}"
+    )
+    return not bad and share >= BUILT
+
+
+def shares(lines: list[Line]) -> str:
+    """By suite, extents and target: candidates, the masked share of all that were drawn, and the outcomes."""
+    rows = ["| suite | extents | target | candidates | masked | refused | not built | failed | verified |",
+            "|---|---|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for key in sorted({(r["suite"], r["extents"], r["target"]) for r in lines}):
+        mine = [r for r in lines if (r["suite"], r["extents"], r["target"]) == key]
+        status = Counter(r["status"] for r in mine)
+        masked = sum(sum(r["masked"].values()) for r in mine)
+        unbuilt = sum(status[s] for s in NOT_BUILT) - status["refused"]
+        failed = len(mine) - status["ok"] - status["refused"] - unbuilt
+        figures = (len(mine), f"{masked / (masked + len(mine)):.1%}", status["refused"], unbuilt, failed, status["ok"])
+        rows.append(f"| {' | '.join(map(str, (*key, *figures)))} |")
+    return "\n".join(rows)
+
+
+def masks(lines: list[Line]) -> str:
+    """For each target the share of all drawn candidates that each rule of the mask was the first to exclude."""
+    targets = sorted({r["target"] for r in lines})
+    found = {t: Counter[str]() for t in targets}
+    for line in lines:
+        found[line["target"]].update(line["masked"])
+    total = {t: found[t].total() + sum(r["target"] == t for r in lines) for t in targets}
+    rules = sorted({rule for counter in found.values() for rule in counter})
+    rows = [f"| masked by | {' | '.join(targets)} |", f"|---|{'---:|' * len(targets)}"]
+    rows += [f"| {r} | {' | '.join(f'{found[t][r] / max(1, total[t]):.1%}' for t in targets)} |" for r in rules]
+    return "\n".join(rows)
+
+
+def reasons(lines: Iterable[Line]) -> Counter[tuple[str, str, str]]:
+    """How often each message of a failure was met, names and numbers aside."""
+    plain = ((r, re.sub(r"`[^`]*`|'[^']*'|\d+", "_", r["message"])) for r in lines if r["status"] != "ok")
+    return Counter((r["status"], r["target"], message[:200]) for r, message in plain)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--suites", default=",".join(suites()))
+    parser.add_argument("--extents", default=",".join(EXTENTS), help="the suites' own, or primes next to them")
+    parser.add_argument("--targets", default="cpu,opencl")
+    parser.add_argument("--shard", default="0/1", help="which part of how many")
+    parser.add_argument("--processes", type=int, default=2, help="how many candidates at a time")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("candidates.jsonl"))
+    parser.add_argument("--report", action="store_true", help="only print what the file holds")
+    return parser.parse_args()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--suites", default=",".join(SUITES))
-    parser.add_argument("--targets", default="cpu,opencl")
-    parser.add_argument("--shard", default="0/1", help="which part of how many, to run several beside each other")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("candidates.jsonl"), help="a line each; shards may share it")
-    parser.add_argument("--report", action="store_true", help="only print what the file holds")
-    arguments = parser.parse_args()
+    arguments = options()
     if not arguments.report:
-        with arguments.out.open("a") as file:
-            for line in outcomes(arguments):
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-    return 0 if report([json.loads(text) for text in arguments.out.read_text().splitlines()]) else 1
+        keys = ("suite", "name", "extents", "target", "seed", "number")
+        todo = list(portions(arguments, {tuple(line[k] for k in keys) for line in read(arguments.out)}))
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(arguments.processes, context) as pool:
+            waiting = [pool.submit(examine, portion, arguments.seed, arguments.out) for portion in todo]
+            for number, future in enumerate(as_completed(waiting), 1):
+                future.result()
+                if number % 50 == 0 or number == len(todo):
+                    print(f"{number} of {len(todo)} portions", file=sys.stderr, flush=True)
+    return 0 if report(read(arguments.out)) else 1
 
 
 if __name__ == "__main__":
