@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,10 @@ class CpuExecutable(Executable):
         if len(pointers) != count:
             raise ValueError(f"the kernel takes {count} buffers, but got {len(pointers)}")
         return (ctypes.c_void_p * count)(*pointers)
+
+    def runner(self, record: ctypes.Array[ctypes.c_void_p]) -> Callable[[], None]:
+        """A function of no arguments that makes one call with a record, which may change between calls."""
+        return partial(self._entry, ctypes.addressof(record), self.target.threads)
 
     def call_packed(self, record: ctypes.Array[ctypes.c_void_p], calls: int = 1) -> None:
         """`calls` calls, back to back, with a record that `pack` made."""

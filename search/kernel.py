@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..errors import BadRecord, NoRecord, UsageError, did_you_mean
 from ..ir import dtypes
 from ..ir.interpreter.numbers import bfloat16_bits
 from .database import Database
+from .direct_call import DirectCall
 from .records import Record
 from .task import command, interface_of
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
     from ..space.workloads import Workload
+
+Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
 
 
 def load(
@@ -119,9 +122,20 @@ class Kernel:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
+        converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
+        self._direct = None if converts else self._memory.direct(self._inputs, self._outputs)
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
+        if self._direct is not None and out is not None:
+            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
+            with self._lock:
+                if self._direct(inputs, outputs):
+                    return outputs[0] if len(outputs) == 1 else outputs
+        return self._call(inputs, out)
+
+    def _call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Any:
+        """The careful way: converts and packs what has to be, and says what is wrong."""
         if len(inputs) != len(self._inputs):
             names = ", ".join(argument.name for _, argument in self._inputs)
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
@@ -240,6 +254,10 @@ class _Memory(ABC):
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         """One call that writes into `outputs` (parameter number and physical array)."""
 
+    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
+        """A shorter way for arrays that need no conversion, where there is one."""
+        return None
+
 
 class _InPlace(_Memory):
     """A CPU kernel works on the caller's arrays; only workspaces are its own."""
@@ -253,12 +271,15 @@ class _InPlace(_Memory):
 
     def give(self, index: int, array: Array) -> None:
         self._arrays[index] = array
-        self._pointers[index] = array.__array_interface__["data"][0]
+        self._pointers[index] = array.ctypes.data
 
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         for index, array in outputs:
             self.give(index, array)
         self._executable.call_packed(self._pointers)
+
+    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
+        return DirectCall(self._executable, self._pointers, inputs, outputs)
 
 
 class _Copied(_Memory):

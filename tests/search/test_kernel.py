@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from record_makers import make_record
 
+from stridesmith.backends.address import address
 from stridesmith.backends.data import Argument
 from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import Bound, Executable
@@ -187,3 +188,70 @@ def test_load_takes_the_best_record(tmp_path: Path) -> None:
     kernel = load(WORK, CPU, str(path))
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(kernel.pack(b=b)(a), kernel(a, b))
+
+
+def compiled() -> Kernel:
+    """The untuned product as machine code, whose arguments need no packing."""
+    return build(WORK.func, CPU, {"a": "fixed", "b": "fixed", "c": "fixed"})
+
+
+def test_the_direct_call_gives_what_the_careful_one_gives() -> None:
+    """With and without `out`, as one array or as a list."""
+    kernel, (a, b) = compiled(), operands()
+    out = np.zeros((6, 7), np.float32)
+    assert kernel(a, b, out=out) is out
+    np.testing.assert_array_equal(out, kernel(a, b))
+    assert kernel(a, b, out=[out]) is out
+
+
+def test_the_direct_call_follows_its_arguments() -> None:
+    """Other arrays, read-only inputs and views at other addresses are read where they lie."""
+    kernel = compiled()
+    for seed in range(3):
+        a, b = operands(seed)
+        base = np.zeros((3, 6, 5), np.float32)
+        base[seed] = a
+        b.setflags(write=False)
+        np.testing.assert_allclose(kernel(base[seed], b, out=np.zeros((6, 7), np.float32)), a @ b, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda a, b, c: (a.astype(np.float64), b, c), TypeError),
+        (lambda a, b, c: (a[:5], b, c), ValueError),
+        (lambda a, b, c: (np.asfortranarray(a), b, c), ValueError),
+        (lambda a, b, c: (np.zeros((6, 10), np.float32)[:, ::2], b, c), ValueError),
+        (lambda a, b, c: (np.frombuffer(bytes(121), np.uint8)[1:].view(np.float32).reshape(6, 5), b, c), ValueError),
+        (lambda a, b, c: (a.tolist(), b, c), TypeError),
+        (lambda a, b, c: (a, b, c[:, :6]), ValueError),
+        (lambda a, b, c: (a, b, [c, c]), TypeError),
+    ],
+)
+def test_what_the_direct_call_declines_is_told(change: Any, error: type[Exception]) -> None:
+    """Wrong type, shape, order, strides, alignment or number: the careful way says so, and nothing is written."""
+    a, b = operands()
+    c = np.full((6, 7), 5, np.float32)
+    a, b, out = change(a, b, c)
+    with pytest.raises(error):
+        compiled()(a, b, out=out)
+    assert (c == 5).all()
+
+
+def test_the_direct_call_refuses_overlap_and_read_only_results() -> None:
+    """A result that shares one element with an input, or cannot be written, is refused."""
+    kernel, (a, b) = compiled(), operands()
+    memory = np.zeros(6 * 7 + 5 * 7 - 1, np.float32)
+    with pytest.raises(ValueError, match="shares memory with `b`"):
+        kernel(a, memory[41:].reshape(5, 7), out=memory[:42].reshape(6, 7))
+    locked = np.zeros((6, 7), np.float32)
+    locked.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        kernel(a, b, out=locked)
+
+
+def test_addresses_are_where_numpy_says() -> None:
+    """For every kind of view, of arrays that own their memory and of those that do not."""
+    base = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    for array in (base, base[1], base[:, 1:, ::2], base.T, np.frombuffer(bytes(8), np.uint8), np.zeros((0, 3))):
+        assert address(array) == array.__array_interface__["data"][0]
