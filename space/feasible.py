@@ -8,50 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .layouts import steps_of
+from .population import Bools, Ints, covers, inside_shared, moved, numbers, overcomputed
 from .structure import Open
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
 MAX_SCRATCH = 1 << 20
 PRESSURE = 2.0
-
-
-def column(part: Open, choices: Ints, number: int) -> list[object]:
-    """The values that a population takes in one decision."""
-    values = part.decisions[number].values
-    return [values[int(c)] for c in choices[:, number]]
-
-
-def numbers(part: Open, choices: Ints, number: int, key: str) -> Ints:
-    """A numeric column of one decision over a population."""
-    table = np.asarray(part.decisions[number].table[key], dtype=np.int64)
-    result: Ints = table[choices[:, number]]
-    return result
-
-
-def covers(part: Open, choices: Ints) -> dict[int, Ints]:
-    """For each axis with a tile, the extent of the register tile along it."""
-    return {
-        axis: numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:reg")
-        for axis, number in part.tile.items()
-    }
-
-
-def overcomputed(part: Open, choices: Ints) -> dict[int, Bools]:
-    """For each axis, whether its edge is ragged and computed over."""
-    cover = covers(part, choices)
-    result: dict[int, Bools] = {}
-    for axis, number in part.boundary.items():
-        kind = numbers(part, choices, number, f"boundary:{part.anchor.axes[axis].name}")
-        result[axis] = (kind == OVERCOMPUTE) & (part.anchor.axes[axis].extent % cover[axis] != 0)
-    return result
 
 
 def feasible(part: Open, choices: Ints, target: Target) -> Bools:
@@ -122,7 +88,7 @@ def _groups(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     """A work-group divides the number of shared iterations, so that no work-item is idle."""
     if part.work_group is None:
         return np.ones(len(choices), dtype=bool)
-    inside = _inside(part, choices)
+    inside = inside_shared(part, choices)
     shared: Ints = np.ones(len(choices), dtype=np.int64)
     for axis in part.outer_axes():
         item = part.anchor.axes[axis]
@@ -152,12 +118,12 @@ def _operand(
     if number not in part.pad:
         yield "room over the edge", ~any_over
         return
-    moved = _moved(part, choices, number)
-    room: Bools = moved | (operand.source != "fixed")
+    relaid = moved(part, choices, number)
+    room: Bools = relaid | (operand.source != "fixed")
     if number in part.place:
         place = numbers(part, choices, part.place[number], f"place:{operand.name}")
         room &= place != INLINE
-        yield "layout of what is inlined", (place != INLINE) | ~moved
+        yield "layout of what is inlined", (place != INLINE) | ~relaid
         yield "size of a stage inside", (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
     pad = numbers(part, choices, part.pad[number], f"pad:{operand.name}")
     yield "room over the edge", ~any_over | room
@@ -165,15 +131,6 @@ def _operand(
     padded = any_over | _pads_itself(part, choices, number, cover)
     idle = (pad == 0) | ((pad == 2) & _has_edge(part, choices, number, cover))
     yield "pad value without padding", padded | idle
-
-
-def _moved(part: Open, choices: Ints, number: int) -> Bools:
-    """Whether an input's layout is not the identity."""
-    if number not in part.layout:
-        return np.zeros(len(choices), dtype=bool)
-    name = part.anchor.operands[number].name
-    result: Bools = numbers(part, choices, part.layout[number], f"layout:{name}") != 0
-    return result
 
 
 def _has_edge(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Bools:
@@ -207,7 +164,7 @@ def _pads_itself(part: Open, choices: Ints, number: int, cover: dict[int, Ints])
 def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Ints:
     """Bytes of an input that one iteration of the shared loops needs at most: the rest of its loops run inside."""
     operand = part.anchor.operands[number]
-    inside = _inside(part, choices)
+    inside = inside_shared(part, choices)
     size: Ints = np.full(len(choices), max(1, operand.buffer.nbytes // max(1, operand.buffer.size)), dtype=np.int64)
     for extent, terms in zip(operand.shape, operand.dims, strict=True):
         span: Ints = np.ones(len(choices), dtype=np.int64)
@@ -217,24 +174,3 @@ def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -
             span = span + abs(coefficient) * (np.asarray(reach, dtype=np.int64) - 1)
         size = size * np.minimum(span, extent + 64)
     return size
-
-
-def _inside(part: Open, choices: Ints) -> dict[int, Bools]:
-    """For each spatial axis, whether its outer loop runs inside the shared loops."""
-    wide = part.outer_axes()
-    count = len(choices)
-    shared = (
-        numbers(part, choices, part.parallel, "parallel")
-        if part.parallel is not None
-        else np.ones(count, dtype=np.int64)
-    )
-    result: dict[int, Bools] = {}
-    for axis in wide:
-        name = part.anchor.axes[axis].name
-        position = (
-            numbers(part, choices, part.order, f"order:{name}")
-            if part.order is not None
-            else np.zeros(count, dtype=np.int64)
-        )
-        result[axis] = position >= shared
-    return result
