@@ -9,7 +9,7 @@ permuting independent loops leave the anatomy equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.arith.linear import linear_form
@@ -139,7 +139,7 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
     result = []
     for number, block in enumerate(main):
-        anchor = _anchor(func, block, f"b{number}", epilogues.get(block.name, ""), interface)
+        anchor = _anchor(func, block, f"b{number}", epilogues, interface)
         if anchor is not None:
             result.append(anchor)
     return tuple(result)
@@ -198,8 +198,13 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
     return reader.name if len(plain) == len(indices) and set(plain) == spatial and len(set(plain)) == len(plain) else ""
 
 
-def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: dict[str, str]) -> Anchor | None:
-    """The anatomy of one block; None if its loops are not its iterators one to one."""
+def _anchor(
+    func: PrimFunc, block: Block, name: str, epilogues: Mapping[str, str], interface: dict[str, str]
+) -> Anchor | None:
+    """The anatomy of one block; None if its loops are not its iterators one to one.
+
+    `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
+    """
     loops = {loop.var for loop in loops_above(func, block)}
     if {i.binding for i in block.iters} != loops or any(i.kind == "opaque" for i in block.iters):
         return None
@@ -223,8 +228,11 @@ def _anchor(func: PrimFunc, block: Block, name: str, epilogue: str, interface: d
     for number, load in enumerate(accesses[1:]):
         assert isinstance(load, Load)
         source, producer = _source(func, load.buffer, interface)
+        if producer in epilogues.values():
+            source, producer = "other", ""
         operands.append(_operand(func, f"i{number}", load, position, source, producer))
     factors = _factors(op, value, accesses[1:])
+    epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
 
 

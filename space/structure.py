@@ -131,7 +131,7 @@ def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target
             continue
         name = item.name
         if axis == structure.vec:
-            pairs = _vector_shapes(item.extent, lanes)
+            pairs = _vector_shapes(item.extent, lanes, structure.factored)
             table = {
                 f"tile:{name}:lane": [lane for _, lane in pairs],
                 f"tile:{name}:reg": [v * lane for v, lane in pairs],
@@ -146,9 +146,12 @@ def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target
     return result
 
 
-def _vector_shapes(extent: int, lanes: int) -> list[tuple[int, int]]:
-    """``(vectors, lanes)`` whose product does not exceed the extent rounded up to one vector."""
-    limit = -(-extent // lanes) * lanes
+def _vector_shapes(extent: int, lanes: int, factored: bool) -> list[tuple[int, int]]:
+    """``(vectors, lanes)`` whose product does not exceed the extent rounded up to one vector.
+
+    The parts of a reduction that is factored must each have a first element, so there it does not exceed the extent.
+    """
+    limit = extent if factored else -(-extent // lanes) * lanes
     found = [(v, lanes) for v in VECTORS if v * lanes <= limit]
     half = lanes // 2
     if half > 1:
