@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from . import dtypes
 from .expr import TRUE, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Select, Var, conjuncts, substitute
 from .node import children, walk
-from .stmt import Assume, Block, For, If, PrimFunc, Stmt, Store
+from .stmt import Assume, Block, For, If, Let, PrimFunc, Stmt, Store
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "min", "max"))
 _CHUNK = 1 << 20
@@ -48,14 +48,14 @@ def _accesses(node: Stmt | Expr) -> Iterator[Access]:
         yield Access(node.buffer, node.indices, isinstance(node, Store))
 
 
-def count_flops(func: PrimFunc) -> int:
+def count_flops(program: PrimFunc | Stmt) -> int:
     """Floating-point operations of one call: each add, subtract, multiply, divide, min, max and call is one, fma two.
 
-    Instances that a predicate or an If over loop variables leaves out do not count, nor
-    does the init of a reduction.  Of a conditional value the dearer side counts.
+    An operation on vectors counts each lane.  Instances that a predicate or an If over loop variables leaves
+    out do not count, nor does the init of a reduction.  Of a conditional value the dearer side counts.
     Raises ValueError for conditions over more than 2**32 points at once.
     """
-    return _statement(func.body, (), (), {})
+    return _statement(program.body if isinstance(program, PrimFunc) else program, (), (), {})
 
 
 def _statement(
@@ -69,6 +69,9 @@ def _statement(
         inner = {**env, **{i.var: substitute(i.binding, env) for i in stmt.iters}}
         predicate = substitute(stmt.predicate, env)
         return _statement(stmt.body, loops, (*conds, *conjuncts(predicate)), inner)
+    if isinstance(stmt, Let):
+        own = _expression(stmt.value) * _instances(loops, conds)
+        return own + _statement(stmt.body, loops, conds, {**env, stmt.var: substitute(stmt.value, env)})
     if isinstance(stmt, If):
         cond = substitute(stmt.cond, env)
         total = _expression(cond) * _instances(loops, conds)
@@ -102,8 +105,8 @@ def _expression(expr: Expr) -> int:
     if not dtypes.is_float(expr.dtype):
         return total
     if isinstance(expr, Call):
-        return total + (2 if expr.name == "fma" else 1)
-    return total + (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
+        return total + dtypes.lanes(expr.dtype) * (2 if expr.name == "fma" else 1)
+    return total + dtypes.lanes(expr.dtype) * (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
 
 
 def _instances(loops: tuple[tuple[Var, int], ...], conds: tuple[Expr, ...]) -> int:

@@ -13,6 +13,9 @@ from typing import Any
 from . import host_lock
 from .process import Reply, WorkerProcess
 
+MEASURING = ("measure", "race", "limits")
+"""Jobs that must have the host's devices for themselves."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,7 +44,7 @@ class Bench:
 
     def run(self, job: Mapping[str, Any]) -> Reply:
         """The reply to a job of any kind."""
-        return self.measure(job) if job["job"] in ("measure", "race") else self.build(job)
+        return self.measure(job) if job["job"] in MEASURING else self.build(job)
 
     def build(self, job: Mapping[str, Any]) -> Reply:
         """Compile a candidate, while nothing is measured on this host."""
@@ -49,7 +52,7 @@ class Bench:
             return self.worker.request(job, float(job.get("deadline", self.limits.build)))
 
     def measure(self, job: Mapping[str, Any]) -> Reply:
-        """Verify and time (a ``measure`` or a ``race`` job), alone on this host."""
+        """A job that measures, alone on this host."""
         with host_lock.exclusive():
             return self._prepare(job) or self.worker.request(job, *self._patience(job))
 

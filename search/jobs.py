@@ -8,6 +8,8 @@ prepare    compute the reference results of a workload and seed, and keep them
 verify     verify an artifact
 measure    verify an artifact, then time it
 race       verify several artifacts, then time them in turns, between two peaks
+diagnose   program + trace -> its texts, from schedule to assembly, and facts
+limits     measure the device's peak and bandwidth
 =========  ==================================================================
 
 A failure that leaves the process alive is a value: ``refused`` (no such
@@ -32,7 +34,10 @@ from .process import Reply, failure
 if TYPE_CHECKING:
     from ..backends.data import Argument
     from ..backends.kernel import Artifact, Bound
+    from ..backends.lower import Lowered
     from ..backends.samples import Sample
+    from ..ir.stmt import PrimFunc
+    from ..ir.target import Target
 
 Job = Mapping[str, Any]
 Tick = Callable[[], None]
@@ -71,11 +76,43 @@ def build(job: Job, tick: Tick) -> Reply:
     """
     from ..backends.data import arguments_of
     from ..backends.kernel import compile_lowered
+
+    def compiled(func: PrimFunc, lowered: Lowered, target: Target) -> Reply:
+        if job.get("fault"):
+            from ..backends.faults import mutate
+
+            lowered = mutate(lowered, str(job["fault"]))
+        artifact = compile_lowered(lowered, target)
+        return {
+            "artifact": artifact,
+            "layouts": [argument.to_json() for argument in arguments_of(func)],
+            "lowered_hash": _artifact_hash(artifact),
+            "seconds": time.monotonic() - start,
+        }
+
+    start = time.monotonic()
+    return _with_lowered(job, compiled)
+
+
+def diagnose(job: Job, tick: Tick) -> Reply:
+    """What became of a candidate; the job is that of a build, with ``compiled`` false for texts alone.
+
+    Reply: ``program`` (the scheduled program), and what `backends.diagnosis.explain` gives.
+    """
+    from ..backends.diagnosis import explain
+
+    def explained(func: PrimFunc, lowered: Lowered, target: Target) -> Reply:
+        return {"program": func.script(), **explain(lowered, target, bool(job.get("compiled", True)))}
+
+    return _with_lowered(job, explained)
+
+
+def _with_lowered(job: Job, use: Callable[[PrimFunc, Lowered, Target], Reply]) -> Reply:
+    """An ``ok`` reply with what `use` makes of the candidate of `job`, or the reply that says why there is none."""
     from ..backends.lower import lower
     from ..ir.target import Target
     from .programs import REFUSALS, candidate
 
-    start = time.monotonic()
     try:
         target = Target.from_json(job["target"])
         func = candidate(str(job["script"]), job["trace"])
@@ -86,23 +123,12 @@ def build(job: Job, tick: Tick) -> Reply:
         raise
     except Exception as error:
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
-    if job.get("fault"):
-        from ..backends.faults import mutate
-
-        lowered = mutate(lowered, str(job["fault"]))
     try:
-        artifact = compile_lowered(lowered, target)
+        return {"status": "ok", **use(func, lowered, target)}
     except MemoryError:
         raise
     except Exception as error:
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
-    return {
-        "status": "ok",
-        "artifact": artifact,
-        "layouts": [argument.to_json() for argument in arguments_of(func)],
-        "lowered_hash": _artifact_hash(artifact),
-        "seconds": time.monotonic() - start,
-    }
 
 
 def prepare(job: Job, tick: Tick) -> Reply:
@@ -173,6 +199,19 @@ def race(job: Job, tick: Tick) -> Reply:
     }
 
 
+def limits(job: Job, tick: Tick) -> Reply:
+    """``peak_gflops`` and ``bandwidth`` (bytes per second) of the ``target``, as a race measures them."""
+    from ..backends.peak import measure_bandwidth, measure_peak
+    from ..ir.target import Target
+
+    target = Target.from_json(job["target"])
+    before = measure_peak(target)
+    tick()
+    bandwidth = measure_bandwidth(target)
+    tick()
+    return {"status": "ok", "peak_gflops": max(before, measure_peak(target)), "bandwidth": bandwidth}
+
+
 class _Ticking:
     """A bound kernel that tells after each call that it came back."""
 
@@ -240,5 +279,6 @@ def _text(error: BaseException) -> str:
 
 JOBS: dict[str, Callable[[dict[str, Any], Tick], Reply]] = {
     "ping": ping, "build": build, "prepare": prepare, "verify": verify, "measure": measure,
-    "race": race, "selftest": selftest.run,
+    "race": race,
+    "diagnose": diagnose, "limits": limits, "selftest": selftest.run,
 }  # fmt: skip

@@ -73,9 +73,11 @@ def compile_object(text: str, target: Target) -> bytes:
 
 
 def compile_assembly(text: str, target: Target) -> str:
-    """The assembly of the module `text`, for reading."""
+    """The assembly of the module `text`, for reading: LLVM's comments tell loops, spills and reloads."""
     with _lock:
-        return str(machine(target).emit_assembly(optimised(text, target)))
+        printer = machine(target)
+        printer.set_asm_verbosity(True)
+        return str(printer.emit_assembly(optimised(text, target)))
 
 
 class LoadedObject:

@@ -1,0 +1,89 @@
+"""What became of a program: its lowered form, its code, and what the code does.
+
+Compiling happens here, so this is for a process that may be lost (see ``search.process``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.analysis import count_flops
+from ..ir.expr import TRUE
+from ..ir.node import children
+from ..ir.script.printer import script
+from ..ir.stmt import Allocate, Block, PrimFunc, Stmt
+from ..ir.target import Target
+from .lower import Lowered
+
+SCOPES = ("global", "shared", "local")
+"""Memory of an allocation: a cache on the stack of a thread, of a work-group, and registers (private)."""
+
+
+def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str, Any]:
+    """Texts and facts of `lowered`, all of it JSON.
+
+    ``lowered`` and ``source`` are the program in script form and its LLVM IR or OpenCL C,
+    ``computed_flops`` the operations of one call, those on padding included, and ``memory``
+    the bytes of parameters as they lie, of workspaces, and what is allocated by scope.  Where
+    `compiled`, a CPU adds ``assembly`` and ``inner_loop`` (`InnerLoop.to_json`, or None),
+    OpenCL ``kernels`` (see `opencl.facts`).  Raises what the code generator raises.
+    """
+    facts = {"lowered": lowered_script(lowered), "computed_flops": _flops(lowered), "memory": memory(lowered)}
+    if target.kind == "cpu":
+        return facts | _cpu(lowered, target, compiled)
+    return facts | _opencl(lowered, target, compiled)
+
+
+def lowered_script(lowered: Lowered) -> str:
+    """The lowered program in script form, its workspaces allocated around the body."""
+    body = lowered.body
+    for workspace in reversed(lowered.workspaces):
+        body = Allocate(workspace, body)
+    return script(PrimFunc(lowered.name, lowered.params, Block("root", (), body, TRUE)))
+
+
+def memory(lowered: Lowered) -> dict[str, int]:
+    """Bytes of the parameters, of the workspaces, and of each scope's allocations in the code."""
+    facts = {
+        "parameters": sum(buffer.nbytes for buffer in lowered.params),
+        "workspaces": sum(buffer.nbytes for buffer in lowered.workspaces),
+    }
+    return facts | {scope: _alive(lowered.body, scope) for scope in SCOPES}
+
+
+def _alive(stmt: Stmt, scope: str) -> int:
+    """The most bytes of `scope` that are allocated at once in `stmt`."""
+    below = max((_alive(child, scope) for child in children(stmt) if isinstance(child, Stmt)), default=0)
+    return below + (stmt.buffer.nbytes if isinstance(stmt, Allocate) and stmt.buffer.scope == scope else 0)
+
+
+def _flops(lowered: Lowered) -> int | None:
+    """None where a condition has too many points to count."""
+    try:
+        return count_flops(lowered.body)
+    except ValueError:
+        return None
+
+
+def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
+    from .assembly.inner_loop import inner_loop
+    from .llvm.codegen import generate
+    from .llvm.compile import compile_assembly
+
+    source = generate(lowered, target)
+    if not compiled:
+        return {"source": source}
+    assembly = compile_assembly(source, target)
+    found = inner_loop(assembly, target)
+    return {"source": source, "assembly": assembly, "inner_loop": None if found is None else found.to_json()}
+
+
+def _opencl(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
+    from .opencl.source import generate
+
+    text = {"source": generate(lowered, target).text}
+    if not compiled:
+        return text
+    from .opencl.facts import built_kernels
+
+    return text | {"kernels": built_kernels(lowered, target)}
