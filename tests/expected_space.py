@@ -1,0 +1,224 @@
+"""What the design space of a program must hold, stated apart from the code that makes it.
+
+A test describes a program's anchors: their axes of more than one point under their canonical names, and
+the inputs that they read.  `TABLE` has a row for every kind of decision, with the decisions that an anchor has
+of it and the labels of their alternatives.  **A decision that the rules gain needs a row here**, and one
+whose alternatives change needs its row changed; nothing else in the tests of spaces lists alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations, product
+
+from stridesmith.ir.target import Target
+
+LANES = 8
+CPU = Target(kind="cpu", vector_bits=32 * LANES, registers=16, threads=2)
+OPENCL = Target(kind="opencl", vector_bits=32 * LANES, registers=16, threads=2, max_work_group=64)
+
+Labels = tuple[str, ...]
+Found = Iterator[tuple[str, Labels]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A buffer that an anchor reads: where it comes from, and each index as ``"s0, s1*2 + r0"``.
+
+    Sources: ``fixed``, ``constant``, ``free`` parameters; ``stage``, computed element by element for this anchor;
+    ``padded``, such a stage with a condition in it; ``between``, the result of another anchor.
+    """
+
+    source: str
+    index: str
+    factor: bool = True
+
+    @property
+    def dims(self) -> list[dict[str, int]]:
+        """For each dimension the step of every axis in it."""
+        return [{a: int(c or 1) for t in d.split("+") for a, _, c in [t.strip().partition("*")]} for d in self.commas]
+
+    @property
+    def commas(self) -> list[str]:
+        return self.index.split(",")
+
+    def dim(self, axis: str) -> int | None:
+        """The dimension whose index is the axis and nothing else."""
+        return next((k for k, steps in enumerate(self.dims) if steps == {axis: 1}), None)
+
+    def uses(self, axis: str) -> bool:
+        return any(axis in steps for steps in self.dims)
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A block that is scheduled in its own right; `neutral` labels what its reduction starts from."""
+
+    spatial: Mapping[str, int]
+    reduce: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    neutral: str = ""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """An anchor whose axis `vec` runs in vector lanes and whose axis `row`, if any, in the rows of the tile."""
+
+    anchor: Anchor
+    vec: str
+    row: str | None
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return f"vec={self.vec}" + (f",row={self.row}" if self.row else "")
+
+
+def structures(anchor: Anchor, target: Target) -> list[Structure]:
+    """Each spatial axis in lanes with each other as rows; then each long reduction that all inputs have in unit stride.
+
+    A reduction is long if it fills two vectors; it is then cut into independent parts.
+    """
+    pairs: list[tuple[str, str | None]] = []
+    for vec in anchor.spatial:
+        pairs += [(vec, row) for row in anchor.spatial if row != vec] or [(vec, None)]
+    for vec, extent in anchor.reduce.items():
+        readers = [i for i in anchor.inputs.values() if i.uses(vec)]
+        if extent >= 2 * LANES and all(i.dims[-1] == {vec: 1} for i in readers):
+            pairs += [(vec, row) for row in anchor.spatial]
+    return [Structure(anchor, vec, row, target) for vec, row in pairs]
+
+
+def tile(s: Structure) -> Found:
+    """Vectors times lanes; rows; a few points of every other axis; reductions unrolled."""
+    vectors = [v for v in (1, 2, 3, 4, 6, 8) if _fits(s, v)]
+    halves = [v for v in (1, 3) if v == 1 or v * LANES // 2 <= extent(s, s.vec)]
+    yield s.vec, (*(f"{v}x{LANES}" for v in vectors), *(f"{v}x{LANES // 2}" for v in halves))
+    for axis, size in s.anchor.spatial.items():
+        rows = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28) if axis == s.row else (1, 2, 3, 4)
+        if axis != s.vec:
+            yield axis, texts(r for r in rows if r <= size)
+    for axis, size in s.anchor.reduce.items():
+        whole = [size] if size <= 11 and size not in (1, 2, 4, 8) else []
+        if axis != s.vec:
+            yield axis, texts([u for u in (1, 2, 4, 8) if u <= size] + whole)
+
+
+def _fits(s: Structure, vectors: int) -> bool:
+    """The last vector begins inside of a spatial axis; in a reduction it ends there, too."""
+    beyond = 0 if s.vec in s.anchor.reduce else LANES - 1
+    return vectors * LANES <= extent(s, s.vec) + beyond
+
+
+def block(s: Structure) -> Found:
+    """Tiles that follow each other along the rows."""
+    if s.row and extent(s, s.row) >= 4:
+        yield f"{s.row}:block", texts(b for b in (1, 2, 4, 8, 16) if b <= extent(s, s.row))
+
+
+def boundary(s: Structure) -> Found:
+    """Every tiled axis is branched around or peeled; overcompute needs a reduction and known inputs.
+
+    Over a reduction's own edge a factor must have a dimension of its own, which then holds the neutral value.
+    """
+    inputs = s.anchor.inputs.values()
+    for axis in (*s.anchor.spatial, *s.anchor.reduce):
+        over = bool(s.anchor.reduce) and all(i.source != "between" for i in inputs if i.uses(axis))
+        if axis in s.anchor.reduce:
+            over &= any(i.factor and i.dim(axis) is not None for i in inputs)
+        yield axis, ("branch", "peel", "overcompute") if over else ("branch", "peel")
+
+
+def order(s: Structure) -> Found:
+    """The loops outside the tile in every order, the reductions in every rotation."""
+    yield "order", tuple(">".join(p) for p in permutations(s.anchor.spatial))
+    loops = list(s.anchor.reduce)
+    yield "order:reduce", tuple(">".join(loops[k:] + loops[:k]) for k in range(len(loops)))
+
+
+def parallel(s: Structure) -> Found:
+    """How many outer loops are shared between threads."""
+    yield "parallel", texts(range(1, len(s.anchor.spatial) + 1))
+
+
+def work_group(s: Structure) -> Found:
+    """The size of a work-group."""
+    if s.target.kind == "opencl":
+        yield "work_group", ("1", "2", "4", "8", "16", "32")
+
+
+def layouts(s: Structure, item: Input) -> Labels:
+    """The identity, and what follows from how an input is read."""
+    if item.source == "between":
+        return ("identity",)
+    found = ["identity"] + ["copy"] * (item.source == "fixed")
+    for axis in (s.vec, s.row):
+        if axis in s.anchor.spatial and item.dim(axis) is not None:
+            found.append(f"tiled:d{item.dim(axis)}")
+    found += [f"phase:d{k}" for k, steps in enumerate(item.dims) if 1 < steps.get(s.vec, 1) <= LANES]
+    plain = [(size, item.dim(axis)) for axis, size in s.anchor.reduce.items() if item.dim(axis) is not None]
+    last = max(plain, default=(0, None))[1]
+    return (*found, *([f"last:d{last}"] if last not in (None, len(item.dims) - 1) else []))
+
+
+def layout(s: Structure) -> Found:
+    """The layout of each input."""
+    for name, item in s.anchor.inputs.items():
+        yield name, layouts(s, item)
+
+
+def pad(s: Structure) -> Found:
+    """What padding holds, of each input that may get some: nothing, anything, or what the reduction starts from."""
+    for name, item in s.anchor.inputs.items():
+        if item.source in ("stage", "padded", "constant", "free") or len(layouts(s, item)) > 1:
+            yield name, ("none", "undef", *([s.anchor.neutral] if s.anchor.neutral else []))
+
+
+def place(s: Structure) -> Found:
+    """Where a stage, or the copy of a fixed argument, is computed; a stage with a condition is rather stored."""
+    inner = ["inner"] if s.target.kind == "cpu" else []
+    for name, item in s.anchor.inputs.items():
+        if item.source == "fixed" and len(layouts(s, item)) > 1:
+            yield name, ("root", *inner)
+        if item.source in ("stage", "padded"):
+            yield name, (*(("root", "inline") if item.source == "padded" else ("inline", "root")), *inner)
+
+
+TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
+    ("tile:{}", "tile", tile),
+    ("tile:{}", "tile", block),
+    ("boundary:{}", "boundary", boundary),
+    ("{}", "order", order),
+    ("{}", "parallel", parallel),
+    ("{}", "parallel", work_group),
+    ("layout:{}", "layout", layout),
+    ("pad:{}", "pad_value", pad),
+    ("place:{}", "place", place),
+)
+"""Name of a decision, its kind, and the decisions of the row; but for tiles, one with a single alternative is none."""
+
+
+def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:
+    """By sketch: each decision's kind and labels under its name.  `anchors` are those of a program, in its order."""
+    found = {}
+    for combination in product(*(structures(anchor, target) for anchor in anchors.values())):
+        names = [f"{a}:{s.name}" if len(anchors) > 1 else s.name for a, s in zip(anchors, combination, strict=True)]
+        sketch = ";".join(names)
+        decisions = {}
+        for anchor, structure in zip(anchors, combination, strict=True):
+            for name, kind, row in TABLE:
+                for what, labels in row(structure):
+                    if len(labels) > 1 or kind == "tile":
+                        decisions[f"{sketch}/{anchor}/{name.format(what)}"] = (kind, labels)
+        found[sketch] = decisions
+    return found
+
+
+def extent(s: Structure, axis: str) -> int:
+    """The points along an axis."""
+    return {**s.anchor.spatial, **s.anchor.reduce}[axis]
+
+
+def texts(numbers: Iterator[int] | list[int] | range) -> Labels:
+    return tuple(str(n) for n in numbers)
