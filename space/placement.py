@@ -93,11 +93,15 @@ def _between(program: Program, moved: Sequence[Statement], others: Sequence[Stat
     ]
 
 
-def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str) -> None:
-    """Raises ScheduleError unless all stores to an element lie in one iteration of `target` and the loops around."""
+def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str, once: bool = False) -> None:
+    """Raises ScheduleError unless all stores to an element lie in one iteration of `target` and the loops around.
+
+    A block that stores the same element anew in another iteration is refused only where its consumer
+    must see it `once`.
+    """
     found = writers(func, buffer)
     outer = [loop.var for loop in _loops_to(func, target)]
-    if len({id(s.block) for s in found}) == 1 and all(_is_final_by_kind(s, outer) for s in found):
+    if not once and len({id(s.block) for s in found}) == 1 and all(_is_final_by_kind(s, outer) for s in found):
         return
     for first in found:
         for second in found:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map, points
+from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import transform
-from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores
+from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores
 from ..errors import ScheduleError
 from ..placement import (
     check_alone,
@@ -82,27 +83,28 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
 def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     """Compute a consumer as soon as its input is there: its part that one iteration of `loop` produces, after that.
 
-    Conditions: (1) the block reads some buffer at its spatial iterators in order and has
-    no reduction; (2) every writer of that buffer is below `loop`; (3) all instances
-    that produce one element lie in one iteration of `loop`, so the element is final;
-    (4) the block's other inputs are not written below `loop`; (5) nothing that it passes
-    writes what it reads, or touches what it writes.
+    A reduction may be moved as well, so that each iteration adds what it produced; so a reduction
+    over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
+    Conditions: (1) the block reads some buffer at its iterators, each once; (2) every writer of
+    that buffer is below `loop`; (3) all instances that produce one element lie in one iteration
+    of `loop`, so the element is final; (4) the block's other inputs are not written below
+    `loop`; (5) nothing that it passes writes what it reads, or touches what it writes;
+    (6) where the block reduces, no loop is part of both its result and its reduction, so that
+    the first point of the reduction stays first.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
-    if consumer.reduce:
-        raise ScheduleError("(1) block `{block}` has a reduction", block=block)
     written = {s.buffer for s in stores(target)}
     inputs = [b for b in read_buffers(consumer.body) if b in written]
     if len(inputs) != 1:
         raise ScheduleError("(2) block `{block}` must read one buffer written below `{loop}`, but reads {found}",
                             block=block, loop=loop, found=[b.name for b in inputs])  # fmt: skip
     source = inputs[0]
-    load = _plain_load(consumer, source)
+    load = _plain_load(consumer, source, consumer.iters)
     moved, sources = list(instances(func).below(consumer)), writers(func, source)
     check_below(target, sources, "2", "writer")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
-    check_final(func, target, source, "3")
+    check_final(func, target, source, "3", once=bool(consumer.reduce))
     around = loops_above(func, consumer)
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
@@ -111,6 +113,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     writes = [a for a in accesses_below(target.body, source) if a.is_write]
     box = region([(a.indices, loop_bounds(a.loops)) for a in writes], frozenset(bounds), source.shape, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds)
+    _check_first_point_stays(part.block)
     part = _only_stored(func, target, part, load, bounds)
     return with_stmt(func, target, replace(target, body=seq([target.body, part.loops()]))), None
 
@@ -222,24 +225,24 @@ def _plain_store(block: Block) -> Store:
     """The single store of a block, at its spatial iterators in some order, one for each dimension."""
     if len(block_stores(block)) != 1 or not isinstance(block.body, Store):
         raise ScheduleError("(1) block `{block}` must be one store", block=block.name)
-    _check_plain(block, block.body.indices)
+    _check_plain(block, block.body.indices, block.spatial)
     return block.body
 
 
-def _plain_load(block: Block, buffer: Buffer) -> Load:
+def _plain_load(block: Block, buffer: Buffer, iters: Sequence[Iter] | None = None) -> Load:
+    """The one load of a buffer, at the block's spatial iterators or at `iters`, one for each dimension."""
     found = list(dict.fromkeys(load for load in loads(block.body) if load.buffer == buffer))
     if len(found) != 1:
         raise ScheduleError("(1) block `{block}` must read `{buffer}` once", block=block.name, buffer=buffer.name)
-    _check_plain(block, found[0].indices)
+    _check_plain(block, found[0].indices, block.spatial if iters is None else iters)
     return found[0]
 
 
-def _check_plain(block: Block, indices: Sequence[Expr]) -> None:
-    spatial = [i.var for i in block.spatial]
+def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -> None:
     used = [i for i in indices if isinstance(i, Var)]
-    if len(set(used)) != len(indices) or set(used) != set(spatial):
+    if len(set(used)) != len(indices) or set(used) != {i.var for i in iters}:
         raise ScheduleError(
-            "(1) block `{block}` must access `its buffer` at each of its spatial iterators once",
+            "(1) block `{block}` must access its buffer at each of its iterators once",
             hint="transform the layout after the block has been moved",
             block=block.name,
         )
@@ -261,9 +264,24 @@ class _Part:
         return loops(self.variables, self.block)
 
 
-def _only_stored(
-    func: PrimFunc, target: For, part: _Part, load: Load, bounds: dict[Var, tuple[int, int]]
-) -> _Part:
+def _check_first_point_stays(block: Block) -> None:
+    """Condition (6) of `reverse_compute_at`.
+
+    Loops run upwards and a binding here is a sum of loops with positive factors, so with the loops of the
+    result fixed the reduction starts at its first point.
+    """
+    spatial = {v for i in block.spatial for v in free_variables(i.binding)}
+    for item in block.reduce:
+        terms, _ = linear_form(item.binding)
+        plain = all(isinstance(term, Var) and factor > 0 for term, factor in terms.items())
+        if not plain or not spatial.isdisjoint(free_variables(item.binding)):
+            raise ScheduleError(
+                "(6) block `{block}` would reduce along {binding!r}, whose first point may come later",
+                block=block.name, binding=item.binding,
+            )  # fmt: skip
+
+
+def _only_stored(func: PrimFunc, target: For, part: _Part, load: Load, bounds: dict[Var, tuple[int, int]]) -> _Part:
     """The part without the elements that the iteration of `target` does not store."""
     bindings = {i.var: i.binding for i in part.block.iters}
     element = [substitute(i, bindings) for i in load.indices]
@@ -303,7 +321,8 @@ def _nest_over(
     for iterator, part in zip(access.indices, box, strict=True):
         loop_over(_var(iterator), part.lo, part.extent)
     for item in block.reduce:
-        loop_over(item.var, as_expr(0), item.extent)
+        if item.var not in bindings:
+            loop_over(item.var, as_expr(0), item.extent)
     iters = tuple(replace(i, binding=bindings[i.var]) for i in block.iters)
     predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges)])
     return _Part(tuple(new_loops), replace(block, iters=iters, predicate=predicate))

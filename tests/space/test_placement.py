@@ -122,3 +122,79 @@ def test_a_condition_around_a_block_keeps_it() -> None:
     for move in (lambda s: s.compute_at("make", "j"), lambda s: s.compute_inline("make")):
         with pytest.raises(ScheduleError, match="stands inside of `If`"):
             move(schedule(text))
+
+
+PARTS = """
+@T.prim_func
+def main(a: T.Buffer((10, 24), "float32"), c: T.Buffer((10,), "float32")):
+    for i, k in T.grid(10, 24):
+        with T.block("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                c[vi] = T.float32(1)
+            c[vi] = c[vi] + a[vi, vk]
+"""
+
+
+def in_parts() -> tuple[Schedule, str]:
+    """A sum in three parts, each of which is made at once for four rows."""
+    sch = schedule(PARTS)
+    i, k = sch.get_loops("sum")
+    outer, inner = sch.split(i, [None, 4])
+    panel, step = sch.split(k, [None, 8])
+    parts = sch.rfactor(panel, 0)
+    sch.reorder(panel, outer, step, inner)
+    return sch, parts
+
+
+def test_a_reduction_follows_its_parts() -> None:
+    """Each panel is added where it was made, in the order of the panels; its init may stand before all of them."""
+    sch, _ = in_parts()
+    sch.reverse_compute_at("sum", "i_0")
+    assert sch.get_loops("sum")[:2] == ["k_0", "i_0"]
+    same(sch, PARTS)
+    sch.decompose_reduction("sum", "k_0")
+    same(sch, PARTS)
+
+
+def test_a_reduction_follows_only_what_is_made_once() -> None:
+    """Conditions (3): rows that are made anew in a second iteration would be added twice."""
+    twice = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), y: T.Buffer((1,), "float32")):
+    t = T.alloc_buffer((8,), "float32")
+    for i, j in T.grid(3, 4):
+        with T.block("make"):
+            vi = T.axis.spatial(8, i * 2 + j)
+            t[vi] = x[vi]
+    for k in range(8):
+        with T.block("sum"):
+            vk = T.axis.reduce(8, k)
+            with T.init():
+                y[0] = T.float32(0)
+            y[0] = y[0] + t[vk]
+"""
+    with pytest.raises(ScheduleError, match=r"\(3\)"):
+        schedule(twice).reverse_compute_at("sum", "i")
+
+
+def test_a_reduction_starts_at_its_first_point() -> None:
+    """Condition (6): a loop along result and reduction may come to a later point of the reduction first."""
+    skewed = """
+@T.prim_func
+def main(x: T.Buffer((4, 7), "float32"), y: T.Buffer((4,), "float32")):
+    t = T.alloc_buffer((4, 7), "float32")
+    for i, j in T.grid(4, 7):
+        with T.block("make"):
+            vi = T.axis.spatial(4, i)
+            vj = T.axis.spatial(7, (j + i) % 7)
+            t[vi, vj] = x[vi, vj]
+    for i, j in T.grid(4, 7):
+        with T.block("sum"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                y[vi] = T.float32(0)
+            y[vi] = y[vi] + t[vi, vj]
+"""
+    with pytest.raises(ScheduleError, match=r"\(6\)"):
+        schedule(skewed).reverse_compute_at("sum", "j")
