@@ -22,8 +22,9 @@ import click
 from . import __version__
 from .commands.output import FORMATS, Output, json_line, printable
 from .errors import Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
+from .search.clock import process_start
 
-STARTED = time.monotonic()
+STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXAMPLES = """\b
@@ -141,14 +142,18 @@ def replay(**options: Any) -> int:
 @target_options
 @click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
 @click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
-@click.option("--trace", "view", flag_value="trace", help="The schedule's instructions (the default).")
+@click.option("--trace", "view", flag_value="trace", help="The schedule's instructions.")
 @click.option("--program", "view", flag_value="program", help="The scheduled program in script form.")
 @click.option("--source", "view", flag_value="source", help="The generated LLVM IR or OpenCL C.")
 @click.option("--assembly", "view", flag_value="assembly", help="The machine code, for the CPU.")
 @db_option
 @format_option
 def show(**options: Any) -> int:
-    """Show the design space of a workload, or what is behind a record."""
+    """Show what is behind a record, or the design space of a workload.
+
+    Without a view: the schedule, the lowered program, the inner loop with its registers and
+    spills, the work, and where the kernel stands on the roofline.
+    """
     from .commands.show import run
 
     return run(options, _output(options))

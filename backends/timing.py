@@ -21,6 +21,8 @@ MAX_WARM_UP_CALLS = 4096
 MIN_SAMPLES = 3
 MAX_SAMPLES = 50
 HOPELESS = 3.0
+RIVAL = 1.1
+COLD_SECONDS = 0.02
 
 
 class Timed(Protocol):
@@ -29,20 +31,35 @@ class Timed(Protocol):
     def time(self, calls: int) -> float: ...
 
 
+def hopeless(bound: Timed, probe: float, best: float | None) -> float | None:
+    """Seconds of a call that takes more than `HOPELESS` times `best`; None where it does not.
+
+    `probe` is what one call took, perhaps a cold one: only a long one is believed.
+    """
+    if best is None or probe <= HOPELESS * best:
+        return None
+    if probe < COLD_SECONDS:
+        probe = min(probe, warm_up(bound))
+    return probe if probe > HOPELESS * best else None
+
+
 def measure(bound: Timed, probe: float, seconds: float, best: float | None = None) -> list[float]:
     """Samples of seconds per call, taken for about `seconds`.
 
     `probe` is what one call took, perhaps a cold one.  A candidate that still takes more than
     `HOPELESS` times `best` when it is warm, or longer than `seconds` for a single call, has the
-    fastest of these calls as its only sample.
+    fastest of these calls as its only sample; one that is no `RIVAL` of the best has `MIN_SAMPLES`.
     """
     probe = min(probe, warm_up(bound))
     if probe > seconds or (best is not None and probe > HOPELESS * best):
         return [probe]
     calls = calls_for(probe, MIN_SAMPLE_SECONDS)
     deadline = time.monotonic() + seconds
+    slowest = math.inf if best is None else RIVAL * best
     samples: list[float] = []
-    while len(samples) < MIN_SAMPLES or (len(samples) < MAX_SAMPLES and time.monotonic() < deadline):
+    while len(samples) < MIN_SAMPLES or (
+        len(samples) < MAX_SAMPLES and time.monotonic() < deadline and min(samples) <= slowest
+    ):
         samples.append(bound.time(calls))
     return samples
 

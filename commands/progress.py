@@ -46,7 +46,7 @@ class State:
         if isinstance(event.get("trials"), int) and event["event"] != "start":
             self.trials = event["trials"]
         if event["event"] == "start":
-            self.phase = "measuring the untuned program"
+            self.phase = "starting"
         if event["event"] == "trial":
             self._trial(event)
 

@@ -26,6 +26,10 @@ class BenchActor:
     def build(self, job: str) -> str:
         return json.dumps(self._bench.build(json.loads(job)))
 
+    def expect(self, job: str) -> None:
+        """Do what later jobs need, of which this one has the workload and the seed."""
+        self._bench.expect(json.loads(job))
+
     def measure(self, job: str) -> str:
         return json.dumps(self._bench.measure(json.loads(job)))
 

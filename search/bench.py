@@ -56,6 +56,11 @@ class Bench:
         with host_lock.exclusive():
             return self._prepare(job) or self.worker.request(job, *self._patience(job))
 
+    def expect(self, job: Mapping[str, Any]) -> None:
+        """Compute the reference results that measurements with the job's workload and seed need, beside builds."""
+        with host_lock.shared():
+            self._prepare(job)
+
     def close(self) -> None:
         self.worker.close()
 

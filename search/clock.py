@@ -1,16 +1,72 @@
-"""Seconds since a run began.  A command's clock starts with its process."""
+"""Seconds since a run began, and what they were spent on.  A command's clock starts with its process."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ACTIVITIES = ("startup", "asking", "building", "measuring", "baseline", "race", "other")
+"""What a run's seconds are spent on; each second counts once.
+
+``startup`` lasts until the first builder is there, with all that goes on beside Ray's start;
+``asking`` is training and proposing while nothing is built; ``building`` and ``measuring`` are
+the candidates'; ``race`` is the end; ``other`` is what no name fits, such as storing.
+"""
+
+YOUNG_SECONDS = 5.0
 
 
 class Clock:
-    """Monotonic seconds since `start` (a `time.monotonic()` value, now by default)."""
+    """Monotonic seconds since `start` (a `time.monotonic()` value, now by default), by activity."""
 
     def __init__(self, start: float | None = None) -> None:
-        self._start = time.monotonic() if start is None else start
+        now = time.monotonic()
+        self._start = now if start is None else start
+        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
+        self._activity, self._since = "startup", self._start
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._start
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by activity so far, all of `ACTIVITIES`; their sum is `seconds`."""
+        self.enter(self._activity)
+        return dict(self._spent)
+
+    def enter(self, activity: str) -> None:
+        """From here on time is spent on `activity`, one of `ACTIVITIES`."""
+        if activity not in self._spent:
+            raise ValueError(f"unknown activity `{activity}`; there are {', '.join(ACTIVITIES)}")
+        now = time.monotonic()
+        self._spent[self._activity] += now - self._since
+        self._activity, self._since = activity, now
+
+    @contextmanager
+    def during(self, activity: str) -> Iterator[None]:
+        """Spend the block's time on `activity`, and go on with what was before."""
+        before = self._activity
+        self.enter(activity)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+
+def process_start() -> float:
+    """When this process began, as a `time.monotonic()` value.
+
+    It is now where the system does not tell, and in a process that did other things before: an
+    interpreter needs less than `YOUNG_SECONDS` from its start to a command.
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), in ticks since boot
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    except (OSError, ValueError, IndexError, AttributeError):
+        age = 0.0
+    return time.monotonic() - (age if 0 <= age < YOUNG_SECONDS else 0.0)

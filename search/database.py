@@ -385,9 +385,7 @@ def _engine(url: sa.URL, path: Path | None, read_only: bool, missing: bool) -> s
         engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
     elif read_only:
         location = path.as_uri().removeprefix("file://")
-        engine = sa.create_engine(
-            f"sqlite:///file:{location}?mode=ro&uri=true", connect_args={"timeout": BUSY_SECONDS}
-        )
+        engine = sa.create_engine(f"sqlite:///file:{location}?mode=ro&uri=true", connect_args={"timeout": BUSY_SECONDS})
     else:
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _connected if not read_only else _manual)

@@ -69,9 +69,7 @@ def evolve(
     return seen
 
 
-def mutated(
-    ground: Ground, number: int, rows: Population, rng: np.random.Generator, rate: float = 1.0
-) -> Population:
+def mutated(ground: Ground, number: int, rows: Population, rng: np.random.Generator, rate: float = 1.0) -> Population:
     """Rows with one to three decisions changed, half of the time to a neighbour, else to any alternative.
 
     `rate` is the share of rows that are touched.

@@ -12,7 +12,7 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,8 +46,17 @@ class _Member:
 class _Crew:
     """The actors of one kind, and who of them does what."""
 
-    def __init__(self, ray: Any, method: str, cpus: int, limits: str, wanted: Callable[[], dict[str, int]]) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        method: str,
+        cpus: int,
+        limits: str,
+        wanted: Callable[[], dict[str, int]],
+        expected: Job | None = None,
+    ) -> None:
         self.ray, self.method, self.cpus, self.limits, self.wanted = ray, method, cpus, limits, wanted
+        self.expected = expected
         self.members: list[_Member] = []
         self.strikes: dict[str, int] = {}
         self._staffed = -STAFF_SECONDS
@@ -63,6 +72,8 @@ class _Crew:
             for _ in range(count - sum(m.node == node for m in self.members)):
                 handle = actors.remote(self.ray, node, self.cpus, self.limits)
                 self.members.append(_Member(handle, node, handle.node.remote()))
+                if self.expected is not None:
+                    handle.expect.remote(json.dumps(self.expected))
 
     def idle(self) -> list[_Member]:
         """Ready ones without work, one of each node in turn before any node's second."""
@@ -77,6 +88,16 @@ class _Crew:
     def give(self, member: _Member, index: int, job: Job) -> None:
         member.index = index
         member.task = getattr(member.handle, self.method).remote(json.dumps(job))
+
+    def hear(self, member: _Member) -> Reply | None:
+        """The news of a member: None for its first sign of life.  Raises RayError for one that is lost."""
+        value = self.ray.get(member.task if member.ready else member.hello)
+        if not member.ready:
+            member.ready = True
+            return None
+        member.task, member.index = None, -1
+        reply: Reply = json.loads(value)
+        return reply
 
     def wait(self, seconds: float) -> list[_Member]:
         """Members of whom there is news: their task, or their first sign of life."""
@@ -100,8 +121,10 @@ class Executor:
 
     `address` joins a cluster (see `RaySession`), `threads` are the cores of a
     private Ray and `builders` the number of builders in all, by default one per
-    core.  `build` and `measure` return replies in the order of the jobs and call
-    `done` with each as it comes.
+    core.  `expected` is a job that the measuring worker does by itself, before it is
+    asked anything.  `build` and `measure` return replies in the order of the jobs and
+    call `done` with each as it comes.  Jobs may be made while others are under way:
+    those of builds as early as possible, each measurement when it is its turn.
     """
 
     def __init__(
@@ -110,18 +133,31 @@ class Executor:
         threads: int | None = None,
         builders: int | None = None,
         limits: Limits | None = None,
+        expected: Job | None = None,
     ) -> None:
         self.builders = builders
         self.limits = limits or Limits()
+        self.expected = expected
         self._session = RaySession(address, threads)
         self._crews: dict[str, _Crew] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
-    def build(self, jobs: Sequence[Job], done: Done | None = None) -> list[Reply]:
+    def wait(self) -> None:
+        """Return when a builder is there, or none can be had; the actor that measures may still be on its way."""
+        crew = self._crew("build")
+        crew.staff()
+        self._crew("measure").staff()
+        hired = time.monotonic()
+        while crew.members and not any(m.ready for m in crew.members) and time.monotonic() - hired < HIRE_SECONDS:
+            for member in crew.wait(1.0):
+                _greet(crew, member)
+            crew.staff()
+
+    def build(self, jobs: Iterable[Job], done: Done | None = None) -> list[Reply]:
         """Compile candidates on any node."""
         return self._dispatch("build", jobs, done)
 
-    def measure(self, jobs: Sequence[Job], done: Done | None = None) -> list[Reply]:
+    def measure(self, jobs: Iterable[Job], done: Done | None = None) -> list[Reply]:
         """Verify and time artifacts, one after the other, on the driver's host."""
         return self._dispatch("measure", jobs, done)
 
@@ -158,14 +194,14 @@ class Executor:
                 crew = _Crew(ray, kind, 1, limits, lambda: spread(node_cores(ray), self.builders))
             else:
                 here = str(ray.get_runtime_context().get_node_id())
-                crew = _Crew(ray, kind, 0, limits, lambda: {here: 1})
+                crew = _Crew(ray, kind, 0, limits, lambda: {here: 1}, self.expected)
             self._crews[kind] = crew
         return self._crews[kind]
 
-    def _dispatch(self, kind: str, jobs: Sequence[Job], done: Done | None) -> list[Reply]:
+    def _dispatch(self, kind: str, jobs: Iterable[Job], done: Done | None) -> list[Reply]:
         crew = self._crew(kind)
         try:
-            return _Round(crew, jobs, done, lambda node: self._count(node, kind)).run()
+            return _Round(crew, jobs, done, lambda node: self._count(node, kind)).run(ahead=kind == "build")
         except BaseException:
             for member in [m for m in crew.members if m.task is not None]:
                 crew.dismiss(member)
@@ -176,46 +212,77 @@ class Executor:
         counts["built" if kind == "build" else "measured"] += 1
 
 
+def _greet(crew: _Crew, member: _Member) -> None:
+    """Take a member's first sign of life, or dismiss it where there is none."""
+    from ray.exceptions import RayError
+
+    try:
+        crew.hear(member)
+    except RayError:
+        crew.dismiss(member)
+
+
 class _Round:
     """One call's jobs on their way through a crew."""
 
-    def __init__(self, crew: _Crew, jobs: Sequence[Job], done: Done | None, count: Callable[[str], None]) -> None:
-        self.crew, self.jobs, self.done, self.count = crew, jobs, done, count
-        self.queue = deque(range(len(jobs)))
-        self.lost = [0] * len(jobs)
+    def __init__(self, crew: _Crew, jobs: Iterable[Job], done: Done | None, count: Callable[[str], None]) -> None:
+        self.crew, self.done, self.count = crew, done, count
+        self.source: Iterator[Job] | None = iter(jobs)
+        self.jobs: list[Job] = []
+        self.queue: deque[int] = deque()
+        self.lost: list[int] = []
         self.replies: dict[int, Reply] = {}
 
-    def run(self) -> list[Reply]:
+    def run(self, ahead: bool) -> list[Reply]:
+        """Give out all jobs and gather the replies; `ahead` makes jobs while the crew is busy."""
         hired = time.monotonic()
-        while len(self.replies) < len(self.jobs):
+        while self._unfinished():
             self.crew.staff()
-            for member in self.crew.idle()[: len(self.queue)]:
-                index = self.queue.popleft()
-                self.crew.give(member, index, self.jobs[index])
+            self._give_out()
             if any(m.ready for m in self.crew.members):
                 hired = time.monotonic()
             elif not self.crew.members or time.monotonic() - hired > HIRE_SECONDS:
                 self._give_up()
-            for member in self.crew.wait(1.0):
-                self._hear(member)
+            if self._unfinished():
+                made = ahead and self._make()
+                for member in self.crew.wait(0.0 if made else 1.0):
+                    self._hear(member)
         return [self.replies[index] for index in range(len(self.jobs))]
+
+    def _unfinished(self) -> bool:
+        return self.source is not None or len(self.replies) < len(self.jobs)
+
+    def _make(self) -> bool:
+        """Queue the next job of the source; False when there is none left."""
+        job = None if self.source is None else next(self.source, None)
+        if job is None:
+            self.source = None
+            return False
+        self.queue.append(len(self.jobs))
+        self.jobs.append(job)
+        self.lost.append(0)
+        return True
+
+    def _give_out(self) -> None:
+        for member in self.crew.idle():
+            if not self.queue and not self._make():
+                return
+            index = self.queue.popleft()
+            self.crew.give(member, index, self.jobs[index])
 
     def _hear(self, member: _Member) -> None:
         from ray.exceptions import RayError
 
-        ref, index = (member.task, member.index) if member.ready else (member.hello, -1)
+        index = member.index
         try:
-            value = self.crew.ray.get(ref)
+            reply = self.crew.hear(member)
         except RayError as error:
             self.crew.dismiss(member)
             if index >= 0:
                 self._lose(index, failure("infrastructure", f"a Ray actor was lost: {type(error).__name__}"))
             return
-        if index < 0:
-            member.ready = True
+        if reply is None:
             return
-        member.task, member.index = None, -1
-        reply: Reply = json.loads(value)
         if reply["status"] == "infrastructure":
             self._lose(index, reply)
         else:
@@ -237,7 +304,7 @@ class _Round:
 
     def _give_up(self) -> None:
         """No actor could be had: what is left fails, and not by the candidates' fault."""
-        while self.queue:
+        while self.queue or self._make():
             self._finish(self.queue.popleft(), failure("infrastructure", "Ray has no node that runs our actors"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +13,9 @@ from .task import Roof, Task
 DISQUALIFYING = ("refused", "build_error", "crash", "oom", "wrong")
 """Failures that take a stored measurement back; a deadline or a lost machine does not."""
 
+FAR_SLOWER = 3.0
+"""A program that took so many times as long as the fastest cannot win, and does not race."""
+
 Reply = dict[str, Any]
 Job = Mapping[str, Any]
 
@@ -20,8 +23,9 @@ Job = Mapping[str, Any]
 class Shop(Protocol):
     """Where candidates are built and measured (see `search.executor.Executor`)."""
 
-    def build(self, jobs: Sequence[Job], done: Callable[[int, Reply], None] | None = None) -> list[Reply]: ...
-    def measure(self, jobs: Sequence[Job], done: Callable[[int, Reply], None] | None = None) -> list[Reply]: ...
+    def wait(self) -> None: ...
+    def build(self, jobs: Iterable[Job], done: Callable[[int, Reply], None] | None = None) -> list[Reply]: ...
+    def measure(self, jobs: Iterable[Job], done: Callable[[int, Reply], None] | None = None) -> list[Reply]: ...
     def race(self, job: Job) -> Reply: ...
     def nodes(self) -> dict[str, dict[str, int]]: ...
     def close(self) -> None: ...

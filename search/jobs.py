@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Job = Mapping[str, Any]
 Tick = Callable[[], None]
 
-MEASURE_SECONDS = 0.1
+MEASURE_SECONDS = 0.06
 FAKE_LATENCY = 1e-9
 RACE_ROUNDS = 20
 RACE_SECONDS = 5.0
@@ -152,18 +152,20 @@ def measure(job: Job, tick: Tick) -> Reply:
     """Verify an artifact on all samples, then time it.
 
     Job: ``artifact``, ``layouts``, ``workload``, ``seed``, and optionally ``repeat_ms``
-    (time to spend on samples), ``best_us`` (a candidate far slower is timed once),
+    (time to spend on samples), ``best_us`` (a candidate far slower is run once, on the first sample),
     ``fault`` (``fake_latency`` claims a nanosecond).
     Reply: ``samples`` (seconds per call), ``max_abs_error``.
     """
     from ..backends.timing import measure as time_samples
 
-    candidate = _verified(job, job, tick)
+    best = None if job.get("best_us") is None else float(job["best_us"]) * 1e-6
+    candidate = _verified(job, job, tick, best)
     if not isinstance(candidate, _Verified):
         return candidate
-    best = job.get("best_us")
     seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
-    samples = time_samples(candidate.kernel, candidate.seconds, seconds, None if best is None else float(best) * 1e-6)
+    samples = [candidate.seconds]
+    if candidate.complete:
+        samples = time_samples(candidate.kernel, candidate.seconds, seconds, best)
     if job.get("fault") == "fake_latency":
         samples = [FAKE_LATENCY] * len(samples)
     return {**candidate.reply, "samples": samples}
@@ -228,18 +230,25 @@ class _Ticking:
 
 @dataclass
 class _Verified:
-    """A kernel that gave the right results, the seconds of its last call, and the reply so far."""
+    """A kernel that gave the right results, the seconds of a call, and the reply so far.
+
+    `complete` is false where it is too slow for more than the first sample.
+    """
 
     kernel: _Ticking
     seconds: float
+    complete: bool
     reply: Reply
 
 
-def _verified(entry: Job, job: Job, tick: Tick) -> _Verified | Reply:
-    """The artifact of `entry`, verified on the samples of `job`; else the reply that says why not."""
+def _verified(entry: Job, job: Job, tick: Tick, best: float | None = None) -> _Verified | Reply:
+    """The artifact of `entry`, verified on the samples of `job`; else the reply that says why not.
+
+    `best` are the seconds that a kernel must not exceed too far to be of interest.
+    """
     from ..backends.kernel import load_artifact
-    from ..backends.verification import GUARD_BYTES, WrongResult
-    from ..backends.verification import verify as verdict_of
+    from ..backends.timing import hopeless
+    from ..backends.verification import GUARD_BYTES, WrongResult, verify
 
     try:
         bound = load_artifact(entry["artifact"]).bind(guard_bytes=GUARD_BYTES)
@@ -249,12 +258,12 @@ def _verified(entry: Job, job: Job, tick: Tick) -> _Verified | Reply:
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
     kernel = _Ticking(bound, tick)
     try:
-        verdict = verdict_of(kernel, _arguments(entry), _samples(job))
+        verdict = verify(kernel, _arguments(entry), _samples(job), lambda probe: hopeless(kernel, probe, best))
     except WrongResult as wrong:
         return failure("wrong", str(wrong))
     worst = verdict.max_abs_error
     reply = {"status": "ok", "max_abs_error": worst if math.isfinite(worst) else None}
-    return _Verified(kernel, verdict.seconds, reply)
+    return _Verified(kernel, verdict.seconds, verdict.complete, reply)
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:

@@ -180,7 +180,9 @@ class WorkerProcess:
         self._pending += chunk
 
     def _timed_out(self, job: str, seconds: float) -> Reply:
-        kind = {"build": "build_timeout", "diagnose": "build_timeout", "prepare": "infrastructure"}.get(job, "run_timeout")
+        kind = {"build": "build_timeout", "diagnose": "build_timeout", "prepare": "infrastructure"}.get(
+            job, "run_timeout"
+        )
         return failure(kind, f"the {job} job did not finish within {seconds:g} s")
 
     def _died(self, kills_before: int) -> Reply:

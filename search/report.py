@@ -11,10 +11,10 @@ from .settings import TuneSettings
 from .task import Task
 
 
-def mirror_url(database: Database) -> str:
-    """Where a database's Optuna studies live: ``NAME.optuna.db`` beside a SQLite file, else the same server."""
+def mirror_place(database: Database) -> str:
+    """Where a database's Optuna studies live: the journal ``NAME.optuna.log`` beside a SQLite file, else its server."""
     if database.path is not None:
-        return f"sqlite:///{database.path.with_suffix('.optuna.db')}"
+        return str(database.path.with_suffix(".optuna.log"))
     return database.url.render_as_string(hide_password=False)
 
 

@@ -1,13 +1,21 @@
-"""One round after the other: ask for candidates, build, measure, tell, record."""
+"""One round after the other: ask for candidates, build, measure, tell, record.
+
+A part of each batch is held back and built while the next batch is asked for, so that the builders
+have work meanwhile.  Its candidates are the last of their batch, those that depend least on what is
+measured in between.
+"""
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .clock import Clock
 from .final import Reply, Shop, build_job, failed, measure_job
+from .lasting import lasting_thread
 from .ledger import Ledger, Tally
 from .records import Record, printable
 
@@ -20,8 +28,19 @@ if TYPE_CHECKING:
 
 KEPT_BUILDS = 16
 BARREN_ROUNDS = 8
+HELD_SHARE = 0.25  # of a batch
 
 NewRecord = Callable[[list[Any] | None, str, tuple[int, ...], int], Record]
+
+
+@dataclass
+class _Sent:
+    """A candidate that went to a builder, and the reply once it is there."""
+
+    candidate: Candidate
+    record: Record
+    job: dict[str, Any]
+    built: Reply = field(default_factory=dict)
 
 
 class Rounds:
@@ -40,15 +59,18 @@ class Rounds:
         shop: Shop,
         ledger: Ledger,
         tally: Tally,
+        clock: Clock,
         new_record: NewRecord,
         send: Callable[[dict[str, Any]], None],
     ) -> None:
         self.settings, self.task, self.space, self.study, self.shop = settings, task, space, study, shop
-        self.ledger, self.tally, self.new_record, self.send = ledger, tally, new_record, send
+        self.ledger, self.tally, self.clock, self.new_record, self.send = ledger, tally, clock, new_record, send
         self.number = 0
         self.good: dict[str, Record] = {}
         self.builds: dict[str, Reply] = {}
         self._measured: dict[str, Record] = {}
+        self._held: list[Candidate] = []
+        self._refused: list[tuple[Candidate, Record]] = []
         self._barren = 0
         self._announced = 0
         self._pace: float | None = None
@@ -67,69 +89,113 @@ class Rounds:
 
     def play(self, size: int) -> bool:
         """One round of up to `size` candidates; False when the space is exhausted."""
-        began = time.monotonic()
-        before = self.tally.trials
-        candidates = self.study.ask(size)
-        if not candidates:
+        before, began = self.tally.trials, self._working()
+        held, self._held = self._held[:size], self._held[size:]
+        asked = self._ask(size - len(held) + self._hold(size))
+        sent = self._build(held) if held else []
+        candidates = asked.result()
+        now = size - len(held)
+        self._held += candidates[now:]
+        if not held and not candidates:
             return False
         self.number += 1
-        prepared = [found for candidate in candidates if (found := self._prepare(candidate)) is not None]
-        if not prepared:
+        sent += self._build(candidates[:now])
+        for candidate, record in self._refused:
+            self._close(candidate, record, announced=False)
+        self._refused.clear()
+        if not sent:
             self._barren += 1
             return self._barren < BARREN_ROUNDS
         self._barren = 0
-        self._say("building", len(prepared))
-        replies = self.shop.build([job for _, _, job in prepared])
-        ready = []
-        for (candidate, record, job), reply in zip(prepared, replies, strict=True):
-            if reply["status"] != "ok":
-                self._close(candidate, failed(record, reply))
-            elif (twin := self._measured.get(reply["lowered_hash"])) is not None and not job["fault"]:
-                self.tally.duplicates += 1
-                self._close(candidate, record.measured(list(twin.samples), twin.max_abs_error, "trial"))
-            else:
-                ready.append((candidate, record, job, reply))
-        self._say("measuring", len(ready))
-        self._measure(ready)
-        took = (time.monotonic() - began) / max(1, self.tally.trials - before)
+        self._measure([item for item in sent if self._is_new(item)])
+        took = (self._working() - began) / max(1, self.tally.trials - before)
         self._pace = took if self._pace is None else 0.5 * (took + self._pace)
         return True
 
-    def _prepare(self, candidate: Candidate) -> tuple[Candidate, Record, dict[str, Any]] | None:
-        """The candidate's trace as a job, or None when the schedule refuses it."""
+    def _working(self) -> float:
+        """Seconds that rounds have taken so far."""
+        spent = self.clock.spent
+        return spent["asking"] + spent["building"] + spent["measuring"]
+
+    def _ask(self, count: int) -> Future[list[Candidate]]:
+        """Ask in a thread of its own; until the result is there the study belongs to that thread."""
+        if self.number:
+            self.clock.enter("asking")
+        return lasting_thread("stridesmith-ask").submit(lambda: self.study.ask(count))
+
+    def _hold(self, size: int) -> int:
+        """How many more than `size` to ask for, which are built in the round after."""
+        held = int(HELD_SHARE * size)
+        limit = self.settings.trial_limit
+        return held if limit is None else max(0, min(held, limit - self.tally.trials - size))
+
+    def _build(self, candidates: list[Candidate]) -> list[_Sent]:
+        """Send candidates to the builders; returns those that no schedule refused, with the builders' replies."""
+        sent: list[_Sent] = []
+        jobs: Iterable[dict[str, Any]] = self._jobs(candidates, sent)
+        self._say("building", len(candidates))
+        if self.number <= 1:
+            jobs = list(jobs)  # while builders are still on their way
+            self.shop.wait()
+        self.clock.enter("building")
+        for item, reply in zip(sent, self.shop.build(jobs), strict=True):
+            item.built = reply
+        self.clock.enter("asking")
+        return sent
+
+    def _jobs(self, candidates: list[Candidate], sent: list[_Sent]) -> Iterator[dict[str, Any]]:
+        """The jobs of candidates, each made when it is asked for and noted in `sent`; refused ones have none."""
         from ..space.errors import ScheduleError
 
-        sketch = self.space.sketches[candidate.sketch]
-        try:
-            trace = sketch.trace(candidate.choice).to_json()
-        except ScheduleError as error:
-            record = self.new_record(None, sketch.name, candidate.choice, -1)
-            reply = {"status": "refused", "message": printable(str(error))}
-            self._close(candidate, failed(record, reply), announced=False)
-            return None
-        self.tally.trials += 1
-        record = self.new_record(trace, sketch.name, candidate.choice, self.tally.trials)
-        fault = self.settings.faults.get(self.tally.trials, "").split("+")[0]
-        return candidate, record, build_job(self.task, trace, fault or None)
+        for candidate in candidates:
+            sketch = self.space.sketches[candidate.sketch]
+            try:
+                trace = sketch.trace(candidate.choice).to_json()
+            except ScheduleError as error:
+                record = self.new_record(None, sketch.name, candidate.choice, -1)
+                reply = {"status": "refused", "message": printable(str(error))}
+                self._refused.append((candidate, failed(record, reply)))
+                continue
+            self.tally.trials += 1
+            record = self.new_record(trace, sketch.name, candidate.choice, self.tally.trials)
+            fault = self.settings.faults.get(self.tally.trials, "").split("+")[0]
+            sent.append(_Sent(candidate, record, build_job(self.task, trace, fault or None)))
+            yield sent[-1].job
 
-    def _measure(self, ready: list[tuple[Candidate, Record, dict[str, Any], Reply]]) -> None:
+    def _is_new(self, item: _Sent) -> bool:
+        """Whether a candidate is to be measured; one that did not build, or equals a measured one, is closed."""
+        if item.built["status"] != "ok":
+            self._close(item.candidate, failed(item.record, item.built))
+            return False
+        twin = self._measured.get(item.built["lowered_hash"])
+        if twin is None or item.job["fault"]:
+            return True
+        self.tally.duplicates += 1
+        self._close(item.candidate, item.record.measured(list(twin.samples), twin.max_abs_error, "trial"))
+        return False
+
+    def _measure(self, ready: list[_Sent]) -> None:
         """Measure one after the other; each result is told and stored as it comes."""
-        jobs = []
-        for _, record, _, built in ready:
-            fault = self.settings.faults.get(record.trial, "").partition("+")[2]
-            jobs.append(measure_job(self.task, built, self.settings.seed, self.tally.best_us, fault or None))
+
+        def jobs() -> Iterator[dict[str, Any]]:
+            for item in ready:
+                fault = self.settings.faults.get(item.record.trial, "").partition("+")[2]
+                yield measure_job(self.task, item.built, self.settings.seed, self.tally.best_us, fault or None)
 
         def done(index: int, reply: Reply) -> None:
-            candidate, record, _, built = ready[index]
+            item = ready[index]
             if reply["status"] != "ok":
-                self._close(candidate, failed(record, reply))
+                self._close(item.candidate, failed(item.record, reply))
                 return
-            finished = record.measured(list(reply["samples"]), reply.get("max_abs_error"), "trial")
-            self._measured[built["lowered_hash"]] = finished
-            self.builds[finished.id] = built
-            self._close(candidate, finished)
+            finished = item.record.measured(list(reply["samples"]), reply.get("max_abs_error"), "trial")
+            self._measured[item.built["lowered_hash"]] = finished
+            self.builds[finished.id] = item.built
+            self._close(item.candidate, finished)
 
-        self.shop.measure(jobs, done)
+        self._say("measuring", len(ready))
+        self.clock.enter("measuring")
+        self.shop.measure(jobs(), done)
+        self.clock.enter("other")
         self._forget()
 
     def _close(self, candidate: Candidate, record: Record, announced: bool = True) -> None:

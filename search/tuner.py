@@ -27,7 +27,7 @@ from .clock import Clock
 from .database import Database
 from .ledger import Ledger, Tally
 from .records import FAILURES, Record, script_hash
-from .report import mirror_name, mirror_url, start_event, versions
+from .report import mirror_name, mirror_place, start_event, versions
 from .rounds import Rounds
 from .settings import TuneSettings
 from .task import Roof, Task, performance, resolve
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 Emit = Callable[[dict[str, Any]], None]
 Generator = Callable[["PrimFunc", "Target", "Mapping[str, str]"], "Space"]
-SPARE_SECONDS = 2.0
-RACE_SHARE = 0.15
+ROOF_SECONDS = 1.5  # what a race takes beside the racing: fresh data, verification, the device's limits
+SPARE_SECONDS = 1.0
+RACE_SHARE, END_SHARE = 0.1, 0.25
 FRESH_SEED = 1_000_003
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
@@ -64,9 +65,9 @@ def tune(
     task = resolve(settings)
     database = Database(settings.db)
     try:
-        send(start_event(settings, task, database))
         shop = shop or _executor(settings, task)
         try:
+            send(start_event(settings, task, database))
             run = _Run(settings, task, database, shop, clock, send, generate)
             return run.finish(run.search())
         finally:
@@ -98,6 +99,7 @@ class _Run:
         self.name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self.versions = versions(task)
         self.baseline: Record | None = None
+        self.baseline_due = True
         self.roof: Roof | None = None
         self.study: Study | None = None
         self.rounds: Rounds | None = None
@@ -109,11 +111,13 @@ class _Run:
                 self.send({"event": "note", "message": note})
             space = self._space()
             self.study = self._study(space)
-            self._measure_baseline()
-            self.send({"event": "phase", "phase": "searching", "baseline_us": self._baseline_us()})
             self.rounds = Rounds(
-                self.settings, self.task, space, self.study, self.shop, self.ledger, self.tally, self._record, self.send
-            )
+                self.settings, self.task, space, self.study, self.shop, self.ledger, self.tally, self.clock,
+                self._record, self.send,
+            )  # fmt: skip
+            if self.settings.stop_at is not None:
+                self._measure_limits()
+            self.send({"event": "phase", "phase": "searching"})
             return self._loop(self.rounds)
         except KeyboardInterrupt:
             return "interrupt"
@@ -123,10 +127,12 @@ class _Run:
         outcome = final.Race([])
         if stopped_by != "interrupt":
             try:
-                outcome = self._race()
+                with self.clock.during("race"):
+                    outcome = self._race()
             except KeyboardInterrupt:
                 stopped_by = "interrupt"
-        with _uninterrupted():
+        with _uninterrupted(), self.clock.during("other"):
+            self._mirror()
             winner = outcome.records[0] if outcome.records else self._best_so_far()
             if winner is None or winner.latency_us is None:
                 self.ledger.flush()
@@ -162,51 +168,60 @@ class _Run:
         return study
 
     def _measure_baseline(self) -> None:
-        """Build, verify and time the program as it was written."""
+        """Build, verify and time the program as it was written.
+
+        Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
+        """
+        self.baseline_due = False
         self.send({"event": "phase", "phase": "measuring the untuned program"})
-        built = self.shop.build([final.build_job(self.task, None)])[0]
-        reply = built
-        if built["status"] == "ok" and self.settings.stop_at is not None:
-            reply = self._first_race(built)
-        elif built["status"] == "ok":
-            reply = self.shop.measure([final.measure_job(self.task, built, self.settings.seed, None)])[0]
+        reply = built = self.shop.build([final.build_job(self.task, None)])[0]
+        if built["status"] == "ok":
+            job = final.measure_job(self.task, built, self.settings.seed, self.tally.best_us)
+            reply = self.shop.measure([job])[0]
         if reply["status"] == "wrong":
             raise WrongResult(
                 f"the untuned program of {self.task.work} on {self.task.target.key} differs from its reference, "
                 f"so that no result could be trusted: {reply.get('message', '')}"
             )
-        if reply["status"] != "ok":
+        if reply["status"] == "ok":
+            self.baseline = self._record(None, "untuned", (), -1).measured(
+                list(reply["samples"]), reply.get("max_abs_error"), "trial"
+            )
+        else:
             message = f"the untuned program was not measured: {reply['status']}: {reply.get('message', '')}"
             self.send({"event": "note", "message": message})
-            return
-        self.baseline = self._record(None, "untuned", (), -1).measured(
-            list(reply["samples"]), reply.get("max_abs_error"), "trial"
-        )
+        self.send({"event": "phase", "phase": "searching", "baseline_us": self._baseline_us()})
 
-    def _first_race(self, built: dict[str, Any]) -> dict[str, Any]:
-        """The untuned program alone in a race: `stop_at` needs the device's limits from the start."""
-        entry = {"artifact": built["artifact"], "layouts": built["layouts"]}
-        job = {"job": "race", "workload": self.task.job_workload, "seed": self.settings.seed, "seconds": 1.0}
-        reply = self.shop.race({**job, "entries": [entry]})
-        if reply["status"] != "ok":
-            return reply
-        self.roof = Roof(float(reply["peak_gflops"]), float(reply["bandwidth"]))
-        return dict(reply["results"][0])
+    def _measure_limits(self) -> None:
+        """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
+        self.send({"event": "phase", "phase": "measuring the device's limits"})
+        reply = self.shop.measure([{"job": "limits", "target": self.task.target.to_json()}])[0]
+        if reply["status"] == "ok":
+            self.roof = Roof(float(reply["peak_gflops"]), float(reply["bandwidth"]))
 
     def _loop(self, rounds: Rounds) -> str:
-        while True:
-            if reason := self._limit():
-                return reason
-            size = rounds.size(self._left())
-            if size == 0:
-                return "seconds"
-            if not rounds.play(size):
-                return "exhausted"
-            self.send(self._round_event(rounds))
-            self._mirror()
-            for note in self.ledger.notes:
-                self.send({"event": "note", "message": note})
-            self.ledger.notes.clear()
+        stopped_by = None
+        while stopped_by is None:
+            stopped_by = self._play(rounds)
+            if self.baseline_due:
+                with self.clock.during("baseline"):
+                    self._measure_baseline()
+        return stopped_by
+
+    def _play(self, rounds: Rounds) -> str | None:
+        """One round; why it was the last one or none could be played, if so."""
+        if reason := self._limit():
+            return reason
+        size = rounds.size(self._left())
+        if size == 0:
+            return "seconds"
+        if not rounds.play(size):
+            return "exhausted"
+        self.send(self._round_event(rounds))
+        for note in self.ledger.notes:
+            self.send({"event": "note", "message": note})
+        self.ledger.notes.clear()
+        return None
 
     def _limit(self) -> str | None:
         """Which limit has been reached."""
@@ -220,10 +235,12 @@ class _Run:
         return None
 
     def _left(self) -> float | None:
-        """Seconds that rounds may still use, None without a limit; the final race has its own share."""
-        if self.settings.seconds is None:
+        """Seconds that rounds may still use, None without a limit; the end of the run has its own share."""
+        limit = self.settings.seconds
+        if limit is None:
             return None
-        return self.settings.seconds - self.clock.seconds - self._race_seconds() - SPARE_SECONDS
+        end = min(self._race_seconds() + ROOF_SECONDS + SPARE_SECONDS, END_SHARE * limit)
+        return limit - self.clock.seconds - end
 
     def _race_seconds(self) -> float:
         limit = self.settings.seconds
@@ -259,7 +276,13 @@ class _Run:
                 break
             seed = (self.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
             outcome = final.race(
-                self.shop, self.task, records, self.rounds.builds, seed, self._race_seconds(), bool(self.baseline)
+                self.shop,
+                self.task,
+                records,
+                self.rounds.builds,
+                seed,
+                self._race_seconds(),
+                self._untuned_races(records),
             )
             self._keep(outcome)
             self._admit_untuned(outcome)
@@ -268,8 +291,13 @@ class _Run:
                 break
         return outcome
 
+    def _untuned_races(self, records: list[Record]) -> bool:
+        """Whether the untuned program runs along: not when it was far slower than these."""
+        mine, fastest = self._baseline_us(), min(r.latency_us or 0.0 for r in records)
+        return mine is not None and mine <= final.FAR_SLOWER * fastest
+
     def _finalists(self, raced: dict[str, Record]) -> list[Record]:
-        """The fastest of this run, and what the database has; the untuned program runs along anyway."""
+        """The fastest of this run, and what the database has."""
         assert self.rounds is not None
         own = sorted(self.rounds.good.values(), key=lambda r: r.latency_us or 0.0)
         chosen = {r.id: r for r in own[: self.settings.finalists]}
@@ -329,7 +357,7 @@ class _Run:
         if not self.settings.mirror or self.study is None:
             return
         try:
-            self.study.mirror(mirror_url(self.database), mirror_name(self.task))
+            self.study.mirror(mirror_place(self.database), mirror_name(self.task))
         except Exception as error:  # a convenience for other tools must not cost the run its result
             self.send({"event": "note", "message": f"the Optuna study was not mirrored: {error}"})
 
@@ -345,6 +373,7 @@ class _Run:
             "failed": {kind: self.tally.failed[kind] for kind in FAILURES},
             "duplicates": self.tally.duplicates,
             "seconds": self.clock.seconds,
+            "activities": self.clock.spent,
             "stopped_by": stopped_by,
             "sampler": self.settings.sampler,
             "seed": self.settings.seed,
@@ -376,7 +405,8 @@ class _Run:
 def _executor(settings: TuneSettings, task: Task) -> final.Shop:
     from .executor import Executor
 
-    return Executor(settings.address, task.target.threads)
+    expected = {"workload": task.job_workload, "seed": settings.seed}
+    return Executor(settings.address, task.target.threads, expected=expected)
 
 
 def _silent(event: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import optuna
 import pytest
 import synthetic_space as synthetic
 
-from stridesmith.search.study import Study
+from stridesmith.search.study import Study, optuna_storage
 
 SAMPLERS = ("stridesmith", "random", "tpe")
 
@@ -168,9 +168,10 @@ def test_stored_records_teach_and_are_not_asked_again():
     assert study.rank_metrics[0].trained_on == 33
 
 
-def test_load_study_returns_every_measured_trial(tmp_path):
-    """The mirror holds whole trials, gains only new ones, and is completed after a resume."""
-    url = f"sqlite:///{tmp_path}/mirror.db"
+@pytest.mark.parametrize("place", ["sqlite:///{}/mirror.db", "{}/mirror.log"])
+def test_load_study_returns_every_measured_trial(tmp_path, place):
+    """The mirror, tables or a journal, holds whole trials, gains only new ones, and is completed after a resume."""
+    url = place.format(tmp_path)
     study = Study(synthetic.space(), "stridesmith", seed=1)
     first = work(study, 16)
     assert study.mirror(url, "conv") == 16
@@ -182,7 +183,7 @@ def test_load_study_returns_every_measured_trial(tmp_path):
     resumed = Study(synthetic.space(), seed=2)
     resumed.seed_records([*records, Stored("late", "k0", [1] * 9, 1, 77.0)])
     assert resumed.mirror(url, "conv") == 1
-    loaded = optuna.load_study(study_name="conv", storage=url)
+    loaded = optuna.load_study(study_name="conv", storage=optuna_storage(url))
     complete = [t for t in loaded.trials if t.state == optuna.trial.TrialState.COMPLETE]
     assert sorted(t.value for t in complete) == sorted([latency for _, _, latency in first] + [77.0])
     assert [t.user_attrs["kind"] for t in loaded.trials if t.state == optuna.trial.TrialState.FAIL] == ["wrong"]
