@@ -66,15 +66,15 @@ def _flops(lowered: Lowered) -> int | None:
 
 
 def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
-    from .assembly.inner_loop import inner_loop
+    from .assembly.inner_loop import inner_loop, isa_of
     from .llvm.codegen import generate
-    from .llvm.compile import compile_assembly
+    from .llvm.compile import binding, compile_assembly
 
     source = generate(lowered, target)
     if not compiled:
         return {"source": source}
     assembly = compile_assembly(source, target)
-    found = inner_loop(assembly, target)
+    found = inner_loop(assembly, target, isa_of(binding().get_default_triple()))
     return {"source": source, "assembly": assembly, "inner_loop": None if found is None else found.to_json()}
 
 

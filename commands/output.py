@@ -54,6 +54,11 @@ class Output:
         if not self.is_json:
             self.console.print(printable(text), soft_wrap=True)
 
+    def prose(self, text: str) -> None:
+        """A sentence for people, broken between words in a terminal; nothing in JSON."""
+        if not self.is_json:
+            self.console.print(printable(text), soft_wrap=self.format != "rich")
+
     def code(self, text: str, language: str) -> None:
         """Program text: coloured in a terminal, exactly as it is otherwise; nothing in JSON."""
         if self.format == "rich" and self.console.is_terminal:
@@ -62,6 +67,41 @@ class Output:
             self.console.print(Syntax(printable(text), language, background_color="default", word_wrap=True))
         elif not self.is_json:
             sys.stdout.write(printable(text).rstrip("\n") + "\n")
+
+    def section(self, title: str) -> None:
+        """A heading; nothing in JSON."""
+        if self.is_json:
+            return
+        self.line()
+        if self.format == "rich":
+            from rich.rule import Rule
+
+            self.console.print(Rule(printable(title), align="left", style="dim"))
+        else:
+            self.line(f"{title}\n{'-' * len(title)}")
+
+    def listing(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Lines as they are, each in a style of rich's where there are colours."""
+        if self.is_json:
+            return
+        from rich.text import Text
+
+        for style, text in lines:
+            self.console.print(Text(printable(text), style=style if self.format == "rich" else ""), soft_wrap=True)
+
+    @property
+    def draws(self) -> bool:
+        """Whether pictures made of characters can be shown."""
+        return self.format == "rich" and (self.console.encoding or "").lower().startswith("utf")
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self.console.width
+
+    def bar(self, share: float, width: int) -> str:
+        """A bar of `share` of `width`; empty where nothing is drawn."""
+        return "\u2588" * round(share * width) if self.draws else ""
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows under headings, if there are any; columns of numbers are right-aligned."""
@@ -111,6 +151,14 @@ def latency(microseconds: float | None) -> str:
     if microseconds >= 1e3:
         return f"{number(microseconds / 1e3, 4)} ms"
     return f"{number(microseconds, 4)} us"
+
+
+def scaled(value: float, unit: str) -> str:
+    """``231 MFLOP``, ``1.75 MB``: three digits and a decimal prefix."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{number(value / factor)} {prefix}{unit}"
+    return f"{number(value)} {unit}"
 
 
 def percent(fraction: float | None) -> str:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRecord, UsageError
+from ..errors import UsageError
 from .lookup import record_of, target_of
 from .options import interface, one_work
 from .output import Output, latency, number
 
 if TYPE_CHECKING:
-    from ..backends.lower import Lowered
-    from ..ir.stmt import PrimFunc
-    from ..ir.target import Target
     from ..search.records import Record
 
 
+LANGUAGES = {"trace": "python", "program": "python", "assembly": "gas"}
+
+
 def run(options: dict[str, Any], output: Output) -> int:
-    """Print the view that was asked for; the trace of the best record by default."""
-    view = options.get("view") or "trace"
+    """Print the view that was asked for; the diagnosis of the record by default."""
+    view = options.get("view")
     if view == "space":
         return _space(options, output)
     from ..search.database import Database
@@ -26,66 +26,35 @@ def run(options: dict[str, Any], output: Output) -> int:
     with Database(options.get("db"), read_only=True) as database:
         record = record_of(options, database)
         name = database.name
-    text, language = _view(record, view)
+    if view is None:
+        return _diagnosis(record, output)
+    text = _view(record, view)
     output.event({"event": view, "record": record.id, "workload": record.workload, "shape": dict(record.params),
                   "interface": dict(record.interface), "device": record.device_key, "latency_us": record.latency_us,
                   "db": name, "text": text})  # fmt: skip
     if output.format == "rich":
         output.line(f"{record.workload or 'script'}, record {record.id}, {latency(record.latency_us)}")
-    output.code(text, language)
+    output.code(text, LANGUAGES.get(view) or ("c" if record.device.kind == "opencl" else "llvm"))
     return 0
 
 
-def _view(record: Record, view: str) -> tuple[str, str]:
-    """The text of a view, and its language."""
+def _diagnosis(record: Record, output: Output) -> int:
+    from ..search.diagnosis import diagnose
+    from .diagnosis import show
+
+    show(diagnose(record), output)
+    return 0
+
+
+def _view(record: Record, view: str) -> str:
+    """The text of a view.  What has to be built is built in a worker process."""
+    from ..search.diagnosis import schedule_text, texts
+
     if view == "trace":
-        return _trace(record), "python"
-    func = scheduled(record)
-    if view == "program":
-        return func.script(), "python"
-    from ..backends.lower import lower
-
-    target = record.device
-    lowered = lower(func, target)
-    if view == "source":
-        return _source(lowered, target)
-    if target.kind != "cpu":
-        raise UsageError(f"--assembly is for the CPU; record {record.id} is of {target.kind}, so use --source")
-    from ..backends.cpu import assembly
-
-    return assembly(lowered, target), "gas"
-
-
-def _trace(record: Record) -> str:
-    from ..space.errors import ScheduleError
-    from ..space.trace import Trace
-
-    if not record.trace:
-        return "# the untuned program: no instruction"
-    try:
-        return Trace.from_json(record.trace).script()
-    except ScheduleError as error:
-        raise BadRecord(f"record {record.id} is refused: {error}") from None
-
-
-def _source(lowered: Lowered, target: Target) -> tuple[str, str]:
-    if target.kind == "opencl":
-        from ..backends.kernel import compile_lowered
-
-        return compile_lowered(lowered, target)["code"], "c"
-    from ..backends.llvm.codegen import generate
-
-    return generate(lowered, target), "llvm"
-
-
-def scheduled(record: Record) -> PrimFunc:
-    """The record's program with its trace applied, all proofs on.  Raises BadRecord where one fails."""
-    from ..search.programs import REFUSALS, candidate
-
-    try:
-        return candidate(record.script, record.trace)
-    except REFUSALS as error:
-        raise BadRecord(f"record {record.id} is refused: {error}") from None
+        return schedule_text(record)
+    if view == "assembly" and record.device.kind != "cpu":
+        raise UsageError(f"--assembly is for the CPU; record {record.id} is of {record.device.kind}, so use --source")
+    return str(texts(record, compiled=view == "assembly")[view])
 
 
 def _space(options: dict[str, Any], output: Output) -> int:
@@ -122,7 +91,6 @@ def _names(space: Any) -> list[tuple[str, str, object]]:
     described = space.sketches[0].describe()
     rows: list[tuple[str, str, object]] = [(name, var, extent) for name, (var, extent) in described["axes"].items()]
     return rows + [(name, buffer, "") for name, buffer in described["operands"].items()]
-
 
 
 def _short(labels: tuple[str, ...], limit: int = 60) -> str:

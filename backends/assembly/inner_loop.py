@@ -7,20 +7,22 @@ instructions.  A kernel without any, such as a copy, has the one with the most v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...ir.target import Target
-from .operations import Operation, reader
+from .operations import Operation, Reader, reader
 from .ports import Ports, ports_of
-from .text import Function, Loop, functions, loops
+from .text import Instruction, Loop, functions, loops
 
 
 @dataclass(frozen=True)
 class InnerLoop:
     """Counts for one iteration of a loop; `isa` is x86 or aarch64.
 
+    `lines` is its code, each line with what it is: label, fma, arithmetic, load, broadcast,
+    store, spill, reload, or other.
     `loads` counts vector loads of whole registers or scalars of a vector type, `broadcasts`
     those that fill a register with one element, operands of arithmetic instructions
     included.  `spills` and `reloads` are the stores and loads that LLVM calls so, and
@@ -33,7 +35,7 @@ class InnerLoop:
     header: str
     depth: int
     isa: str
-    text: str
+    lines: tuple[tuple[str, str], ...]
     instructions: int
     flops: int
     fmas: int
@@ -68,38 +70,52 @@ class InnerLoop:
         return {**asdict(self), "bound": self.bound, "fma_share": self.fma_share}
 
 
-def inner_loop(assembly: str, target: Target) -> InnerLoop | None:
-    """The hottest loop of verbose assembly for `target`; None for code without a loop and for an unknown ISA."""
-    isa = isa_of(target)
-    if isa is None:
+def inner_loop(assembly: str, target: Target, isa: str) -> InnerLoop | None:
+    """The hottest loop of verbose assembly for `target`; None for code without a loop, and where `isa` is empty."""
+    if not isa:
         return None
-    candidates = [measured for f in functions(assembly) for measured in _measured(f, isa)]
+    candidates = [(loop, reader(f, isa)) for f in functions(assembly) for loop in loops(f)]
     if not candidates:
         return None
-    loop, operations = max(candidates, key=lambda item: _heat(*item))
-    return _facts(loop, operations, isa, target)
+    loop, read = max(candidates, key=lambda item: _heat(*item))
+    return _facts(loop, read, isa, target)
 
 
-def isa_of(target: Target) -> str | None:
-    """Whose mnemonics the assembly of `target` has."""
-    if target.isa in ("sse2", "avx", "avx2", "avx512"):
+def isa_of(triple: str) -> str:
+    """Whose mnemonics code for LLVM's `triple` has: ``"x86"``, ``"aarch64"``, or empty where they are not known."""
+    architecture = triple.partition("-")[0]
+    if architecture in ("x86_64", "i386", "i686"):
         return "x86"
-    return "aarch64" if target.isa == "neon" else None
+    return "aarch64" if architecture in ("aarch64", "arm64") else ""
 
 
-def _measured(function: Function, isa: str) -> Iterable[tuple[Loop, list[Operation]]]:
-    read = reader(function, isa)
-    return ((loop, [read(instruction) for instruction in loop.instructions]) for loop in loops(function))
-
-
-def _heat(loop: Loop, operations: list[Operation]) -> tuple[bool, int, int, int]:
+def _heat(loop: Loop, read: Reader) -> tuple[bool, int, int, int]:
+    operations = [read(instruction) for instruction in loop.instructions]
     flops = sum(operation.flops for operation in operations)
     vectors = sum(operation.is_vector for operation in operations)
     return loop.is_innermost and flops > 0, flops, vectors, -len(operations)
 
 
-def _facts(loop: Loop, operations: list[Operation], isa: str, target: Target) -> InnerLoop:
+def _listing(loop: Loop, read: Reader) -> Iterator[tuple[str, str]]:
+    for block in loop.blocks:
+        yield "label", f"{block.label}:"
+        for instruction in block.instructions:
+            yield _kind(instruction, read(instruction)), f"    {instruction.text()}"
+
+
+def _kind(instruction: Instruction, operation: Operation) -> str:
+    if instruction.spilled or instruction.reloaded:
+        return "spill" if instruction.spilled else "reload"
+    if operation.lanes:
+        return "fma" if operation.is_fma else "arithmetic"
+    if operation.loads and operation.is_vector:
+        return "broadcast" if operation.is_broadcast else "load"
+    return "store" if operation.stores and operation.is_vector else "other"
+
+
+def _facts(loop: Loop, read: Reader, isa: str, target: Target) -> InnerLoop:
     instructions = loop.instructions
+    operations = [read(instruction) for instruction in instructions]
     vectors = [o for o in operations if o.is_vector]
     fmas = [o for o in operations if o.is_fma]
     ports = ports_of(target.cpu)
@@ -108,7 +124,7 @@ def _facts(loop: Loop, operations: list[Operation], isa: str, target: Target) ->
         header=loop.header,
         depth=loop.depth,
         isa=isa,
-        text=loop.text(),
+        lines=tuple(_listing(loop, read)),
         instructions=len(instructions),
         flops=sum(o.flops for o in operations),
         fmas=len(fmas),

@@ -42,7 +42,7 @@ class Instruction:
 
     def text(self) -> str:
         """The line without LLVM's comments, but for what it says of spills."""
-        line = f"{self.mnemonic} {', '.join(self.operands)}".rstrip()
+        line = f"{self.mnemonic:<12} {', '.join(self.operands)}".rstrip()
         if not self.spilled and not self.reloaded:
             return line
         return f"{line:<56}# {'spill' if self.spilled else 'reload'}"
@@ -81,14 +81,6 @@ class Loop:
     def instructions(self) -> list[Instruction]:
         """Everything that an iteration can execute, in the order of the text."""
         return [instruction for block in self.blocks for instruction in block.instructions]
-
-    def text(self) -> str:
-        """Labels and instructions."""
-        lines = []
-        for block in self.blocks:
-            lines.append(f"{block.label}:")
-            lines += [f"    {instruction.text()}" for instruction in block.instructions]
-        return "\n".join(lines) + "\n"
 
 
 def functions(assembly: str) -> list[Function]:

@@ -1,0 +1,182 @@
+"""The page of `tune show --record ID`: schedule, program, inner loop, work, roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .output import Output, latency, number, percent, scaled
+from .records import title
+from .roofline import drawing
+
+if TYPE_CHECKING:
+    from ..search.diagnosis import Diagnosis
+
+STYLES = {
+    "label": "bold", "fma": "green", "arithmetic": "green", "load": "cyan", "broadcast": "blue",
+    "store": "yellow", "spill": "bold red", "reload": "bold red", "other": "dim",
+}  # fmt: skip
+RESOURCES = {
+    "fma": "arithmetic units", "latency": "chains of updates", "loads": "loads", "stores": "stores",
+    "issue": "instructions issued",
+}  # fmt: skip
+BAR = 24
+
+
+def show(found: Diagnosis, output: Output) -> None:
+    """Print a diagnosis, or its JSON event."""
+    output.event(found.event())
+    if output.is_json:
+        return
+    record, facts = found.record, found.facts
+    output.prose(title(record).replace(",", ", "))
+    output.prose(f"record {record.id}, {_state(found)}")
+    output.section("Schedule")
+    output.code(found.schedule, "python")
+    output.section("Lowered program")
+    output.code(facts["lowered"], "python")
+    if record.device.kind == "cpu":
+        _inner_loop(found, output)
+    else:
+        output.section("OpenCL C")
+        output.code(facts["source"], "c")
+        _kernels(facts["kernels"], output)
+    output.section("Work and memory")
+    output.table("", ("", ""), _work(found))
+    output.section("Roofline")
+    _roofline(found, output)
+
+
+def _state(found: Diagnosis) -> str:
+    record, device = found.record, found.record.device
+    state = latency(record.latency_us) if record.ok else f"failed: {record.status}"
+    checked = "verified" if record.verified else "not verified here"
+    where = f"{device.isa}, {device.threads} threads" if device.kind == "cpu" else f"{device.units} compute units"
+    return f"{state}, {checked}; {device.kind}: {device.name}, {where}"
+
+
+# --- the inner loop ---------------------------------------------------------------------------
+
+
+def _inner_loop(found: Diagnosis, output: Output) -> None:
+    loop = found.facts["inner_loop"]
+    output.section("Inner loop")
+    if loop is None:
+        output.prose("the code has no loop, or its instructions are not known here; `--assembly` shows all of it")
+        return
+    output.prose(f"the hottest of `{loop['function']}`, {loop['depth']} deep")
+    output.listing([(STYLES[kind], text) for kind, text in loop["lines"]])
+    output.table("", ("one iteration", ""), _counts(loop))
+    _ports(loop, found.record.device.cpu, output)
+
+
+def _counts(loop: Mapping[str, Any]) -> list[tuple[str, str]]:
+    scalar = loop["fmas"] - loop["vector_fmas"]
+    fmas = f"{loop['fmas']} multiply-adds" + (f", {scalar} of them scalar" if scalar else "")
+    other = f" and {loop['arithmetic']} other operations" if loop["arithmetic"] else ""
+    rest = loop["frame_stores"] + loop["frame_loads"] - loop["spills"] - loop["reloads"]
+    tiles = f", {rest} other accesses to the stack" if rest > 0 else ""
+    return [
+        ("arithmetic", f"{fmas}{other}: {loop['flops']} FLOPs"),
+        ("loads", f"{loop['loads']} of vectors, {loop['broadcasts']} broadcasts"),
+        ("stores", f"{loop['stores']} of vectors"),
+        ("registers", f"{loop['registers']} of {loop['registers_in_all']} vector registers, "
+                      f"{loop['accumulators']} of them accumulators"),
+        ("spills", f"{loop['spills']} stores, {loop['reloads']} reloads{tiles}"),
+        ("instructions", f"{loop['instructions']}"),
+    ]  # fmt: skip
+
+
+def _ports(loop: Mapping[str, Any], cpu: str, output: Output) -> None:
+    cycles = loop["cycles"]
+    if cycles is None:
+        output.prose(f"what the execution ports of `{cpu}` allow is not known")
+        return
+    most = max(cycles.values()) or 1.0
+    rows = [
+        (name, f"{cycles[key]:.1f}", output.bar(cycles[key] / most, BAR), "<- the bound" * (key == loop["bound"]))
+        for key, name in RESOURCES.items()
+    ]
+    output.table("", (f"least cycles on {cpu}", "", "", ""), rows)
+    if loop["fma_share"] is not None:
+        share = percent(loop["fma_share"])
+        output.prose(f"the ports allow this loop {share} of the peak; {RESOURCES[loop['bound']]} are what binds it")
+
+
+# --- OpenCL -----------------------------------------------------------------------------------
+
+
+def _kernels(kernels: Sequence[Mapping[str, Any]], output: Output) -> None:
+    output.section("Built kernels")
+    for kernel in kernels:
+        rows = [
+            ("work-items", f"{_grid(kernel['global'])}, in {kernel['groups']} work-groups of {_grid(kernel['local'])}"),
+            ("driver", f"allows groups of {kernel['max_work_group']}, prefers multiples of {kernel['multiple']}"),
+            ("memory", f"{scaled(kernel['local_bytes'], 'B')} local to a group, "
+                       f"{scaled(kernel['private_bytes'], 'B')} private to a work-item"),
+        ]  # fmt: skip
+        output.table("", (kernel["kernel"], ""), rows)
+
+
+def _grid(sizes: Sequence[int]) -> str:
+    shown = list(sizes)
+    while len(shown) > 1 and shown[-1] == 1:
+        shown.pop()
+    return " x ".join(map(str, shown))
+
+
+# --- work and roofline ------------------------------------------------------------------------
+
+
+def _work(found: Diagnosis) -> list[tuple[str, str]]:
+    memory = found.facts["memory"]
+    over = "" if found.overcompute is None else f", {found.overcompute:.3f} for each useful one"
+    computed = "-" if found.computed_flops is None else scaled(found.computed_flops, "FLOP")
+    kept = [
+        ("on the stack of a thread", memory["global"]),
+        ("in local memory of a work-group", memory["shared"]),
+        ("in registers", memory["local"]),
+    ]
+    return [
+        ("useful", f"{scaled(found.useful_flops, 'FLOP')} in the program as given"),
+        ("computed", f"{computed}{over}"),
+        ("arguments", f"{scaled(found.task.bytes_moved, 'B')}, which any kernel must move; "
+                      f"{scaled(memory['parameters'], 'B')} as they lie, padding included"),
+        ("workspaces", f"{scaled(memory['workspaces'], 'B')} for repacked or intermediate buffers"),
+        ("tiles", ", ".join(f"{scaled(size, 'B')} {where}" for where, size in kept if size) or "none"),
+        ("intensity", f"{number(found.intensity)} useful FLOP for each byte of the arguments"),
+    ]  # fmt: skip
+
+
+def _roofline(found: Diagnosis, output: Output) -> None:
+    facts = found.roofline
+    if found.note:
+        output.prose(found.note)
+    if facts["bound"] is None:
+        return
+    if output.draws:
+        output.listing([("cyan", line) for line in drawing(facts, min(64, output.width - 24))])
+    bound = (
+        f"its peak of {number(facts['peak_gflops'])} GFLOP/s"
+        if facts["bound"] == "compute"
+        else f"its bandwidth of {number(facts['bandwidth'] * 1e-9)} GB/s at {number(facts['intensity'])} FLOP/byte"
+    )
+    rows = [
+        ("reached", f"{number(facts['gflops'])} GFLOP/s"),
+        ("bound", f"{number(facts['attainable_gflops'])} GFLOP/s: {facts['bound']}, by {bound}"),
+        ("share of the bound", percent(facts["roofline_fraction"])),
+        ("share of the peak", f"{percent(facts['peak_fraction'])} of {number(facts['peak_gflops'])} GFLOP/s"),
+        *_by_ports(found),
+        ("ridge", f"{number(facts['ridge'])} FLOP/byte: below it memory binds, above it arithmetic"),
+    ]
+    output.table("", ("", ""), rows)
+    output.prose("reached when the record was measured; peak and bandwidth are measured as this is printed")
+
+
+def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
+    """What the inner loop's ports leave of the peak for useful work, if all of the time were the loop's."""
+    share = (found.facts.get("inner_loop") or {}).get("fma_share")
+    if share is None or found.roof is None:
+        return []
+    gflops = found.roof.peak_gflops * share / (found.overcompute or 1.0)
+    return [("by the ports", f"{number(gflops)} GFLOP/s, if the inner loop took all of the time")]
