@@ -13,7 +13,7 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
-from ...ir.expr import Binary, Call, Const, Expr, Load, Var, binary, conjuncts
+from ...ir.expr import FALSE, TRUE, Binary, Call, Const, Expr, Load, Var, binary, conjuncts
 from ...ir.node import Node, children, remembered, walk
 from ...ir.stmt import For, If, Stmt
 from .scopes import loop_facts
@@ -64,7 +64,8 @@ def _below(node: Stmt | Expr, facts: Facts, around: tuple[For, ...]) -> Iterator
 def strengthen(edge: Edge, inner: set[Var]) -> Expr | None:
     """The weakest comparison free of `inner` that implies the edge's condition, or None if there is none.
 
-    ``outer + inner op 0`` becomes ``outer + extreme(inner) op 0``.
+    ``outer + inner op 0`` becomes ``outer + extreme(inner) op 0``.  Only what settles the edge counts: a version of
+    the statement that still had the condition would be cut in two for ever.
     """
     cond = edge.cond
     if not isinstance(cond, Binary) or cond.op not in ("<", "<=", ">", ">=") or cond.a.dtype != dtypes.INDEX:
@@ -74,8 +75,17 @@ def strengthen(edge: Edge, inner: set[Var]) -> Expr | None:
     outer = {a: k for a, k in terms.items() if a not in own}
     low, high = edge.facts.of_form((own, constant))
     worst = high if cond.op in ("<", "<=") else low
-    strong: Expr = simplifier_for(edge.facts).expr(binary(cond.op, build((outer, worst)), 0))
-    return None if isinstance(strong, Const) else strong
+    plain: Expr = binary(cond.op, build((outer, worst)), 0)
+    simple: Expr = simplifier_for(edge.facts).expr(plain)
+    if isinstance(simple, Const):
+        return None
+    return next((form for form in (simple, plain) if _settles(form, edge)), None)
+
+
+def _settles(form: Expr, edge: Edge) -> bool:
+    """Whether nothing of the edge's condition is left where `form` holds, and nothing of `form` where it does not."""
+    holds, fails = edge.facts.assuming(form), edge.facts.assuming(form, False)
+    return bool(simplifier_for(holds).expr(edge.cond) == TRUE and simplifier_for(fails).expr(form) == FALSE)
 
 
 def is_index_condition(cond: Expr) -> bool:

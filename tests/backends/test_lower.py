@@ -306,6 +306,23 @@ def f(A: T.Buffer((21,), "float32"), C: T.Buffer((21,), "float32")):
     assert not ifs(body), "the loop is split where the condition starts to fail"
 
 
+SHIFTED = """
+@T.prim_func
+def main(x: T.Buffer((80,), "float32"), y: T.Buffer((80,), "float32")):
+    for f in T.parallel(8):
+        for lane in T.vectorized(4):
+            if (f + 1) % 3 * 4 + lane < 10:
+                y[f * 10 + (f + 1) % 3 * 4 + lane] = x[f * 4 + lane]
+"""
+
+
+def test_a_condition_whose_simple_form_decides_nothing_is_tested_once():
+    """``(f + 1) % 3 != 2`` simplifies to ``f % 3 != 1``, from which the original does not follow again."""
+    func = function(SHIFTED)
+    check_every_pass(func)
+    assert 4 in {lanes(s.value.dtype) for s in walk(lower(func, CPU).body) if isinstance(s, Store)}
+
+
 def test_padding_border_keeps_vectors():
     """A choice by the lane's position is tested for whole vectors, so that the inside of a row is read in vectors."""
     func = function("""
