@@ -1,7 +1,7 @@
 from stridesmith.ir.analysis import Access, accesses, count_flops
 from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import Block, If, PrimFunc, Store, blocks, loops
+from stridesmith.ir.stmt import Block, If, Let, PrimFunc, Store, blocks, loops
 
 MATMUL = """
 @T.prim_func
@@ -50,3 +50,14 @@ def test_accesses_of_a_block():
         Access(a, (vi, vk), False),
         Access(b, (vk, vj), False),
     )
+
+
+def test_flops_of_vectors_count_lanes():
+    """A statement over vectors does as much as one over its lanes, and a bound variable stands for its value."""
+    a = Buffer("A", (16,), "float32x4")
+    i, n = Var("i"), Var("n")
+    store = Store(a, (i,), a[i] * a[i] + a[i])
+    assert count_flops(loops([(i, 16)], store)) == 16 * 4 * 2
+    assert count_flops(loops([(i, 16)], Let(n, i // 4, If(n < 2, store)))) == 8 * 4 * 2
+    scalar = Buffer("B", (1,))
+    assert count_flops(loops([(i, 16)], Let(Var("x", "float32"), scalar[0] * scalar[0], store))) == 16 * (4 * 2 + 1)
