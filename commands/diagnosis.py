@@ -76,8 +76,9 @@ def _counts(loop: Mapping[str, Any]) -> list[tuple[str, str]]:
     other = f" and {loop['arithmetic']} other operations" if loop["arithmetic"] else ""
     rest = loop["frame_stores"] + loop["frame_loads"] - loop["spills"] - loop["reloads"]
     tiles = f", {rest} other accesses to the stack" if rest > 0 else ""
+    work = f"{fmas}{other}: {loop['flops']} FLOPs" if loop["flops"] else "no floating-point operation"
     return [
-        ("arithmetic", f"{fmas}{other}: {loop['flops']} FLOPs"),
+        ("arithmetic", work),
         ("loads", f"{loop['loads']} of vectors, {loop['broadcasts']} broadcasts"),
         ("stores", f"{loop['stores']} of vectors"),
         ("registers", f"{loop['registers']} of {loop['registers_in_all']} vector registers, "
@@ -100,7 +101,7 @@ def _ports(loop: Mapping[str, Any], cpu: str, output: Output) -> None:
     output.table("", (f"least cycles on {cpu}", "", "", ""), rows)
     if loop["fma_share"] is not None:
         share = percent(loop["fma_share"])
-        output.prose(f"the ports allow this loop {share} of the peak; {RESOURCES[loop['bound']]} are what binds it")
+        output.prose(f"the ports allow this loop {share} of the peak; what binds it: {RESOURCES[loop['bound']]}")
 
 
 # --- OpenCL -----------------------------------------------------------------------------------
@@ -156,21 +157,26 @@ def _roofline(found: Diagnosis, output: Output) -> None:
         return
     if output.draws:
         output.listing([("cyan", line) for line in drawing(facts, min(64, output.width - 24))])
-    bound = (
-        f"its peak of {number(facts['peak_gflops'])} GFLOP/s"
-        if facts["bound"] == "compute"
-        else f"its bandwidth of {number(facts['bandwidth'] * 1e-9)} GB/s at {number(facts['intensity'])} FLOP/byte"
-    )
-    rows = [
+    rows = _traffic(found)
+    if found.useful_flops:
+        rows = [*_speed(found), *rows]
+    output.table("", ("", ""), rows)
+    output.prose("reached when the record was measured; peak and bandwidth are measured as this is printed")
+
+
+def _speed(found: Diagnosis) -> list[tuple[str, str]]:
+    facts = found.roofline
+    peak = f"{number(facts['peak_gflops'])} GFLOP/s"
+    memory = f"{number(facts['intensity'])} FLOP/byte at {number(facts['bandwidth'] * 1e-9)} GB/s"
+    limit = "its peak" if facts["bound"] == "compute" else memory
+    return [
         ("reached", f"{number(facts['gflops'])} GFLOP/s"),
-        ("bound", f"{number(facts['attainable_gflops'])} GFLOP/s: {facts['bound']}, by {bound}"),
+        ("bound", f"{number(facts['attainable_gflops'])} GFLOP/s: {facts['bound']}, by {limit}"),
         ("share of the bound", percent(facts["roofline_fraction"])),
-        ("share of the peak", f"{percent(facts['peak_fraction'])} of {number(facts['peak_gflops'])} GFLOP/s"),
+        ("share of the peak", f"{percent(facts['peak_fraction'])} of {peak}"),
         *_by_ports(found),
         ("ridge", f"{number(facts['ridge'])} FLOP/byte: below it memory binds, above it arithmetic"),
     ]
-    output.table("", ("", ""), rows)
-    output.prose("reached when the record was measured; peak and bandwidth are measured as this is printed")
 
 
 def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
@@ -180,3 +186,12 @@ def _by_ports(found: Diagnosis) -> list[tuple[str, str]]:
         return []
     gflops = found.roof.peak_gflops * share / (found.overcompute or 1.0)
     return [("by the ports", f"{number(gflops)} GFLOP/s, if the inner loop took all of the time")]
+
+
+def _traffic(found: Diagnosis) -> list[tuple[str, str]]:
+    """How fast the arguments moved, beside the bandwidth."""
+    bandwidth = f"{number(found.roofline['bandwidth'] * 1e-9)} GB/s"
+    if found.record.latency_us is None:
+        return [("bandwidth", bandwidth)]
+    rate = found.task.bytes_moved / found.record.latency_us * 1e-3
+    return [("traffic", f"{number(rate)} GB/s of the arguments, beside a bandwidth of {bandwidth}")]

@@ -1,8 +1,9 @@
 """The loop where a kernel spends its time, and what one iteration of it does.
 
 The hottest loop is the innermost one whose code holds the most floating-point operations; where
-several hold as many (the inside and the edge of a peeled nest), the one with the fewest
-instructions.  A kernel without any, such as a copy, has the one with the most vector instructions.
+several hold as many (the inside and the edge of a peeled nest), the deepest, and of those the one
+with the fewest instructions.  A kernel without any, such as a copy, has the one with the most
+vector instructions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class InnerLoop:
     included.  `spills` and `reloads` are the stores and loads that LLVM calls so, and
     `frame_stores` and `frame_loads` all that go to the stack frame by its register.
     `registers` are distinct vector registers, `accumulators` those that an iteration hands
-    to the next one updated.
+    to the next one updated.  `cycles` is the least that an iteration takes by each resource
+    of the core, None where its ports are not known, and `peak_cycles` what its operations
+    would take at the peak of multiply-adds.
     """
 
     function: str
@@ -52,19 +55,21 @@ class InnerLoop:
     registers_in_all: int
     accumulators: int
     vector_bits: int
+    peak_cycles: float
     cycles: dict[str, float] | None
 
     @property
     def bound(self) -> str | None:
         """What limits an iteration by the core's ports: ``fma``, ``latency``, ``loads``, ``stores`` or ``issue``."""
-        return max(self.cycles, key=lambda name: self.cycles[name]) if self.cycles else None  # type: ignore[index]
+        return max(self.cycles.items(), key=lambda item: item[1])[0] if self.cycles else None
 
     @property
     def fma_share(self) -> float | None:
-        """The share of the peak of multiply-adds that the ports allow an iteration, 1 at best."""
-        if not self.cycles or not self.flops:
-            return None
-        return self.cycles["peak"] / max(self.cycles.values())
+        """What the ports allow an iteration of the peak of multiply-adds.
+
+        Above 1 where a core has other units for sums, and the loop enough of them.
+        """
+        return None if not self.cycles or not self.flops else self.peak_cycles / max(self.cycles.values())
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "bound": self.bound, "fma_share": self.fma_share}
@@ -89,11 +94,11 @@ def isa_of(triple: str) -> str:
     return "aarch64" if architecture in ("aarch64", "arm64") else ""
 
 
-def _heat(loop: Loop, read: Reader) -> tuple[bool, int, int, int]:
+def _heat(loop: Loop, read: Reader) -> tuple[bool, int, int, int, int]:
     operations = [read(instruction) for instruction in loop.instructions]
     flops = sum(operation.flops for operation in operations)
     vectors = sum(operation.is_vector for operation in operations)
-    return loop.is_innermost and flops > 0, flops, vectors, -len(operations)
+    return loop.is_innermost and flops > 0, flops, vectors, loop.depth, -len(operations)
 
 
 def _listing(loop: Loop, read: Reader) -> Iterator[tuple[str, str]]:
@@ -141,18 +146,19 @@ def _facts(loop: Loop, read: Reader, isa: str, target: Target) -> InnerLoop:
         registers_in_all=target.registers,
         accumulators=len(_carried(operations)),
         vector_bits=target.vector_bits,
+        peak_cycles=0.0 if ports is None else _peak_cycles(operations, ports, target.vector_bits),
         cycles=None if ports is None else _cycles(operations, ports, target.vector_bits),
     )
 
 
 def _cycles(operations: list[Operation], ports: Ports, bits: int) -> dict[str, float]:
-    """The least cycles of an iteration by each resource, and by the peak of multiply-adds for its operations.
+    """The least cycles of an iteration by each resource.
 
     ::
 
         fma     = arithmetic / multiply-adds a cycle     latency = the longest chain of updates of an accumulator
         loads   = loads / those a cycle                  stores  = stores / those a cycle
-        issue   = instructions / those a cycle           peak    = operations / those a cycle at the peak
+        issue   = instructions / those a cycle
     """
     parts = ports.parts(bits)
     arithmetic = [o for o in operations if o.lanes]
@@ -168,8 +174,13 @@ def _cycles(operations: list[Operation], ports: Ports, bits: int) -> dict[str, f
         "loads": sum(o.loads * (parts if o.is_vector else 1) for o in operations) / ports.loads,
         "stores": sum(o.stores * (parts if o.is_vector else 1) for o in operations) / ports.stores,
         "issue": len(operations) / ports.issue,
-        "peak": sum(o.flops * o.bits for o in arithmetic) * parts / (2 * bits * ports.fma),
     }
+
+
+def _peak_cycles(operations: list[Operation], ports: Ports, bits: int) -> float:
+    """Cycles of as many operations at the peak: full registers of `bits`, two for each lane and multiply-add."""
+    work = sum(o.flops * o.bits for o in operations)
+    return work * ports.parts(bits) / (2 * bits * ports.fma)
 
 
 def _carried(operations: list[Operation]) -> dict[int, list[Operation]]:
