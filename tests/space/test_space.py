@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stridesmith.backends.lower import lower
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc, Stmt
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.space.decision import KINDS
 from stridesmith.space.sketch import Sketch
@@ -102,101 +101,12 @@ def test_layouts_and_overcompute_are_common(name: str) -> None:
     assert over >= 16 and moved >= 16
 
 
-@pytest.mark.parametrize("name", ["conv2d", "matmul"])
-@pytest.mark.parametrize("kind", ["layout", "pad_value", "boundary", "tile", "place"])
-def test_every_alternative_acts(name: str, kind: str) -> None:
-    """Pinning each alternative of a kind in turn gives different programs with the same result.
-
-    Lowered programs differ too, except that None and undef padding, which say what may be
-    done later, need no statement of their own.
-    """
-    work = workload(name, **SMALL[name])
-    rng = np.random.default_rng(11)
-    inputs = inputs_of(work, rng)
-    expected = next(iter(work.reference(inputs).values()))
-    sketch = space_of(work).sketches[-1]
-    drawn = np.concatenate(
-        [np.stack([rng.integers(0, len(d), 4096) for d in sketch.decisions], axis=1) for _ in range(24)]
-    )
-    for number, item in enumerate(sketch.decisions):
-        if item.kind != kind:
-            continue
-        base = _candidate_with_all(sketch, drawn, number)
-        assert len(base) > 1, f"no candidate admits two alternatives of {item.name} with different programs"
-        for choice in base:
-            func = sketch.schedule(choice).func
-            np.testing.assert_array_equal(evaluate(func, work, inputs), expected, err_msg=str(sketch.labels(choice)))
-
-
-def program(func: PrimFunc, kind: str) -> PrimFunc | Stmt:
-    """What is compared for a kind of decision: the lowered program, or the scheduled one for pad values."""
-    return func if kind == "pad_value" else lower(func, CPU).body
-
-
-def _candidate_with_all(sketch: Sketch, drawn: np.ndarray, number: int) -> list[np.ndarray]:
-    """Candidates that differ in one decision alone, as many alternatives of it as some candidate admits."""
-    rows = drawn[sketch.mask(drawn)][:300]
-    count = len(sketch.decisions[number])
-    variants = np.repeat(rows[:, None], count, axis=1)
-    variants[:, :, number] = np.arange(count)
-    alive = sketch.mask(variants.reshape(-1, variants.shape[-1])).reshape(len(rows), count)
-    best: list[np.ndarray] = []
-    for row in np.argsort(-alive.sum(axis=1), kind="stable")[:80]:
-        own = [v for v, ok in zip(variants[row], alive[row], strict=True) if ok]
-        if len(own) <= len(best):
-            break
-        kind = sketch.decisions[number].kind
-        if program(sketch.schedule(own[0]).func, kind) == program(sketch.schedule(own[-1]).func, kind):
-            continue
-        distinct = list({program(sketch.schedule(v).func, kind): v for v in own}.values())
-        best = distinct if len(distinct) > len(best) else best
-    return best if len(best) > 1 else []
-
-
 def test_kinds_are_counted() -> None:
     """The description names each kind of decision and the size."""
     described = space_of(workload("conv2d")).describe()
     assert set(described["decisions_by_kind"]) <= set(KINDS)
     assert {"layout", "pad_value", "boundary", "tile", "place"} <= set(described["decisions_by_kind"])
     assert described["size"] > 10**9 and described["sketch_count"] == 6
-
-
-def shape_of(space: Space) -> list[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]]:
-    """The set of sketches without the program's own names."""
-    return [(s.name, tuple((d.name, d.labels) for d in s.decisions)) for s in space.sketches]
-
-
-def test_names_and_loop_order_do_not_matter() -> None:
-    """Renaming everything, permuting independent loops, or going through script text leaves the sketches equal."""
-    work = workload("conv2d", ci=5, h=8, w=9, co=6, k=3)
-    text = work.func.script()
-    interface = {"w": "constant"}
-    expected = shape_of(generate(work.func, CPU, interface))
-    again = parse(text)
-    assert isinstance(again, PrimFunc)
-    assert shape_of(generate(again, CPU, interface)) == expected
-    renamed = parse(RENAMED)
-    assert isinstance(renamed, PrimFunc)
-    assert shape_of(generate(renamed, CPU, {"weights": "constant"})) == expected
-
-
-RENAMED = """
-@T.prim_func
-def other(image: T.Buffer((1, 5, 8, 9), "float32"), weights: T.Buffer((6, 5, 3, 3), "float32"),
-          result: T.Buffer((1, 6, 8, 9), "float32")):
-    frame = T.alloc_buffer((1, 5, 10, 11), "float32")
-    for q3, q2, q1, q0 in T.grid(11, 10, 5, 1):
-        with T.block("border"):
-            z3, z2, z1, z0 = T.axis.remap("SSSS", [q3, q2, q1, q0])
-            frame[z0, z1, z2, z3] = T.if_then_else(
-                1 <= z2 and z2 < 9 and 1 <= z3 and z3 < 10, image[z0, z1, z2 - 1, z3 - 1], T.float32(0))
-    for c, b, a, g, f, e, d in T.grid(3, 3, 5, 9, 8, 6, 1):
-        with T.block("sum"):
-            vc, vb, va, vg, vf, ve, vd = T.axis.remap("RRRSSSS", [c, b, a, g, f, e, d])
-            with T.init():
-                result[vd, ve, vf, vg] = T.float32(0)
-            result[vd, ve, vf, vg] = result[vd, ve, vf, vg] + frame[vd, va, vf + vb, vg + vc] * weights[ve, va, vb, vc]
-"""
 
 
 def test_an_epilogue_is_fused_into_the_tile() -> None:
