@@ -11,6 +11,7 @@ clock rises and its buffers come back to the caches.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -23,6 +24,8 @@ MAX_SAMPLES = 50
 HOPELESS = 3.0
 RIVAL = 1.1
 COLD_SECONDS = 0.02
+MAX_ROUNDS = 400
+CERTAIN = 3.0
 
 
 class Timed(Protocol):
@@ -69,9 +72,9 @@ def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, se
 
     `probes` are what one call of each took; one that would use up more than its
     share of the time with `MIN_SAMPLES` calls has its probe as its only sample.
-    Ends after `rounds`, or after `seconds` once each other has `MIN_SAMPLES`.
-    Every round starts with another entry, and each turn with as many calls as a sample has, which
-    bring back what the others have driven out of the caches.
+    Ends after `rounds` when the leader is certain, in any case after `seconds` once each other has
+    `MIN_SAMPLES`.  Every round starts with another entry, and each turn with as many calls as a sample
+    has, which bring back what the others have driven out of the caches.
     """
     fastest = min(probes, default=0.0)
     slow = [probe * MIN_SAMPLES * len(bounds) > seconds and probe > HOPELESS * fastest for probe in probes]
@@ -79,14 +82,30 @@ def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, se
     racing = [entry for entry, out in enumerate(slow) if not out]
     calls = {entry: calls_for(min(probes[entry], warm_up(bounds[entry])), MIN_SAMPLE_SECONDS) for entry in racing}
     deadline = time.monotonic() + seconds
-    for turn in range(rounds):
+    for turn in range(MAX_ROUNDS):
         if turn >= MIN_SAMPLES and time.monotonic() > deadline:
+            break
+        if turn >= rounds and leads([samples[entry] for entry in racing]):
             break
         for step in range(len(racing)):
             entry = racing[(turn + step) % len(racing)]
             bounds[entry].time(calls[entry])
             samples[entry].append(bounds[entry].time(calls[entry]))
     return samples
+
+
+def leads(samples: Sequence[Sequence[float]]) -> bool:
+    """Whether the entry with the least median was faster than each other in so many rounds that it is no chance.
+
+    Of n rounds between two equals one wins ``n / 2`` with a standard deviation of ``sqrt(n) / 2``; three of
+    them count.  `samples` has one of each round for each entry.
+    """
+    if len(samples) < 2:
+        return True
+    order = sorted(range(len(samples)), key=lambda entry: statistics.median(samples[entry]))
+    leader, rounds = samples[order[0]], len(samples[0])
+    wins = (sum(mine < yours for mine, yours in zip(leader, samples[other], strict=True)) for other in order[1:])
+    return all(won >= rounds / 2 + CERTAIN * math.sqrt(rounds) / 2 for won in wins)
 
 
 def warm_up(bound: Timed) -> float:

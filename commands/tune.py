@@ -130,12 +130,20 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
         ("trials", f"{done['trials']} in {done['seconds']:.0f} s, stopped by {done['stopped_by']}"),
+        ("time", activities(done["activities"])),
         ("failures", failed),
         ("record", f"{done['record']} in {done['db']}"),
         ("replay", again),
     ]  # fmt: skip
     output.line()
     output.table("best kernel", ("", ""), rows)
+
+
+def activities(spent: Mapping[str, float]) -> str:
+    """What the run's seconds were spent on, the candidates' own share first."""
+    share = (spent["building"] + spent["measuring"]) / max(1e-9, sum(spent.values()))
+    parts = sorted(((seconds, name) for name, seconds in spent.items() if seconds >= 0.05), reverse=True)
+    return f"{percent(share)} for candidates: " + ", ".join(f"{name} {seconds:.1f} s" for seconds, name in parts)
 
 
 def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SKETCH = "sketch"
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled
+FEW = 16  # random candidates among which one is new, unless most are known
 DRAWN = 8192  # random candidates that are asked of the mask at once; what is left over serves later draws
 
 Population = NDArray[np.int64]
@@ -120,9 +121,10 @@ class Ground:
         """A possible candidate that is not among `seen`, or None when none was found."""
         known = set(seen)
         for number in rng.permutation(self.open).tolist():
-            for row in self.draw(rng, number, ENUMERATE).tolist():
-                if (number, *row) not in known:
-                    return (number, *row)
+            for count in (FEW, ENUMERATE):
+                for row in self.draw(rng, number, count).tolist():
+                    if (number, *row) not in known:
+                        return (number, *row)
         return None
 
     def _rows(self, rng: np.random.Generator, number: int, count: int) -> Population:

@@ -53,6 +53,12 @@ def build_job(task: Task, trace: list[Any] | None, fault: str | None = None) -> 
     return job | {"fault": fault} if fault else job
 
 
+def drawn_job(task: Task, sketch: str, choice: Sequence[int], fault: str | None = None) -> dict[str, Any]:
+    """The job that schedules a candidate of the task's design space and builds it; its reply has the trace."""
+    candidate = {"sketch": sketch, "choice": [int(c) for c in choice], "interface": task.interface}
+    return {"job": "build", "script": task.script, **candidate, "target": task.target.to_json(), "fault": fault}
+
+
 def measure_job(task: Task, built: Reply, seed: int, best_us: float | None, fault: str | None = None) -> dict[str, Any]:
     """The job that verifies and times what a build made."""
     return {
@@ -70,18 +76,17 @@ def race(
     shop: Shop,
     task: Task,
     records: Sequence[Record],
-    builds: Mapping[str, Reply],
     seed: int,
     seconds: float,
     untuned: bool = True,
 ) -> Race:
-    """Rebuild what has no artifact in `builds` (by record id), then time all in turns.
+    """Build the records' traces, so that what races is what a replay will find, and time all in turns.
 
     `seed` must be one that no trial used, so that the winner is verified on data
     that it has never seen.  The untuned program runs along where `untuned`; one that
     could not be measured by itself would cost the others their race.
     """
-    entries, entrants, lost = _entries(shop, task, records, builds, untuned)
+    entries, entrants, lost = _entries(shop, task, records, untuned)
     job = {"job": "race", "workload": task.job_workload, "seed": seed, "seconds": seconds}
     if not entries:
         return Race([], lost, problem="nothing could be rebuilt")
@@ -100,18 +105,13 @@ def race(
 
 
 def _entries(
-    shop: Shop, task: Task, records: Sequence[Record], builds: Mapping[str, Reply], untuned: bool
+    shop: Shop, task: Task, records: Sequence[Record], untuned: bool
 ) -> tuple[list[dict[str, Any]], list[Record | None], list[Record]]:
-    """Race entries and whose they are (None for the untuned program), and the records that no longer build."""
-    missing = [r for r in records if r.id not in builds]
-    jobs = [build_job(task, r.trace) for r in missing] + [build_job(task, None)] * untuned
-    rebuilt = shop.build(jobs)
-    replies = dict(builds) | {r.id: reply for r, reply in zip(missing, rebuilt, strict=False)}
-    runners: list[tuple[Record | None, Reply]] = [(record, replies[record.id]) for record in records]
-    if untuned:
-        runners.append((None, rebuilt[-1]))
+    """Race entries and whose they are (None for the untuned program), and the records that do not build."""
+    runners: list[Record | None] = [*records, *[None] * untuned]
+    replies = shop.build([build_job(task, None if r is None else r.trace) for r in runners])
     entries, entrants, lost = [], [], []
-    for record, reply in runners:
+    for record, reply in zip(runners, replies, strict=True):
         if reply["status"] == "ok":
             entries.append({"artifact": reply["artifact"], "layouts": reply["layouts"]})
             entrants.append(record)

@@ -3,7 +3,7 @@
 =========  ==================================================================
 job        what it does
 =========  ==================================================================
-build      program + trace -> artifact and the layouts of its arguments
+build      program + trace or choice -> artifact and the layouts of its arguments
 prepare    compute the reference results of a workload and seed, and keep them
 verify     verify an artifact
 measure    verify an artifact, then time it
@@ -68,11 +68,14 @@ def ping(job: Job, tick: Tick) -> Reply:
 
 
 def build(job: Job, tick: Tick) -> Reply:
-    """Replay the trace on the program, lower and compile; ``"trace": null`` is the program as written.
+    """Schedule a candidate, lower and compile it.
 
-    Job: ``script``, ``trace``, ``target``, and optionally ``fault`` (see `backends.faults`).
+    Job: ``script``, ``target``, and the candidate: its ``trace`` (null for the program as written), or
+    ``sketch`` and ``choice`` in the design space for the ``interface``; optionally ``fault`` (see
+    `backends.faults`).
     Reply: ``artifact``, ``layouts`` (a list of `Argument.to_json`), ``lowered_hash``
-    (equal for equal code), ``seconds``.
+    (equal for equal code), ``seconds``, and the ``trace`` where the job had none, also when what
+    comes after scheduling fails.
     """
     from ..backends.data import arguments_of
     from ..backends.kernel import compile_lowered
@@ -111,24 +114,31 @@ def _with_lowered(job: Job, use: Callable[[PrimFunc, Lowered, Target], Reply]) -
     """An ``ok`` reply with what `use` makes of the candidate of `job`, or the reply that says why there is none."""
     from ..backends.lower import lower
     from ..ir.target import Target
-    from .programs import REFUSALS, candidate
+    from .programs import REFUSALS, candidate, drawn
 
+    found: Reply = {}
     try:
-        target = Target.from_json(job["target"])
-        func = candidate(str(job["script"]), job["trace"])
+        target, script = Target.from_json(job["target"]), str(job["script"])
+        if "choice" in job:
+            schedule = drawn(script, target, job["interface"], str(job["sketch"]), job["choice"])
+            func, found = schedule.func, {"trace": schedule.trace.to_json()}
+        else:
+            func = candidate(script, job["trace"])
         lowered = lower(func, target)
     except REFUSALS as error:
-        return failure("refused", _text(error))
+        return failure("refused", _text(error)) | found
+    except LookupError as error:
+        return failure("infrastructure", _text(error))
     except MemoryError:
         raise
     except Exception as error:
-        return failure("build_error", f"{type(error).__name__}: {_text(error)}")
+        return failure("build_error", f"{type(error).__name__}: {_text(error)}") | found
     try:
-        return {"status": "ok", **use(func, lowered, target)}
+        return {"status": "ok", **use(func, lowered, target), **found}
     except MemoryError:
         raise
     except Exception as error:
-        return failure("build_error", f"{type(error).__name__}: {_text(error)}")
+        return failure("build_error", f"{type(error).__name__}: {_text(error)}") | found
 
 
 def prepare(job: Job, tick: Tick) -> Reply:
@@ -174,7 +184,7 @@ def measure(job: Job, tick: Tick) -> Reply:
 def race(job: Job, tick: Tick) -> Reply:
     """Verify ``entries`` (artifact and layouts each), time them in turns, and measure the device's peak.
 
-    Job: ``entries``, ``workload``, ``seed``, and optionally ``rounds`` and ``seconds``.
+    Job: ``entries``, ``workload``, ``seed``, and optionally ``rounds`` (at least) and ``seconds`` (at most).
     Reply: ``results`` in the order of the entries, ``peak_gflops`` (the better one of
     before and after), ``bandwidth`` in bytes per second.
     """

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends.lower import LoweringError
-from ..backends.samples import Sample, make_samples
 from ..ir.affine.bounds import OutOfBounds
 from ..ir.collection import uncollected
 from ..ir.layout.index_map import IndexMapError
 from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
+from ..ir.target import Target
 from ..ir.verify.rules import VerifyError, verify
-from ..space.schedule import ScheduleError
+from ..space.schedule import Schedule, ScheduleError
+from ..space.space import generate
 from ..space.trace import Trace
-from ..space.workloads import Workload, from_func, workload
-from .reference import reference_of
+
+if TYPE_CHECKING:
+    from ..backends.samples import Sample
+    from ..space.workloads import Workload
 
 REFUSALS = (ScheduleError, OutOfBounds, LoweringError, ScriptError, VerifyError, IndexMapError)
 """What says that a candidate is not a legal program, before anything was compiled."""
@@ -40,8 +43,22 @@ def candidate(script: str, trace: list[Any] | None) -> PrimFunc:
     return func if trace is None else Trace.from_json(trace).replay(func).func
 
 
+@uncollected
+def drawn(script: str, target: Target, interface: Mapping[str, str], sketch: str, choice: Sequence[int]) -> Schedule:
+    """The schedule of a candidate of the program's design space, all proofs on.
+
+    Raises ScheduleError where a primitive refuses, LookupError where the space has no such sketch.
+    """
+    for item in generate(program(script), target, interface).sketches:
+        if item.name == sketch:
+            return item.schedule(choice)
+    raise LookupError(f"the design space that this version of the package derives has no sketch `{sketch}`")
+
+
 def named_workload(spec: Mapping[str, Any]) -> Workload:
     """``{"name", "params"}`` from the library, or ``{"script"}``."""
+    from ..space.workloads import from_func, workload
+
     if "script" in spec:
         return from_func(program(str(spec["script"])))
     return workload(str(spec["name"]), **dict(spec["params"]))
@@ -50,6 +67,9 @@ def named_workload(spec: Mapping[str, Any]) -> Workload:
 @lru_cache(maxsize=4)
 def samples(spec: str, seed: int) -> tuple[Sample, ...]:
     """The samples of a workload (its spec as JSON text), computed once."""
+    from ..backends.samples import make_samples
+    from .reference import reference_of
+
     parsed = json.loads(spec)
     work = named_workload(parsed)
     reference = reference_of(work.func) if "script" in parsed else work.reference

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .database import Database
 from .records import script_hash
 from .settings import TuneSettings
 from .task import Task
+
+if TYPE_CHECKING:
+    from .database import Database
 
 
 def mirror_place(database: Database) -> str:

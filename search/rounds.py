@@ -7,14 +7,13 @@ measured in between.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
-from .final import Reply, Shop, build_job, failed, measure_job
+from .final import Reply, Shop, build_job, drawn_job, failed, measure_job
 from .lasting import lasting_thread
 from .ledger import Ledger, Tally
 from .records import Record, printable
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from .study import Study
     from .task import Task
 
-KEPT_BUILDS = 16
 BARREN_ROUNDS = 8
 HELD_SHARE = 0.25  # of a batch
 
@@ -46,8 +44,8 @@ class _Sent:
 class Rounds:
     """Plays rounds and remembers what the final race needs.
 
-    `good` are this run's valid records by id, `builds` the replies of the
-    builders for the fastest of them.
+    `good` are this run's valid records by id.  The builders schedule candidates themselves where the
+    space is one that they can derive, too (`remote`); else they get traces.
     """
 
     def __init__(
@@ -62,12 +60,13 @@ class Rounds:
         clock: Clock,
         new_record: NewRecord,
         send: Callable[[dict[str, Any]], None],
+        remote: bool,
     ) -> None:
         self.settings, self.task, self.space, self.study, self.shop = settings, task, space, study, shop
         self.ledger, self.tally, self.clock, self.new_record, self.send = ledger, tally, clock, new_record, send
+        self.remote = remote
         self.number = 0
         self.good: dict[str, Record] = {}
-        self.builds: dict[str, Reply] = {}
         self._measured: dict[str, Record] = {}
         self._held: list[Candidate] = []
         self._refused: list[tuple[Candidate, Record]] = []
@@ -100,9 +99,7 @@ class Rounds:
             return False
         self.number += 1
         sent += self._build(candidates[:now])
-        for candidate, record in self._refused:
-            self._close(candidate, record, announced=False)
-        self._refused.clear()
+        self._close_refused()
         if not sent:
             self._barren += 1
             return self._barren < BARREN_ROUNDS
@@ -138,29 +135,55 @@ class Rounds:
             jobs = list(jobs)  # while builders are still on their way
             self.shop.wait()
         self.clock.enter("building")
-        for item, reply in zip(sent, self.shop.build(jobs), strict=True):
-            item.built = reply
+        replies = self.shop.build(jobs)
         self.clock.enter("asking")
-        return sent
+        return [item for item, reply in zip(sent, replies, strict=True) if self._is_scheduled(item, reply)]
+
+    def _is_scheduled(self, item: _Sent, reply: Reply) -> bool:
+        """Take the builder's reply; a candidate that the builder's schedule refused was no trial."""
+        item.built = reply
+        if "trace" in reply:
+            item.record = item.record.changed(trace=reply["trace"])
+        elif self.remote and reply["status"] == "refused":
+            self.tally.trials -= 1
+            self._refused.append((item.candidate, failed(item.record.changed(trial=-1), reply)))
+            return False
+        return True
 
     def _jobs(self, candidates: list[Candidate], sent: list[_Sent]) -> Iterator[dict[str, Any]]:
-        """The jobs of candidates, each made when it is asked for and noted in `sent`; refused ones have none."""
-        from ..space.errors import ScheduleError
-
+        """The jobs of candidates, each made when it is asked for and noted in `sent`."""
         for candidate in candidates:
             sketch = self.space.sketches[candidate.sketch]
-            try:
-                trace = sketch.trace(candidate.choice).to_json()
-            except ScheduleError as error:
-                record = self.new_record(None, sketch.name, candidate.choice, -1)
-                reply = {"status": "refused", "message": printable(str(error))}
-                self._refused.append((candidate, failed(record, reply)))
-                continue
+            fault = self.settings.faults.get(self.tally.trials + 1, "").split("+")[0] or None
+            if self.remote:
+                trace, job = None, drawn_job(self.task, sketch.name, candidate.choice, fault)
+            else:
+                trace = self._trace(candidate)
+                if trace is None:
+                    continue
+                job = build_job(self.task, trace, fault)
             self.tally.trials += 1
             record = self.new_record(trace, sketch.name, candidate.choice, self.tally.trials)
-            fault = self.settings.faults.get(self.tally.trials, "").split("+")[0]
-            sent.append(_Sent(candidate, record, build_job(self.task, trace, fault or None)))
-            yield sent[-1].job
+            sent.append(_Sent(candidate, record, job))
+            yield job
+
+    def _trace(self, candidate: Candidate) -> list[Any] | None:
+        """The candidate's instructions; None where a schedule refuses it, which is told once nobody asks."""
+        from ..space.errors import ScheduleError
+
+        sketch = self.space.sketches[candidate.sketch]
+        try:
+            return sketch.trace(candidate.choice).to_json()
+        except ScheduleError as error:
+            record = self.new_record(None, sketch.name, candidate.choice, -1)
+            reply = {"status": "refused", "message": printable(str(error))}
+            self._refused.append((candidate, failed(record, reply)))
+            return None
+
+    def _close_refused(self) -> None:
+        for candidate, record in self._refused:
+            self._close(candidate, record, announced=False)
+        self._refused.clear()
 
     def _is_new(self, item: _Sent) -> bool:
         """Whether a candidate is to be measured; one that did not build, or equals a measured one, is closed."""
@@ -189,14 +212,12 @@ class Rounds:
                 return
             finished = item.record.measured(list(reply["samples"]), reply.get("max_abs_error"), "trial")
             self._measured[item.built["lowered_hash"]] = finished
-            self.builds[finished.id] = item.built
             self._close(item.candidate, finished)
 
         self._say("measuring", len(ready))
         self.clock.enter("measuring")
         self.shop.measure(jobs(), done)
         self.clock.enter("other")
-        self._forget()
 
     def _close(self, candidate: Candidate, record: Record, announced: bool = True) -> None:
         """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""
@@ -223,13 +244,3 @@ class Rounds:
 
     def _say(self, what: str, count: int) -> None:
         self.send({"event": "phase", "phase": f"{what} {count} candidates", "round": self.number})
-
-    def _forget(self) -> None:
-        """Keep the builds of the fastest records only."""
-        fastest = sorted(self.good.values(), key=_latency)[:KEPT_BUILDS]
-        keep = {record.id for record in fastest}
-        self.builds = {name: built for name, built in self.builds.items() if name in keep}
-
-
-def _latency(record: Record) -> float:
-    return statistics.median(record.samples)

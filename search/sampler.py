@@ -33,7 +33,7 @@ KIND = "kind"  # the user attribute of a failed trial that says why
 TEACHING = ("refused", "build_error", "build_timeout", "run_timeout", "crash", "oom", "wrong")
 RANDOM_SHARE, LOCAL_SHARE = 0.15, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
-POPULATION, GENERATIONS = 4096, 4
+POPULATION, GENERATIONS = 4096, 3
 LEADERS = 12  # the fastest candidates, whose sketches are looked at in every round
 
 
@@ -218,9 +218,10 @@ class ModelSampler(BaseSampler):
         result = []
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]
-            seen = set(self._programs(pool.sketch, _rows(known))) if known else set()
+            programs = self._programs(pool.sketch, np.concatenate([_rows(known), pool.rows]) if known else pool.rows)
+            seen = set(programs[: len(known)])
             keep = []
-            for position, program in enumerate(self._programs(pool.sketch, pool.rows)):
+            for position, program in enumerate(programs[len(known) :]):
                 if program not in seen:
                     seen.add(program)
                     keep.append(position)

@@ -62,7 +62,7 @@ class TuneSettings(BaseModel):
     mirror: bool = True
     batch: Annotated[int, Field(ge=1, le=1024)] = 16
     finalists: Annotated[int, Field(ge=1, le=64)] = 4
-    race_seconds: Annotated[float, Field(gt=0, le=600)] = 1.5
+    race_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
     start: float | None = None
     faults: dict[int, str] = Field(default_factory=_faults)
 

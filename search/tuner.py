@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Interrupted, NoSchedule, UsageError, WrongResult
 from . import final
 from .clock import Clock
-from .database import Database
 from .ledger import Ledger, Tally
 from .records import FAILURES, Record, script_hash
 from .report import mirror_name, mirror_place, start_event, versions
@@ -36,12 +35,13 @@ if TYPE_CHECKING:
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
     from ..space.space import Space
+    from .database import Database
     from .study import Study
 
 Emit = Callable[[dict[str, Any]], None]
 Generator = Callable[["PrimFunc", "Target", "Mapping[str, str]"], "Space"]
-ROOF_SECONDS = 1.5  # what a race takes beside the racing: fresh data, verification, the device's limits
-SPARE_SECONDS = 1.0
+ROOF_SECONDS = 1.6  # what a race takes beside the racing: builds, fresh data, verification, the device's limits
+SPARE_SECONDS = 0.9  # what is left when the last event has been sent: Ray and the interpreter end
 RACE_SHARE, END_SHARE = 0.1, 0.25
 FRESH_SEED = 1_000_003
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
@@ -63,20 +63,19 @@ def tune(
     clock = Clock(settings.start)
     send = emit or _silent
     task = resolve(settings)
-    database = Database(settings.db)
+    shop = shop or _executor(settings, task)
     try:
-        shop = shop or _executor(settings, task)
-        try:
+        from .database import Database  # while Ray starts
+
+        with contextlib.closing(Database(settings.db)) as database:
             send(start_event(settings, task, database))
             run = _Run(settings, task, database, shop, clock, send, generate)
             return run.finish(run.search())
-        finally:
-            with _uninterrupted():
-                shop.close()
     except KeyboardInterrupt:
         raise Interrupted("interrupted before anything was measured") from None
     finally:
-        database.close()
+        with _uninterrupted():
+            shop.close()
 
 
 class _Run:
@@ -113,7 +112,7 @@ class _Run:
             self.study = self._study(space)
             self.rounds = Rounds(
                 self.settings, self.task, space, self.study, self.shop, self.ledger, self.tally, self.clock,
-                self._record, self.send,
+                self._record, self.send, remote=self.generate is None,
             )  # fmt: skip
             if self.settings.stop_at is not None:
                 self._measure_limits()
@@ -279,7 +278,6 @@ class _Run:
                 self.shop,
                 self.task,
                 records,
-                self.rounds.builds,
                 seed,
                 self._race_seconds(),
                 self._untuned_races(records),
@@ -313,7 +311,6 @@ class _Run:
         assert self.rounds is not None
         for record in outcome.failed:
             self.rounds.good.pop(record.id, None)
-            self.rounds.builds.pop(record.id, None)
             self.tally.failed[record.failure or "infrastructure"] += 1
         self.rounds.good.update((r.id, r) for r in outcome.records if r.run == self.name)
         self.roof = outcome.roof or self.roof

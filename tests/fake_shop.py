@@ -51,6 +51,7 @@ class FakeShop:
     """
 
     def __init__(self, over: synthetic.Space, untuned_us: float = 5000.0) -> None:
+        self.space = over
         self.device = synthetic.Device(over)
         self.untuned_us = untuned_us
         self.build_faults: dict[int, Reply] = {}
@@ -89,10 +90,20 @@ class FakeShop:
     def _build(self, job: dict[str, Any]) -> Reply:
         self.jobs.append(job)
         self.built += 1
-        if job["trace"] is not None and self.built in self.build_faults:
+        try:
+            trace = self._trace(job)
+        except ScheduleError as error:
+            return {"status": "refused", "message": str(error)}
+        if trace is not None and self.built in self.build_faults:
             return self.build_faults[self.built]
-        trace = job["trace"]
-        return {"status": "ok", "artifact": trace, "layouts": [], "lowered_hash": str(trace), "seconds": 0.0}
+        found = {"trace": trace} if "choice" in job else {}
+        return {"status": "ok", "artifact": trace, "layouts": [], "lowered_hash": str(trace), "seconds": 0.0, **found}
+
+    def _trace(self, job: dict[str, Any]) -> list[Any] | None:
+        if "choice" not in job:
+            return job["trace"]
+        (sketch,) = [sketch for sketch in self.space.sketches if sketch.name == job["sketch"]]
+        return sketch.trace(job["choice"]).to_json()
 
     def _measure(self, job: dict[str, Any]) -> Reply:
         self.jobs.append(job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from stridesmith.backends.timing import (
@@ -10,7 +12,9 @@ from stridesmith.backends.timing import (
     MIN_SAMPLES,
     WARM_UP_SECONDS,
     calls_for,
+    hopeless,
     interleave,
+    leads,
     measure,
     warm_up,
 )
@@ -69,12 +73,12 @@ def test_a_cold_first_call_is_no_verdict() -> None:
 
 
 def test_a_race_takes_turns() -> None:
-    """Each round measures everyone once and starts with another."""
+    """Each round measures everyone once and starts with another, until the leader is certain."""
     log: list[tuple[float, int]] = []
     racers = [Clockwork(s, log) for s in (1e-3, 2e-3, 3e-3)]
     samples = interleave(racers, [r.seconds for r in racers], 4, 10.0)
-    assert [len(s) for s in samples] == [4, 4, 4]
-    turns = [seconds for seconds, _ in log][-2 * 3 * 4 :: 2]
+    assert [len(s) for s in samples] == [9, 9, 9]
+    turns = [seconds for seconds, _ in log][-2 * 3 * 9 :: 2]
     assert turns[:3] == [1e-3, 2e-3, 3e-3]
     assert turns[3:6] == [2e-3, 3e-3, 1e-3]
 
@@ -119,3 +123,36 @@ def test_a_race_of_slow_entries_is_still_a_race() -> None:
 def test_nobody_races() -> None:
     """Without entries there are no samples."""
     assert interleave([], [], 5, 1.0) == []
+
+
+def test_a_race_of_equals_ends_with_its_time_and_a_decided_one_before() -> None:
+    """Samples are added while the leader may be one by chance; a clear leader needs no more rounds than asked for."""
+
+    class Timepiece(Clockwork):
+        """Really passes the time that it says."""
+
+        def time(self, calls: int) -> float:
+            time.sleep(1e-4)
+            return super().time(calls)
+
+    equals = interleave([Timepiece(1e-3), Timepiece(1e-3)], [1e-3, 1e-3], 20, 0.1)
+    assert len(equals[0]) > 20
+    decided = interleave([Timepiece(1e-3), Timepiece(2e-3)], [1e-3, 2e-3], 20, 10.0)
+    assert [len(s) for s in decided] == [20, 20]
+    assert not leads([[1.0, 3.0] * 50, [2.0, 2.0] * 50])
+
+
+def test_only_rivals_of_the_best_are_sampled_at_length() -> None:
+    """A candidate that is a fifth slower than the best has few samples, an equal has many."""
+    assert len(measure(Clockwork(1.2e-3), 1.2e-3, 5.0, 1e-3)) == MIN_SAMPLES
+    assert len(measure(Clockwork(1e-3), 1e-3, 5.0, 1e-3)) == MAX_SAMPLES
+
+
+def test_hopeless_is_said_of_a_long_call_at_once_and_of_a_short_one_when_it_is_warm() -> None:
+    """A second is believed without another call; a millisecond may have been a cold one."""
+    slow = Clockwork(1.0)
+    assert hopeless(slow, 1.0, 0.1) == 1.0
+    assert slow.log == []
+    assert hopeless(Clockwork(1e-4), 1e-3, 1e-4) is None
+    assert hopeless(Clockwork(1e-3), 1e-3, 1e-4) == 1e-3
+    assert hopeless(slow, 1.0, None) is None

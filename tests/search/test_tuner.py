@@ -21,7 +21,7 @@ from stridesmith.search.database import Database
 from stridesmith.search.ledger import Ledger
 from stridesmith.search.records import FAILURES, Record, read_log
 from stridesmith.search.settings import TuneSettings, settings
-from stridesmith.search.study import optuna_storage
+from stridesmith.search.study import Study, optuna_storage
 from stridesmith.search.task import Roof, Task, interface_of, performance
 from stridesmith.space import space as space_module
 from stridesmith.space.workloads import workload
@@ -29,7 +29,8 @@ from stridesmith.space.workloads import workload
 WORK = workload("matmul", m=127, n=129, k=131)
 DONE = {
     "event", "workload", "shape", "dtype", "interface", "target", "device", "threads", "latency_us", "gflops",
-    "peak_gflops", "peak_fraction", "roofline_fraction", "baseline_us", "trials", "failed", "seconds", "stopped_by",
+    "peak_gflops", "peak_fraction", "roofline_fraction", "baseline_us", "trials", "failed", "seconds", "activities",
+    "stopped_by",
     "sampler", "seed", "verified", "max_abs_error", "record", "db", "nodes",
 }  # fmt: skip
 
@@ -136,6 +137,61 @@ def test_refused_candidates_are_counted_apart(world: World) -> None:
     assert sum(record.status == "refused" for record in world.stored()) == refused
 
 
+def test_seconds_are_told_by_activity(world: World) -> None:
+    """The activities add up to the run's seconds; building and measuring are among them."""
+    world.run(trials=24)
+    spent = world.done["activities"]
+    assert sum(spent.values()) == pytest.approx(world.done["seconds"], abs=0.01)
+    assert min(spent["building"], spent["measuring"], spent["race"]) > 0
+
+
+def test_a_part_of_the_next_batch_is_built_while_the_batch_is_asked_for(world: World) -> None:
+    """From the second round on a quarter goes to the builders before the study answers, and no trial is lost."""
+    asked = threading.Event()
+    built_before: list[int] = []
+
+    def ask(self: Study, count: int) -> list[Any]:
+        if self.study.trials:
+            asked.wait(5)
+            built_before.append(world.shop.built)
+        return original(self, count)
+
+    def building(event: dict[str, Any]) -> None:
+        world.events.append(event)
+        if event["event"] == "trial":
+            asked.clear()
+        if str(event.get("phase", "")).startswith("building 4 "):
+            threading.Timer(0.2, asked.set).start()
+
+    original = Study.ask
+    world.monkeypatch.setattr(Study, "ask", ask)
+    options = settings(workload="matmul", db=str(world.path), mirror=False, sampler="random", trials=48)
+    tuner.tune(options, building, world.shop)
+    assert world.done["trials"] == 48 == len(world.of("trial"))
+    assert built_before[0] == 16 + 1 + 4  # a batch, the untuned program, and what was held back
+
+
+def test_a_space_of_the_callers_own_is_scheduled_here(world: World) -> None:
+    """Builders cannot derive it: their jobs have traces, and refusals are counted all the same."""
+    space = fake_shop.space(lambda choice: choice[synthetic.PLACE] == 0)
+    options = settings(workload="matmul", db=str(world.path), mirror=False, sampler="random", trials=20)
+    tuner.tune(options, world.events.append, world.shop, generate=lambda *_: space)
+    built = [job for job in world.shop.jobs if job["job"] == "build"]
+    assert all("choice" not in job for job in built)
+    assert world.done["trials"] == 20 == len(world.of("trial"))
+    assert world.done["failed"]["refused"] > 0
+
+
+def test_what_races_is_built_from_the_records_traces(world: World) -> None:
+    """The winner is the program that a replay will find, not what a builder once made of a choice."""
+    world.run(trials=20)
+    traces = {str(r.trace) for r in world.stored()}
+    (race,) = [job for job in world.shop.jobs if job["job"] == "race"]
+    rebuilt = [job["trace"] for job in world.shop.jobs if job.get("trace")]
+    assert [entry["artifact"] for entry in race["entries"]] == rebuilt
+    assert {str(trace) for trace in rebuilt} <= traces
+
+
 def test_the_limit_of_trials_is_exact_for_any_batch(world: World) -> None:
     """Rounds of seven end at exactly ten."""
     world.run(trials=10, batch=7)
@@ -191,7 +247,7 @@ def test_a_wrong_untuned_program_stops_everything(world: World) -> None:
 def test_an_untuned_program_that_is_too_slow_costs_only_the_baseline(world: World) -> None:
     """A run without a baseline goes on, says why, and reports null."""
     build = world.shop._build
-    world.shop._build = lambda job: build(job) if job["trace"] is not None else {"status": "build_timeout"}
+    world.shop._build = lambda job: build(job) if job.get("trace", "drawn") is not None else {"status": "build_timeout"}
     world.run(trials=4)
     assert world.done["baseline_us"] is None
     (race,) = [job for job in world.shop.jobs if job["job"] == "race"]
@@ -342,7 +398,7 @@ def test_a_run_in_a_thread_works(world: World) -> None:
 def test_faults_go_to_the_trials_that_were_named(world: World) -> None:
     """`3:null_store` is built into the third candidate, and a fake latency into its measurement."""
     world.run(trials=6, faults={3: "null_store", 5: "drop_tail+fake_latency"})
-    builds = [job.get("fault") for job in world.shop.jobs if job["job"] == "build" and job["trace"] is not None]
+    builds = [job.get("fault") for job in world.shop.jobs if job["job"] == "build" and "choice" in job]
     assert builds[:6] == [None, None, "null_store", None, "drop_tail", None]
     measures = [job.get("fault") for job in world.shop.jobs if job["job"] == "measure"]
     assert measures[:6] == [None, None, None, None, "fake_latency", None]
