@@ -264,10 +264,7 @@ class Geometry:
     def _scattered(self, number: int, raw: Columns) -> NDArray[np.bool_]:
         """Whether a copy into the layout reads elements that are no neighbours."""
         last = len(self.operands[number].dims) - 1
-        apart = [
-            choice is not None and (choice.kind in ("phase", "last") or (choice.kind == "tiled" and choice.dim != last))
-            for choice in self._choices(number)
-        ]
+        apart = [_reads_apart(choice, last) for choice in self._choices(number)]
         chosen = raw.get(f"alternative:{self.operands[number].name}", np.zeros(1, np.float32))
         return np.asarray(apart)[chosen.astype(np.int64)]
 
@@ -276,6 +273,13 @@ class Geometry:
         if operand.source == "stage":
             return np.asarray(raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32)) != INLINE)
         return np.asarray(raw.get(f"layout:{operand.name}", np.zeros(1, np.float32)) > 0)
+
+
+def _reads_apart(choice: Any, last: int) -> bool:
+    """Whether a copy into a layout, written in order, reads elements that are no neighbours."""
+    if choice is None:
+        return False
+    return choice.kind in ("phase", "last") or (choice.kind in ("tiled", "blocked") and choice.dim != last)
 
 
 def _traffic(

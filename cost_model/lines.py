@@ -27,7 +27,8 @@ WAYS = 8
 class Dim:
     """One physical dimension: a part of the logical dimension `dim`.
 
-    `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it).
+    `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it), or
+    ``pitched`` for a whole one that has room for `step` points more.
     """
 
     dim: int
@@ -36,7 +37,7 @@ class Dim:
 
     def extent(self, points: Vector) -> Vector:
         """How many points of this dimension lie under `points` of the logical one."""
-        if self.part == "whole":
+        if self.part in ("whole", "pitched"):
             return points
         if self.part == "block":
             return np.asarray(np.ceil(points / self.step), np.float32)
@@ -49,10 +50,15 @@ def physical(operand: Operand, choice: Any, tiles: Sequence[Vector]) -> list[Dim
     kind = "identity" if choice is None else choice.kind
     if kind in ("identity", "copy"):
         return dims
+    if kind == "pitched":
+        return [*dims[:-1], Dim(len(dims) - 1, "pitched", np.full(1, choice.size, np.float32))]
     rest = [d for d in dims if d.dim != choice.dim]
     if kind == "tiled":
         tile = tiles[choice.axis]
         return [Dim(choice.dim, "block", tile), *rest, Dim(choice.dim, "inner", tile)]
+    if kind == "blocked":
+        size = np.full(1, choice.size, np.float32)
+        return [Dim(choice.dim, "block", size), *rest, Dim(choice.dim, "inner", size)]
     if kind == "phase":
         steps = [abs(coef) for axis, coef in operand.dims[choice.dim] if axis == choice.axis]
         step = np.full(1, steps[0] if steps else 1, np.float32)
@@ -85,6 +91,6 @@ def slots(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], w
         distance = np.where(steps, stride, distance)
         found = found | steps
         inside = inside & (touched >= size)
-        stride = stride * size
+        stride = stride * (size + dim.step if dim.part == "pitched" else size)
     apart = np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY)
     return np.asarray(WAYS * WAY / apart, np.float32)

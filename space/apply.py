@@ -39,6 +39,9 @@ class Plan:
     single: list[str] = field(default_factory=list)
     copy: str = ""
     init: str = ""
+    parts: int = 1
+    panel_loop: str = ""
+    sum_init: str = ""
     outer: list[str] = field(default_factory=list)
     reduce_outer: list[str] = field(default_factory=list)
     reduce_inner: list[str] = field(default_factory=list)
@@ -85,6 +88,7 @@ def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Ta
     stage_inputs(plan)
     if part.structure.factored:
         _factor(plan)
+    _cut_panels(plan)
     _tile(plan)
     if part.anchor.reduce:
         _register_tile(plan)
@@ -92,6 +96,7 @@ def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Ta
     _share(plan)
     _vectorize_tile(plan)
     _place(plan)
+    _finish_panels(plan)
     if part.structure.factored:
         _finish_parts(plan)
 
@@ -143,6 +148,26 @@ def _factor(plan: Plan) -> None:
     plan.reduce_outer.append(outer)
 
 
+def _cut_panels(plan: Plan) -> None:
+    """Reduce in panels, whose loop stands between the shared loops and the others (see `panels`)."""
+    if plan.part.panel is None:
+        return
+    axis, number = plan.part.panel
+    size = int(plan.values[number])
+    plan.parts = plan.anchor.axes[axis].extent // size
+    if plan.parts > 1:
+        plan.panel_loop, plan.loops[axis] = plan.sch.split(plan.loops[axis], [None, size])
+        plan.block = plan.sch.rfactor(plan.panel_loop, 0)
+
+
+def _finish_panels(plan: Plan) -> None:
+    """The epilogue runs when all panels of a shared iteration are added."""
+    epilogue = plan.anchor.epilogue
+    if plan.panel_loop and epilogue:
+        plan.sch.reverse_compute_at(epilogue, plan.outer[0])
+        schedule_inner_stage(plan.sch, epilogue, plan.outer[0], plan.target)
+
+
 def _loop_of(plan: Plan, axis: int) -> str:
     """The loop that an axis of the anchor is bound to."""
     block = find_block(plan.sch.func, plan.anchor.block)
@@ -184,7 +209,9 @@ def _tile(plan: Plan) -> None:
     _tile_reductions(plan)
     order = plan.value(part.order, tuple(outer))
     ordered = [outer[a] for a in order] + [outer[a] for a in outer if a not in order]
-    plan.outer = [*plan.single, *ordered, *blocks]
+    shared = plan.value(part.parallel, 1) if plan.panel_loop else len(ordered)
+    panels = [plan.panel_loop] if plan.panel_loop else []
+    plan.outer = [*plan.single, *ordered[:shared], *panels, *ordered[shared:], *blocks]
     sch.reorder(*plan.outer, *plan.reduce_outer, *plan.reduce_inner, *plan.rows, *plan.vectors, *plan.lanes)
 
 
@@ -211,13 +238,18 @@ def _tile_reductions(plan: Plan) -> None:
 def _register_tile(plan: Plan) -> None:
     """Accumulate in a local tile; the epilogue, or a copy, takes the result out at the end of each tile."""
     sch = plan.sch
-    if plan.anchor.epilogue and not plan.part.structure.factored:
+    if plan.panel_loop:
+        sch.set_scope(plan.block, 0, "local")
+        plan.copy = plan.anchor.block
+    elif plan.anchor.epilogue and not plan.part.structure.factored:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.epilogue
     else:
         plan.copy = sch.cache_write(plan.block, 0, "local")
     if plan.outer:
         sch.reverse_compute_at(plan.copy, plan.outer[-1])
+    if plan.panel_loop:
+        plan.sum_init = sch.decompose_reduction(plan.copy, plan.panel_loop)
     text, shape = _tile_layout(plan)
     sch.transform_layout(plan.block, ["write", 0], text, "undef", physical_shape=shape)
 
@@ -234,7 +266,7 @@ def _result_shape(plan: Plan) -> tuple[list[int], int]:
         return [*shape, plan.cover(vec)], len(shape)
     dim = output.plain_dim(vec)
     assert dim is not None
-    return shape, dim
+    return ([plan.parts, *shape], dim + 1) if plan.panel_loop else (shape, dim)
 
 
 def _tile_layout(plan: Plan) -> tuple[str, tuple[int, ...]]:
@@ -304,8 +336,9 @@ def _vectorize_tile(plan: Plan) -> None:
             sch.unroll(loop)
         _vectorize(sch, [f"{loop}_init" for loop in plan.lanes], plan.lane())
         peeled |= {f"{loop}_init" for loop in peeled if f"{loop}_init" in sch.get_loops(plan.init)}
-    if plan.copy:
-        _way_out(plan)
+    for block in (plan.copy, plan.sum_init):
+        if block:
+            _way_out(plan, block)
     for loop in sorted(peeled):
         sch.annotate(loop, "peel", True)
 
@@ -316,11 +349,11 @@ def _vectorize(sch: Schedule, loops: Sequence[str], lane: int) -> None:
             sch.vectorize(loop)
 
 
-def _way_out(plan: Plan) -> None:
+def _way_out(plan: Plan, block: str) -> None:
     """Unroll the copy out of the tile, so that its indices are constants; vectorize where the result is contiguous."""
     sch = plan.sch
-    inner = sch.get_loops(plan.copy)[len(_above_tile(plan)) :]
-    _, vec_dim = _result_shape(plan)
+    shape, vec_dim = _result_shape(plan)
+    inner = sch.get_loops(block)[-len(shape) :]
     contiguous = plan.part.structure.factored or plan.anchor.output.stride(plan.part.structure.vec) == 1
     rest = list(inner)
     if contiguous and plan.lane() > 1:

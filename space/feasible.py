@@ -12,6 +12,7 @@ import numpy as np
 from ..ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .layouts import steps_of
+from .panels import fitting_panels
 from .population import Bools, Ints, covers, inside_shared, moved, numbers, overcomputed
 from .structure import Open
 
@@ -82,6 +83,19 @@ def _blocks(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     tiles = -(-axis.extent // cover[row])
     result: Bools = tiles % block == 0
     return result
+
+
+def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
+    """A panel of a reduction has loops inside that gain by it."""
+    if part.panel is None:
+        return np.ones(len(choices), dtype=bool)
+    axis, number = part.panel
+    sizes = numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:panel")
+    loops = [inside & (part.anchor.axes[a].extent > cover[a]) for a, inside in inside_shared(part, choices).items()]
+    if part.block is not None and part.structure.row is not None:
+        name = part.anchor.axes[part.structure.row].name
+        loops.append(numbers(part, choices, part.block, f"tile:{name}:block") > 1)
+    return fitting_panels(part, sizes, cover.get(axis, np.ones(len(choices), dtype=np.int64)), loops)
 
 
 def _groups(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
@@ -155,6 +169,10 @@ def _pads_itself(part: Open, choices: Ints, number: int, cover: dict[int, Ints])
             ragged = operand.shape[choice.dim] % cover[choice.axis] != 0
         elif choice.kind == "phase":
             ragged = np.asarray(operand.shape[choice.dim] % steps_of(operand, choice) != 0)
+        elif choice.kind == "blocked":
+            ragged = np.asarray(operand.shape[choice.dim] % choice.size != 0)
+        elif choice.kind == "pitched":
+            ragged = np.asarray(True)
         else:
             continue
         result |= (choices[:, layout] == code) & ragged

@@ -8,7 +8,10 @@ caller fixes it leaves alone, while the others move such a buffer through a cach
 - ``copy``: the identity map with physical extents of its own;
 - ``tiled``: ``[i // T, ..., i % T]`` for the dimension that the tiled axis indexes, the panel last;
 - ``last``: the dimension of the innermost reduction moved last, so that its steps are neighbours;
-- ``phase``: ``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c.
+- ``phase``: ``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c;
+- ``blocked``: ``[i // B, ..., i % B]`` for the dimension of a reduction: neighbours in the other dimensions
+  lie B elements apart, a cache line or two, in place of a power of two that maps them to the same cache set;
+- ``pitched``: the identity map with a cache line more in the last dimension, for the same reason.
 """
 
 from __future__ import annotations
@@ -16,22 +19,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..ir import dtypes
 from .anatomy import Anchor, Operand
 
 IDENTITY = "identity"
+LINE = 64  # bytes
+CONFLICTING = 4
+"""Cache lines in a row from which on neighbours in a column meet in few of a cache's sets."""
 
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """One alternative: `kind` as above, the dimension it acts on, and the axis whose tile it follows."""
+    """One alternative: `kind` as above, the dimension it acts on, and the axis whose tile it follows.
+
+    `size` is B of a blocked layout, and of a pitched one the elements that it adds.
+    """
 
     kind: str
     dim: int = -1
     axis: int = -1
+    size: int = 0
 
     @property
     def label(self) -> str:
-        return self.kind if self.dim < 0 else f"{self.kind}:d{self.dim}"
+        where = self.kind if self.dim < 0 else f"{self.kind}:d{self.dim}"
+        return where if self.kind != "blocked" else f"{where}:{self.size}"
 
 
 def alternatives(anchor: Anchor, operand: Operand, vec: int, row: int | None) -> tuple[LayoutChoice, ...]:
@@ -54,7 +66,22 @@ def alternatives(anchor: Anchor, operand: Operand, vec: int, row: int | None) ->
     moved = _last_reduction(anchor, operand)
     if moved is not None:
         found.append(LayoutChoice("last", moved))
+    found.extend(_apart(anchor, operand, vec))
     return tuple(found)
+
+
+def _apart(anchor: Anchor, operand: Operand, vec: int) -> list[LayoutChoice]:
+    """Layouts that bring neighbours to different cache sets, for an input that the vector axis does not index."""
+    if operand.uses(vec):
+        return []
+    line = max(1, LINE // dtypes.nbytes(operand.dtype))
+    plain = [(anchor.axes[a].extent, d) for a in anchor.reduce for d in [operand.plain_dim(a)] if d is not None]
+    found = []
+    if plain and max(plain)[0] >= 2 * line:
+        found = [LayoutChoice("blocked", max(plain)[1], size=size) for size in (line, 2 * line)]
+    if operand.shape[-1] % line == 0 and operand.shape[-1] >= CONFLICTING * line:
+        found.append(LayoutChoice("pitched", size=line))
+    return found
 
 
 def _last_reduction(anchor: Anchor, operand: Operand) -> int | None:
@@ -79,6 +106,9 @@ def index_map(operand: Operand, choice: LayoutChoice, tiles: Mapping[int, int]) 
         tile = tiles[choice.axis]
         rest = [n for k, n in enumerate(names) if k != choice.dim]
         body = [f"{names[choice.dim]} // {tile}", *rest, f"{names[choice.dim]} % {tile}"]
+    elif choice.kind == "blocked":
+        rest = [n for k, n in enumerate(names) if k != choice.dim]
+        body = [f"{names[choice.dim]} // {choice.size}", *rest, f"{names[choice.dim]} % {choice.size}"]
     elif choice.kind == "phase":
         step = steps_of(operand, choice)
         rest = [n for k, n in enumerate(names) if k != choice.dim]
@@ -106,6 +136,11 @@ def physical_shape(
         tile = tiles[choice.axis]
         rest = [e for k, e in enumerate(shape) if k != choice.dim]
         return (-(-shape[choice.dim] // tile), *rest, tile)
+    if choice.kind == "blocked":
+        rest = [e for k, e in enumerate(shape) if k != choice.dim]
+        return (-(-shape[choice.dim] // choice.size), *rest, choice.size)
+    if choice.kind == "pitched":
+        return (*shape[:-1], shape[-1] + choice.size)
     if choice.kind == "phase":
         step = steps_of(operand, choice)
         rest = [e for k, e in enumerate(shape) if k != choice.dim]

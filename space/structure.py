@@ -16,6 +16,7 @@ from ..ir.target import Target
 from .anatomy import Anchor, Operand, has_condition
 from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLACES, ROOT, Decision, decision
 from .layouts import LayoutChoice, alternatives
+from .panels import panel_axis, panel_sizes
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
@@ -77,6 +78,7 @@ class Open:
     layout: dict[int, int]
     pad: dict[int, int]
     place: dict[int, int]
+    panel: tuple[int, int] | None = None
 
     def outer_axes(self) -> tuple[int, ...]:
         """Spatial axes with a loop outside the register tile."""
@@ -114,12 +116,24 @@ def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target:
     boundary = {a: _boundary(out, anchor, a, structure) for a in tile}
     order = _orders(out, anchor)
     reduce_order = _reduce_orders(out, anchor, structure)
+    panel = _panel(out, anchor, structure)
     parallel, work_group = _parallel(out, anchor, target)
     layout, pad, place = _operands(out, func, anchor, structure, target)
     return Open(
         anchor, structure, tuple(out.decisions), tile, block, boundary, order, reduce_order, parallel, work_group,
-        layout, pad, place,
+        layout, pad, place, panel,
     )  # fmt: skip
+
+
+def _panel(out: _Collector, anchor: Anchor, structure: Structure) -> tuple[int, int] | None:
+    """The axis of the reduction that may be cut in panels, and the decision how long they are."""
+    axis = panel_axis(anchor, structure)
+    if axis is None:
+        return None
+    name = anchor.axes[axis].name
+    sizes = panel_sizes(anchor.axes[axis].extent)
+    labels = ["whole", *(str(size) for size in sizes[1:])]
+    return axis, out.add(f"tile:{name}:panel", "tile", sizes, labels, {f"tile:{name}:panel": sizes})
 
 
 def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target) -> dict[int, int]:
@@ -257,7 +271,7 @@ def _operands(
     return layout, pad, place
 
 
-_LAYOUT_CODES = {"identity": 0, "copy": 1, "tiled": 2, "phase": 3, "last": 4}
+_LAYOUT_CODES = {"identity": 0, "copy": 1, "tiled": 2, "phase": 3, "last": 4, "blocked": 5, "pitched": 6}
 
 
 def _pads(out: _Collector, anchor: Anchor, operand: Operand) -> int:

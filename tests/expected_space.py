@@ -15,6 +15,7 @@ from itertools import permutations, product
 from stridesmith.ir.target import Target
 
 LANES = 8
+LINE = 16
 CPU = Target(kind="cpu", vector_bits=32 * LANES, registers=16, threads=2)
 OPENCL = Target(kind="opencl", vector_bits=32 * LANES, registers=16, threads=2, max_work_group=64)
 
@@ -117,6 +118,16 @@ def block(s: Structure) -> Found:
         yield f"{s.row}:block", texts(b for b in (1, 2, 4, 8, 16) if b <= extent(s, s.row))
 
 
+def panel(s: Structure) -> Found:
+    """The longest reduction whole, or in up to 64 equal panels of 4 steps or more; not one that is in the lanes."""
+    if s.anchor.reduce and s.vec not in s.anchor.reduce:
+        axis = max(s.anchor.reduce, key=lambda a: s.anchor.reduce[a])
+        size = s.anchor.reduce[axis]
+        parts = [n for n in range(2, 65) if size % n == 0 and size // n >= 4]
+        if parts:
+            yield f"{axis}:panel", ("whole", *texts(size // n for n in parts))
+
+
 def boundary(s: Structure) -> Found:
     """Every tiled axis is branched around or peeled; overcompute needs a reduction and known inputs.
 
@@ -149,7 +160,11 @@ def work_group(s: Structure) -> Found:
 
 
 def layouts(s: Structure, item: Input) -> Labels:
-    """The identity, and what follows from how an input is read."""
+    """The identity, and what follows from how an input is read.
+
+    What the lanes do not index is read element by element from many places, which blocks of a cache line or two,
+    or a line more in each row, keep apart.
+    """
     if item.source == "between":
         return ("identity",)
     found = ["identity"] + ["copy"] * (item.source == "fixed")
@@ -158,8 +173,13 @@ def layouts(s: Structure, item: Input) -> Labels:
             found.append(f"tiled:d{item.dim(axis)}")
     found += [f"phase:d{k}" for k, steps in enumerate(item.dims) if 1 < steps.get(s.vec, 1) <= LANES]
     plain = [(size, item.dim(axis)) for axis, size in s.anchor.reduce.items() if item.dim(axis) is not None]
-    last = max(plain, default=(0, None))[1]
-    return (*found, *([f"last:d{last}"] if last not in (None, len(item.dims) - 1) else []))
+    longest, last = max(plain, default=(0, None))
+    found += [f"last:d{last}"] if last not in (None, len(item.dims) - 1) else []
+    if not item.uses(s.vec):
+        found += [f"blocked:d{last}:{size}" for size in (LINE, 2 * LINE) if longest >= 2 * LINE]
+        length = 1 + sum(step * (extent(s, axis) - 1) for axis, step in item.dims[-1].items())
+        found += ["pitched"] * (length % LINE == 0 and length >= 4 * LINE)
+    return tuple(found)
 
 
 def layout(s: Structure) -> Found:
@@ -188,6 +208,7 @@ def place(s: Structure) -> Found:
 TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("tile:{}", "tile", tile),
     ("tile:{}", "tile", block),
+    ("tile:{}", "tile", panel),
     ("boundary:{}", "boundary", boundary),
     ("{}", "order", order),
     ("{}", "parallel", parallel),

@@ -35,6 +35,7 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ...ir.target import Target
+from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
 from .expr import Expressions
 from .index import Lanes, Linear, Ramped
 from .known import Known, place_of
@@ -59,6 +60,7 @@ class _Context:
     attributes: str
     registers: int
     register_bytes: int
+    ties: bool
     written: dict[int, set[str]]
     orders: dict[int, For]
     accumulators: dict[int, int]
@@ -88,7 +90,8 @@ def generate(lowered: Lowered, target: Target) -> str:
                 f"flatten it without axis separators"
             )
     module, register_bytes = ModuleText(lowered.strict), max(target.vector_bits // 8, 16)
-    context = _Context(module, entry, _attributes(target), target.registers, register_bytes, {}, {}, {})
+    ties = has_tied_multiply_add(target)
+    context = _Context(module, entry, _attributes(target), target.registers, register_bytes, ties, {}, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
@@ -261,7 +264,7 @@ class Statements(Expressions):
 
     def _store(self, stmt: Store) -> None:
         buffer, dtype = stmt.buffer, self.dtype(stmt.value)
-        value = self.operand(stmt.value)
+        value = self._multiply_added(stmt, dtype) or self.operand(stmt.value)
         offset = self.flat(buffer, stmt.indices)
         count = dtypes.lanes(buffer.dtype) * (1 if isinstance(offset, Linear) else offset.lanes)
         if count != dtypes.lanes(dtype):
@@ -272,6 +275,17 @@ class Statements(Expressions):
             self._store_here(buffer, offset.base, Linear(1), value, dtype)
         else:
             self._store_lanes(buffer, offset, value, dtype)
+
+    def _multiply_added(self, stmt: Store, dtype: str) -> str | None:
+        """The new value of an accumulator that stays in its register; None where LLVM may choose one."""
+        parts = product_added(stmt) if self.context.ties else None
+        callee = tied_multiply_add(dtype) if parts is not None else None
+        if parts is None or callee is None:
+            return None
+        own, *factors = parts
+        kind = value_type(dtype)
+        operands = ", ".join(f"{kind} {self.operand(e)}" for e in (*factors, own))
+        return self.emit(f"call {kind} {callee}({operands})")
 
     def _store_here(self, buffer: Buffer, base: Linear, stride: Linear | None, value: str, dtype: str) -> None:
         kind, stored = memory_type(dtype), value

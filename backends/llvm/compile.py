@@ -22,7 +22,8 @@ def binding() -> Any:
     """The llvmlite binding with the native target initialised."""
     import llvmlite.binding as llvm
 
-    for step in ("initialize", "initialize_native_target", "initialize_native_asmprinter"):
+    native = ("initialize_native_target", "initialize_native_asmprinter", "initialize_native_asmparser")
+    for step in ("initialize", *native):
         if step != "initialize" or llvm.llvm_version_info[0] < 20:
             getattr(llvm, step)()
     llvm.load_library_permanently(_libm())

@@ -179,15 +179,16 @@ def test_maximum_is_vmaxps():
     assert text.count("vcmpunordps") <= 4 and text.count("vblendvps") <= 4
 
 
-def convolution_row(kernel, rows, lanes=8):
-    """``out[ow, co] += x[ow + kw] * w[kw, ci, co]`` with kw unrolled around a register tile of rows x 2 vectors."""
+def convolution_row(kernel, rows, lanes=8, columns=2):
+    """``out[ow, co] += x[ow + kw] * w[kw, ci, co]`` with kw unrolled around a tile of rows x columns vectors."""
     ci, kw, ow, co = (Var(n) for n in ("ci", "kw", "ow", "co"))
-    x, w, out = Buffer("x", (64 * 64,)), Buffer("w", (kernel * 64 * 2 * lanes,)), Buffer("out", (rows * 2 * lanes,))
-    tile = Buffer("tile", (rows * 2 * lanes,), scope="local")
-    place = (Ramp(ow * (2 * lanes) + co * lanes, const(1), lanes),)
-    weight = Load(w, (Ramp((kw * 64 + ci) * (2 * lanes) + co * lanes, const(1), lanes),))
+    size = rows * columns * lanes
+    x, w, out = Buffer("x", (64 * 64,)), Buffer("w", (kernel * 64 * columns * lanes,)), Buffer("out", (size,))
+    tile = Buffer("tile", (size,), scope="local")
+    place = (Ramp(ow * (columns * lanes) + co * lanes, const(1), lanes),)
+    weight = Load(w, (Ramp((kw * 64 + ci) * (columns * lanes) + co * lanes, const(1), lanes),))
     product = Broadcast(x[(ow + kw) * 64 + ci], lanes) * weight
-    nest = [(ow, rows), (co, 2)]
+    nest = [(ow, rows), (co, columns)]
     update = loops([(kw, kernel), *nest], Store(tile, place, Load(tile, place) + product), "unrolled")
     steps = [
         loops(nest, Store(tile, place, Broadcast(const(0.0), lanes)), "unrolled"),
@@ -203,6 +204,19 @@ def test_unrolled_reduction_does_not_spill():
     assembly = cpu.assembly(lowered(*convolution_row(5, 6)), AVX2)
     block = "\n".join(hot_loop(assembly, "vfmadd"))
     assert block.count("vfmadd") == 60 and "(%rsp)" not in assembly
+
+
+@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.parametrize(("rows", "columns", "kernel"), [(14, 1, 4), (12, 1, 5), (6, 2, 5), (4, 3, 3)])
+def test_accumulators_stay_in_their_registers(rows, columns, kernel):
+    """Where the instruction is named, a tile that nearly fills the registers has no move and no spill."""
+    named = Target(cpu="haswell", features="+fma", vector_bits=256, registers=16)
+    program = lowered(*convolution_row(kernel, rows, columns=columns))
+    assembly = cpu.assembly(program, named)
+    block = hot_loop(assembly, "vfmadd")
+    assert "(%rsp)" not in assembly
+    assert all("vfmadd231ps" in line for line in block if "vfmadd" in line)
+    assert not [line for line in block if re.search(r"vmov[au]ps\s+%ymm\d+, %ymm\d+", line)]
 
 
 @pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")

@@ -1,0 +1,95 @@
+"""Reductions in panels, and layouts that keep neighbours in different cache sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cpu_run import run_compiled
+
+from stridesmith.backends.lower import lower
+from stridesmith.ir.stmt import For
+from stridesmith.ir.target import Target
+from stridesmith.space.panels import panel_sizes
+from stridesmith.space.sketch import Sketch
+from stridesmith.space.space import generate
+from stridesmith.space.tree import find_block, loops_above
+from stridesmith.space.workloads import Workload, workload
+
+CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+
+WORKS = {
+    "matmul": {"m": 13, "n": 19, "k": 40},
+    "matmul_bias_act": {"m": 9, "n": 20, "k": 24},
+    "conv2d": {"ci": 16, "h": 7, "w": 9, "co": 10, "k": 3},
+    "conv2d_bias_act": {"ci": 16, "h": 6, "w": 6, "co": 9, "k": 3, "layout": "nhwc"},
+    "conv1d": {"ci": 64, "w": 20, "co": 9, "k": 3},
+}
+
+
+def chosen(work: Workload, rng: np.random.Generator, count: int, **wanted: str) -> list[tuple[Sketch, np.ndarray]]:
+    """Feasible candidates whose decisions have one of the labels that start as told, by the decision's last word."""
+    space = generate(work.func, CPU, dict.fromkeys(work.constants, "constant"))
+    found: list[tuple[Sketch, np.ndarray]] = []
+    for sketch in space.sketches:
+        columns = []
+        for decision in sketch.decisions:
+            start = next((v for k, v in wanted.items() if decision.name.endswith(k)), "")
+            numbers = [n for n, label in enumerate(decision.labels) if label.startswith(start) and label != "whole"]
+            columns.append(rng.choice(numbers or [0], 4096))
+        drawn = np.stack(columns, axis=1)
+        found += [(sketch, row) for row in drawn[sketch.mask(drawn)][:count]]
+    return found
+
+
+def test_panels_divide_the_reduction() -> None:
+    """Every panel has as many steps as the others, and not too few."""
+    assert panel_sizes(96) == [96, 48, 32, 24, 16, 12, 8, 6, 4]
+    assert panel_sizes(131) == [131]
+    assert panel_sizes(6) == [6]
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_reduction_in_panels_computes_the_reference(name: str) -> None:
+    """Candidates that cut their reduction, an epilogue after it included, are the program that they were."""
+    work, rng = workload(name, **WORKS[name]), np.random.default_rng(5)
+    found = chosen(work, rng, 2)
+    assert found
+    for sketch, row in found:
+        assert any(d.name.endswith(":panel") for d in sketch.decisions)
+        run_compiled(work, sketch.schedule(row).func)
+
+
+def test_the_panels_run_outside_of_the_tiles_and_inside_of_the_threads() -> None:
+    """threads / panels / tiles: a thread adds its own panels, and what a panel touches serves all tiles."""
+    work, rng = workload("matmul", **WORKS["matmul"]), np.random.default_rng(0)
+    for sketch, row in chosen(work, rng, 8, parallel="1"):
+        func = sketch.schedule(row).func
+        names = [loop.var.name for loop in loops_above(func, find_block(func, "matmul_rf"))]
+        kinds = [loop.kind for loop in loops_above(func, find_block(func, "matmul_rf"))]
+        assert kinds[0] == "parallel" and kinds.count("parallel") == 1
+        assert 0 < names.index("k_0") < len(names) - 1
+        assert [loop.var.name for loop in loops_above(func, find_block(func, "matmul"))][: names.index("k_0") + 1] == (
+            names[: names.index("k_0") + 1]
+        )
+
+
+def test_partial_sums_stay_in_registers() -> None:
+    """The parts of a panel are a register tile: nothing but the result itself is written to memory."""
+    work, rng = workload("matmul", m=12, n=32, k=32), np.random.default_rng(1)
+    for sketch, row in chosen(work, rng, 3):
+        func = sketch.schedule(row).func
+        lowered = lower(func, CPU)
+        assert all("rf" not in buffer.name for buffer in lowered.workspaces)
+        assert next(loop for loop in loops_above(func, find_block(func, "matmul")) if isinstance(loop, For))
+
+
+@pytest.mark.parametrize("label", ["blocked", "pitched"])
+def test_layouts_that_keep_neighbours_apart_compute_the_reference(label: str) -> None:
+    """Blocks of a cache line, and rows that are a line longer, hold what they should."""
+    work = workload("conv2d", ci=64, h=5, w=6, co=9, k=3, layout="nhwc")
+    found = chosen(work, np.random.default_rng(2), 4, **{"layout:i1": label})
+    assert found
+    having = [(s, row) for s, row in found if any(v.startswith(label) for v in s.labels(row).values())]
+    assert having
+    for sketch, row in having[:12]:
+        run_compiled(work, sketch.schedule(row).func)
