@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.analysis import count_flops
-from ..ir.expr import TRUE
+from ..ir.expr import TRUE, Const
 from ..ir.node import children
 from ..ir.script.printer import script
-from ..ir.stmt import Allocate, Block, PrimFunc, Stmt
+from ..ir.stmt import Allocate, Block, For, PrimFunc, Stmt, walk_statements
 from ..ir.target import Target
 from .lower import Lowered
 
@@ -24,11 +24,17 @@ def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str
 
     ``lowered`` and ``source`` are the program in script form and its LLVM IR or OpenCL C,
     ``computed_flops`` the operations of one call, those on padding included, and ``memory``
-    the bytes of parameters as they lie, of workspaces, and what is allocated by scope.  Where
+    the bytes of parameters as they lie, of workspaces, and what is allocated by scope, and
+    ``parallel`` the loops that are shared by threads, each a name and its iterations.  Where
     `compiled`, a CPU adds ``assembly`` and ``inner_loop`` (`InnerLoop.to_json`, or None),
     OpenCL ``kernels`` (see `opencl.facts`).  Raises what the code generator raises.
     """
-    facts = {"lowered": lowered_script(lowered), "computed_flops": _flops(lowered), "memory": memory(lowered)}
+    facts = {
+        "lowered": lowered_script(lowered),
+        "computed_flops": _flops(lowered),
+        "memory": memory(lowered),
+        "parallel": parallel_loops(lowered),
+    }
     if target.kind == "cpu":
         return facts | _cpu(lowered, target, compiled)
     return facts | _opencl(lowered, target, compiled)
@@ -49,6 +55,12 @@ def memory(lowered: Lowered) -> dict[str, int]:
         "workspaces": sum(buffer.nbytes for buffer in lowered.workspaces),
     }
     return facts | {scope: _alive(lowered.body, scope) for scope in SCOPES}
+
+
+def parallel_loops(lowered: Lowered) -> list[tuple[str, int | None]]:
+    """Loops that are shared by threads, in order, with their iterations; None where these vary."""
+    loops = (n for n in walk_statements(lowered.body) if isinstance(n, For) and n.kind == "parallel")
+    return [(n.var.name, int(n.extent.value) if isinstance(n.extent, Const) else None) for n in loops]
 
 
 def _alive(stmt: Stmt, scope: str) -> int:

@@ -138,6 +138,8 @@ def _work(found: Diagnosis) -> list[tuple[str, str]]:
         ("in local memory of a work-group", memory["shared"]),
         ("in registers", memory["local"]),
     ]
+    shared = [f"{count or 'varying'} iterations of `{name}`" for name, count in found.facts["parallel"]]
+    threads = f"{', '.join(shared) or 'none'}, on {found.record.device.threads} threads"
     return [
         ("useful", f"{scaled(found.useful_flops, 'FLOP')} in the program as given"),
         ("computed", f"{computed}{over}"),
@@ -145,6 +147,7 @@ def _work(found: Diagnosis) -> list[tuple[str, str]]:
                       f"{scaled(memory['parameters'], 'B')} as they lie, padding included"),
         ("workspaces", f"{scaled(memory['workspaces'], 'B')} for repacked or intermediate buffers"),
         ("tiles", ", ".join(f"{scaled(size, 'B')} {where}" for where, size in kept if size) or "none"),
+        *([("parallel", threads)] if found.record.device.kind == "cpu" else []),
         ("intensity", f"{number(found.intensity)} useful FLOP for each byte of the arguments"),
     ]  # fmt: skip
 

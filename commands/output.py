@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,7 +65,8 @@ class Output:
         if self.format == "rich" and self.console.is_terminal:
             from rich.syntax import Syntax
 
-            self.console.print(Syntax(printable(text), language, background_color="default", word_wrap=True))
+            wrapped = folded(printable(text), self.width)
+            self.console.print(Syntax(wrapped, language, background_color="default", word_wrap=True))
         elif not self.is_json:
             sys.stdout.write(printable(text).rstrip("\n") + "\n")
 
@@ -121,6 +123,20 @@ class Output:
         for row in rows:
             table.add_row(*(Text(printable(cell(item))) for item in row))
         self.console.print(table)
+
+
+def folded(text: str, width: int) -> str:
+    """Lines longer than `width` go on below, indented further than they began, from a space on."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 8)
+        fits = len(line) <= width or len(indent) > width // 2
+        parts = [line] if fits else textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+            drop_whitespace=True, replace_whitespace=False,
+        )  # fmt: skip
+        lines += parts
+    return "\n".join(lines)
 
 
 def cell(value: object) -> str:

@@ -74,6 +74,12 @@ def test_memory_alive_at_once() -> None:
     assert found == {"parameters": 32, "workspaces": 400, "global": 0, "shared": 0, "local": 4 * (4 + 16)}
 
 
+def test_parallel_loops() -> None:
+    """Each loop that threads share, with its iterations."""
+    facts = explain(matmul_tile(6, 16, 8, 8, (3, 2)), CPU, compiled=False)
+    assert facts["parallel"] == [("jo", 2)]
+
+
 @needs_device
 def test_kernels_of_opencl() -> None:
     """Grid and groups as launched, and the driver's figures for the built kernel."""

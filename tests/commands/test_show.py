@@ -12,7 +12,7 @@ from record_makers import make_record
 
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
-from stridesmith.commands.output import Output, scaled
+from stridesmith.commands.output import Output, folded, scaled
 from stridesmith.commands.roofline import POINT, drawing
 from stridesmith.search.database import Database
 from stridesmith.search.records import Record
@@ -154,3 +154,13 @@ def test_scaled(value: float, text: str) -> None:
 def test_nothing_is_drawn_without_a_terminal() -> None:
     """Plain output has no bars, so that it can be read by anything."""
     assert Output("plain").bar(0.5, 20) == "" and not Output("plain").draws
+
+
+def test_long_lines_of_programs_go_on_indented() -> None:
+    """A line is broken at spaces only, below and to the right of its beginning; short ones stay."""
+    text = "for i in range(8):\n    store(one + two, three + four, five)\n"
+    assert folded(text, 24).splitlines() == [
+        "for i in range(8):", "    store(one + two,", "            three +", "            four, five)",
+    ]  # fmt: skip
+    assert folded("x" * 50, 20) == "x" * 50
+    assert folded("a\n\nb", 20) == "a\n\nb"
