@@ -40,7 +40,7 @@ class Operand:
     `dims` has, for each dimension, ``((axis number, coefficient), ...)``, with the constant
     in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
-    ``stage`` (a producer's buffer), ``output``, or ``other``.
+    ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
     """
 
     name: str
@@ -228,7 +228,8 @@ def _anchor(
     for number, load in enumerate(accesses[1:]):
         assert isinstance(load, Load)
         source, producer = _source(func, load.buffer, interface)
-        if producer in epilogues.values():
+        alone = sum(other.buffer == load.buffer for other in accesses) == 1
+        if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operands.append(_operand(func, f"i{number}", load, position, source, producer))
     factors = _factors(op, value, accesses[1:])

@@ -19,6 +19,7 @@ from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from . import anatomy
 from .decision import Decision, decision
+from .halo import with_halos_in_padding
 from .schedule import Schedule
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
@@ -63,13 +64,12 @@ def scripted(
         plain = all(isinstance(v, (int, float)) for v in values)
         table = {f"choice:{key}": values if plain else range(len(values))}
         found.append(decision(f"{name}/{key}", "choice", tuple(values), [str(v) for v in values], table))
-    return ScriptedSketch(name, func, target, (), (), tuple(found), script)
+    return ScriptedSketch(name, func, target, (), None, tuple(found), script)
 
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule = Schedule(func)
-    inlined = _inline_chains(schedule)
+    schedule = with_halos_in_padding(_with_chains_inlined(func))
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
@@ -80,7 +80,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
             open_decisions(schedule.func, anchor, structure, target, f"{name}/{anchor.name}")
             for anchor, structure in zip(anchors, combination, strict=True)
         )
-        sketches.append(Sketch(name, schedule_start(func), target, parts, tuple(inlined)))
+        sketches.append(Sketch(name, schedule_start(func), target, parts, schedule))
     return tuple(sketches)
 
 
@@ -93,15 +93,12 @@ def schedule_start(func: PrimFunc) -> PrimFunc:
     return Schedule(func).func
 
 
-def _inline_chains(schedule: Schedule) -> list[str]:
-    """Inline element-wise blocks into element-wise readers until none is left."""
-    inlined: list[str] = []
-    while True:
-        found = anatomy.inline_candidates(schedule.func)
-        if not found:
-            return inlined
+def _with_chains_inlined(func: PrimFunc) -> Schedule:
+    """A schedule in which element-wise blocks are inlined into element-wise readers until none is left."""
+    schedule = Schedule(func)
+    while found := anatomy.inline_candidates(schedule.func):
         schedule.compute_inline(found[0])
-        inlined.append(found[0])
+    return schedule
 
 
 def _name(anchors: tuple[anatomy.Anchor, ...], combination: tuple[Structure, ...]) -> str:

@@ -29,14 +29,15 @@ class Sketch:
     """A structure for every anchor of a program, and all their decisions in one list.
 
     A candidate is one alternative for each decision, as numbers in the order of
-    `decisions`; a population is an array of shape (candidates, decisions).
+    `decisions`; a population is an array of shape (candidates, decisions).  Every candidate starts from `start`,
+    a schedule of `func` with the steps that leave nothing to decide.
     """
 
     name: str
     func: PrimFunc = field(repr=False)
     target: Target = field(repr=False)
     parts: tuple[Open, ...] = field(repr=False)
-    inlined: tuple[str, ...] = ()
+    start: Schedule | None = field(repr=False, compare=False, default=None)
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -81,9 +82,7 @@ class Sketch:
     def schedule(self, choice: Sequence[int]) -> Schedule:
         """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
         self.check_length(choice)
-        sch = Schedule(self.func)
-        for block in self.inlined:
-            sch.compute_inline(block)
+        sch = self.start.copy() if self.start is not None else Schedule(self.func)
         start = 0
         for part in self.parts:
             stop = start + len(part.decisions)

@@ -1,7 +1,8 @@
 """What an expression comes to on instances whose loads are known.
 
 The instances of a statement are cut into cells, on each of which every load either
-surely holds one constant or is left as it is.  In a cell
+surely holds one constant or is left as it is, and every affine condition of a choice
+between two values is decided.  In a cell
 
     0 * x -> 0  if x is finite       x + 0, x - 0 -> x       x * 1, x / 1 -> x
     max(x, lowest) -> x              min(x, highest) -> x    c op d -> its value
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +39,15 @@ LARGEST_CELLS = 16
 class Cell:
     """Instances on which the loads in `known` hold these values, and those in `finite` finite ones.
 
-    `held` is what the element holds that the statement stores to, if that is known.
+    `held` is what the element holds that the statement stores to, if that is known; `decided`
+    says of conditions in the expressions whether they hold.
     """
 
     instances: IntSet
     known: Mapping[Load, Expr]
     finite: frozenset[Load]
     held: Expr | None
+    decided: Mapping[Expr, bool] = field(default_factory=dict)
     scalars: frozenset[Var] = frozenset()
     strict: bool = False
 
@@ -62,20 +66,38 @@ def cells(
     own = None
     if statement.write is not None:
         own = held(program, Reading(statement, statement.write, domain), only, exact)
-    parts: list[tuple[IntSet, dict[Load, Expr], Expr | None]] = [(points(domain), {}, None)]
+    parts = [Cell(where, {}, frozenset(), None, decided) for where, decided in _decisions(statement, domain, exprs)]
     for access, contents in found:
         assert isinstance(access.node, Load)
         if len(parts) > LARGEST_CELLS:
             break
         parts = [
-            (where, known if value is None else {**known, access.node: value}, element)
-            for instances, known, element in parts
-            for where, value in _cut(instances, contents)
+            replace(part, instances=where, known=part.known if value is None else {**part.known, access.node: value})
+            for part in parts
+            for where, value in _cut(part.instances, contents)
         ]
     if own is not None:
-        parts = [(w, known, value) for instances, known, _ in parts for w, value in _cut(instances, own)]
+        parts = [replace(p, instances=w, held=value) for p in parts for w, value in _cut(p.instances, own)]
     scalars = frozenset(p for p in program.func.params if isinstance(p, Var))
-    return tuple(_cell(where, known, element, found, scalars, strict) for where, known, element in parts)
+    return tuple(replace(p, finite=_finite(p, found), scalars=scalars, strict=strict) for p in parts)
+
+
+def _decisions(statement: Statement, domain: Domain, exprs: Sequence[Expr]) -> list[tuple[IntSet, dict[Expr, bool]]]:
+    """The instances cut by the affine conditions of choices in `exprs`, with what is decided on each part."""
+    parts: list[tuple[IntSet, dict[Expr, bool]]] = [(points(domain), {})]
+    known = frozenset(statement.variables)
+    for cond in dict.fromkeys(_choice(n)[0] for e in exprs for n in walk(e) if _is_choice(n)):
+        resolved = statement.resolve(cond)
+        if not is_affine(resolved, known) or len(parts) > LARGEST_CELLS:
+            continue
+        cut = []
+        for instances, decided in parts:
+            holds = instances.where(resolved)
+            for where, truth in ((holds, True), (instances.subtract(holds), False)):
+                if not where.is_empty():
+                    cut.append((where, {**decided, cond: truth}))
+        parts = cut
+    return parts
 
 
 def _held(
@@ -100,21 +122,25 @@ def _cut(instances: IntSet, contents: Held) -> list[tuple[IntSet, Expr | None]]:
     return parts
 
 
-def _cell(
-    instances: IntSet,
-    known: dict[Load, Expr],
-    element: Expr | None,
-    found: Sequence[tuple[Access, Held]],
-    scalars: frozenset[Var],
-    strict: bool,
-) -> Cell:
+def _finite(part: Cell, found: Sequence[tuple[Access, Held]]) -> frozenset[Load]:
+    """The loads that hold finite values on all instances of a part."""
     finite = set()
     for access, contents in found:
         assert isinstance(access.node, Load)
         doubtful = contents.undefined.union(contents.missing)
-        if access.node not in known and instances.intersect(doubtful).is_empty():
+        if access.node not in part.known and part.instances.intersect(doubtful).is_empty():
             finite.add(access.node)
-    return Cell(instances, known, frozenset(finite), element, scalars, strict)
+    return frozenset(finite)
+
+
+def _is_choice(node: object) -> bool:
+    """Whether a node chooses between two values by a condition."""
+    return isinstance(node, Select) or (isinstance(node, Call) and node.name == "if_then_else")
+
+
+def _choice(node: Any) -> tuple[Expr, Expr, Expr]:
+    """A choice's condition, its value where that holds, and elsewhere."""
+    return (node.cond, node.a, node.b) if isinstance(node, Select) else tuple(node.args)
 
 
 def reduced(expr: Expr, cell: Cell) -> Expr:
@@ -136,8 +162,10 @@ def reduced(expr: Expr, cell: Cell) -> Expr:
     if isinstance(expr, Broadcast):
         value = reduced(expr.value, cell)
         return expr if value is expr.value else Broadcast(value, expr.lanes)
-    if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
-        cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
+    if _is_choice(expr):
+        cond, a, b = _choice(expr)
+        if cond in cell.decided:
+            return reduced(a if cell.decided[cond] else b, cell)
         chosen = [reduced(a, cell), reduced(b, cell)]
         if chosen[0] == chosen[1]:
             return chosen[0]
@@ -284,5 +312,3 @@ def _same(a: Expr, b: Expr, strict: bool) -> bool:
         return not any(isinstance(n, Undef) for n in (a, b))
     x, y = _number(a), _number(b)
     return x is not None and y is not None and not strict and bool(x.value == y.value)
-
-
