@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opencl_programs import device, needs_device
 from record_makers import make_record
 
 from stridesmith.backends.devices import discover
@@ -115,6 +117,23 @@ def test_a_record_of_another_isa(record: Record, tmp_path: Path, capsys: pytest.
     assert "Some ARM" in captured.err and "--trace" in captured.err
     assert json.loads(captured.out.splitlines()[-1])["code"] == 4
     assert main(["show", "--record", "ffff", "--trace"]) == 0
+
+
+@needs_device
+def test_an_opencl_record_as_a_page(record: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The source and the driver's facts stand where the CPU has its inner loop; there is no assembly to show."""
+    target = device()
+    assert target is not None
+    other = record.changed(id="c" * 16, target=target.to_json(), trace=None)
+    with Database(tmp_path / "own.db") as database:
+        database.put_record(other)
+    assert main(["show", "--record", "cccc", "--format", "plain"]) == 0
+    out = capsys.readouterr().out
+    assert "__kernel" in out and "Inner loop" not in out
+    assert re.search(r"work-items +\d+.* in \d+ work-groups of \d+", out)
+    assert re.search(r"memory +.* local to a group, .* private to a work-item", out)
+    assert main(["show", "--record", "cccc", "--assembly"]) == 2
+    assert "--source" in capsys.readouterr().err
 
 
 def test_a_drawing_has_roof_and_point() -> None:
