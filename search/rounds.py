@@ -7,6 +7,7 @@ measured in between.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ HELD_SHARE = 0.25  # of a batch
 NewRecord = Callable[[list[Any] | None, str, tuple[int, ...], int], Record]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Sent:
     """A candidate that went to a builder, and the reply once it is there."""
 
@@ -72,7 +73,8 @@ class Rounds:
         self._refused: list[tuple[Candidate, Record]] = []
         self._barren = 0
         self._announced = 0
-        self._pace: float | None = None
+        self._asking = 0.0  # seconds that the last batch was asked for
+        self._pace: float | None = None  # seconds of building and measuring for a candidate
 
     def size(self, left: float | None) -> int:
         """Candidates for the next round: a batch, cut to the trials and to the seconds (`left`) that remain."""
@@ -80,10 +82,10 @@ class Rounds:
         if (limit := self.settings.trial_limit) is not None:
             size = min(size, limit - self.tally.trials)
         if left is not None:
-            expected = size if self._pace is None else int(left / self._pace)
-            size = min(size, expected)
-            if self._pace is None and left < 10:
-                size = min(size, 4)
+            if self._pace is None:
+                size = min(size, 4) if left < 10 else size
+            elif (asked := left - self._asking) < size * self._pace:
+                size = max(int(asked / self._pace), min(size, len(self._held), int(left / self._pace)))
         return max(0, size)
 
     def play(self, size: int) -> bool:
@@ -104,25 +106,35 @@ class Rounds:
             self._barren += 1
             return self._barren < BARREN_ROUNDS
         self._barren = 0
-        self._measure([item for item in sent if self._is_new(item)])
+        for same in _layers([item for item in sent if self._is_new(item)]):
+            self._measure([item for item in same if self._is_new(item)])
         took = (self._working() - began) / max(1, self.tally.trials - before)
         self._pace = took if self._pace is None else 0.5 * (took + self._pace)
         return True
 
     def _working(self) -> float:
-        """Seconds that rounds have taken so far."""
+        """Seconds that candidates have taken so far."""
         spent = self.clock.spent
-        return spent["asking"] + spent["building"] + spent["measuring"]
+        return spent["building"] + spent["measuring"]
 
     def _ask(self, count: int) -> Future[list[Candidate]]:
         """Ask in a thread of its own; until the result is there the study belongs to that thread."""
         if self.number:
             self.clock.enter("asking")
-        return lasting_thread("stridesmith-ask").submit(lambda: self.study.ask(count))
+
+        def ask() -> list[Candidate]:
+            if not count:
+                return []
+            began = time.monotonic()
+            candidates = self.study.ask(count)
+            self._asking = time.monotonic() - began
+            return candidates
+
+        return lasting_thread("stridesmith-ask").submit(ask)
 
     def _hold(self, size: int) -> int:
-        """How many more than `size` to ask for, which are built in the round after."""
-        held = int(HELD_SHARE * size)
+        """How many more than `size` to ask for, which are built in the round after; none after a short one."""
+        held = int(HELD_SHARE * size) if size == self.settings.batch else 0
         limit = self.settings.trial_limit
         return held if limit is None else max(0, min(held, limit - self.tally.trials - size))
 
@@ -214,6 +226,8 @@ class Rounds:
             self._measured[item.built["lowered_hash"]] = finished
             self._close(item.candidate, finished)
 
+        if not ready:
+            return
         self._say("measuring", len(ready))
         self.clock.enter("measuring")
         self.shop.measure(jobs(), done)
@@ -244,3 +258,15 @@ class Rounds:
 
     def _say(self, what: str, count: int) -> None:
         self.send({"event": "phase", "phase": f"{what} {count} candidates", "round": self.number})
+
+
+def _layers(items: list[_Sent]) -> list[list[_Sent]]:
+    """Items in order: first one of each code, then those whose code is among them already.
+
+    Items with a fault are all different.
+    """
+    first: dict[str, _Sent] = {}
+    for number, item in enumerate(items):
+        first.setdefault(f"{item.built['lowered_hash']}{number if item.job['fault'] else ''}", item)
+    leading = list(first.values())
+    return [leading, [item for item in items if item not in leading]]

@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Interrupted, NoSchedule, UsageError, WrongResult
@@ -295,16 +295,18 @@ class _Run:
         return mine is not None and mine <= final.FAR_SLOWER * fastest
 
     def _finalists(self, raced: dict[str, Record]) -> list[Record]:
-        """The fastest of this run, and what the database has."""
+        """The fastest programs of this run, and of what the database has.
+
+        Of records with the very same samples only one runs: candidates that came out as the same code.
+        """
         assert self.rounds is not None
-        own = sorted(self.rounds.good.values(), key=lambda r: r.latency_us or 0.0)
-        chosen = {r.id: r for r in own[: self.settings.finalists]}
+        count = self.settings.finalists
+        chosen = _fastest(self.rounds.good.values(), count)
         if self.settings.resume:
-            stored = self.database.top(self.task.script, self.task.target, self.task.interface, self.settings.finalists)
-            chosen.update((r.id, r) for r in stored)
-        if raced:
-            chosen.update((r.id, r) for r in sorted(raced.values(), key=lambda r: r.latency_us or 0.0)[:1])
-        return list(chosen.values())
+            stored = self.database.top(self.task.script, self.task.target, self.task.interface, count)
+            chosen += _fastest(stored, count)
+        chosen += _fastest(raced.values(), 1)
+        return list({record.id: record for record in chosen}.values())
 
     def _keep(self, outcome: final.Race) -> None:
         """Store what the race found, the untuned program too when it is among the fastest."""
@@ -397,6 +399,12 @@ class _Run:
     @property
     def _space_version(self) -> int:
         return 0 if self.study is None else self.study.space.version
+
+
+def _fastest(records: Iterable[Record], count: int) -> list[Record]:
+    """The fastest of `records`, no two with the same samples."""
+    distinct = {tuple(record.samples): record for record in records}
+    return sorted(distinct.values(), key=lambda record: record.latency_us or 0.0)[:count]
 
 
 def _executor(settings: TuneSettings, task: Task) -> final.Shop:

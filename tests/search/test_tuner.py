@@ -182,6 +182,16 @@ def test_a_space_of_the_callers_own_is_scheduled_here(world: World) -> None:
     assert world.done["failed"]["refused"] > 0
 
 
+def test_the_same_code_races_once(world: World) -> None:
+    """Candidates that came out as the same code share their samples, and one seat in the race."""
+    build = world.shop._build
+    world.shop._build = lambda job: build(job) | {"lowered_hash": str(world.shop.built % 3)}
+    world.run(trials=24)
+    assert world.done["duplicates"] == 21
+    (race,) = [job for job in world.shop.jobs if job["job"] == "race"]
+    assert sum(entry["artifact"] is not None for entry in race["entries"]) == 3
+
+
 def test_what_races_is_built_from_the_records_traces(world: World) -> None:
     """The winner is the program that a replay will find, not what a builder once made of a choice."""
     world.run(trials=20)
