@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("layout", "pad_value", "boundary", "tile", "place", "order", "parallel", "choice")
+KINDS = (
+    "layout", "pad_value", "boundary", "tile", "place", "order", "parallel", "vector", "work_group", "memory", "choice",
+)  # fmt: skip
 
 BRANCH, PEEL, OVERCOMPUTE = 0, 1, 2
 BOUNDARIES = ("branch", "peel", "overcompute")
@@ -40,3 +42,23 @@ def decision(
     columns = {key: tuple(float(v) for v in column) for key, column in table.items()}
     assert all(len(c) == len(values) for c in columns.values())
     return Decision(name, kind, tuple(labels), tuple(values), columns)
+
+
+class Collector:
+    """Numbers decisions as they are added, each under the same prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.decisions: list[Decision] = []
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        values: Sequence[Any],
+        labels: Sequence[str],
+        table: Mapping[str, Sequence[float]],
+    ) -> int:
+        """Add a decision; returns its number."""
+        self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
+        return len(self.decisions) - 1

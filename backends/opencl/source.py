@@ -27,7 +27,8 @@ from .access import as_ramp, lane
 from .expr import Expressions, NeedsLong
 from .images import check_image, is_image
 from .launch import Launch, Source
-from .parts import AXES, sizes, statements_at_top, touches, writes, written_out
+from .meeting import iterations_meet, meet, needs_barrier
+from .parts import AXES, sizes, statements_at_top, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
 
 if TYPE_CHECKING:
@@ -101,11 +102,12 @@ class _Kernel(Expressions):
         super().__init__(index_type, helpers, _emulated(target))
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
+        self.has_barriers = needs_barrier(body, ())
         self.local_lines: list[str] = []
+        self.local_bytes = 0
         self.divergent = 0
         self.loops = 0
         self.private_bytes = 0
-        self.local_bytes = 0
         self.shared: list[Buffer] = []
         self.active: set[str] = set()
         self.differing: set[Var] = set()
@@ -194,21 +196,19 @@ class _Kernel(Expressions):
             )
         pending: list[Stmt] = []
         for item in stmt.stmts:
-            if any(self._conflict(before, item) for before in pending):
+            if any(meet(before, item, self.shared) for before in pending):
                 self._barrier()
                 pending = []
             self.statement(item)
             pending.append(item)
 
-    def _conflict(self, before: Stmt, after: Stmt) -> bool:
-        """Whether work-items meet in local memory that one of two statements writes."""
-        met = [b for b in self.shared if touches(before, b) and touches(after, b)]
-        return any(writes(before, b) or writes(after, b) for b in met)
-
     def _barrier(self) -> None:
+        # A condition that all work-items agree about is no exception: PoCL 3.0 lets items of one group leave
+        # barriers in two branches of one condition by different ways.
         if self.divergent:
             raise CodegenError(
-                f"kernel `{self.name}` needs a barrier inside a condition or loop that differs between work-items"
+                f"kernel `{self.name}` needs a barrier inside a condition, or inside a loop that differs between "
+                f"work-items; move the condition into the loop over the work-items"
             )
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
@@ -283,7 +283,7 @@ class _Kernel(Expressions):
         return known and stmt.kind == "unrolled" and written_out(stmt) <= MAX_WRITTEN_OUT
 
     def _write_out(self, stmt: For, extent: int) -> None:
-        meeting = any(writes(stmt.body, b) for b in self.shared)
+        meeting = iterations_meet(stmt, self.shared)
         self.loops += 1
         for value in range(extent):
             self.constants[stmt.var] = const(value)
@@ -308,7 +308,7 @@ class _Kernel(Expressions):
         head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
         with self.knowing(facts), self.braces(head):
             self.statement(stmt.body)
-            if any(writes(stmt.body, b) for b in self.shared):
+            if iterations_meet(stmt, self.shared):
                 self._barrier()
         self.loops -= 1
         self.divergent -= uneven
@@ -332,7 +332,7 @@ class _Kernel(Expressions):
         self.active.add(stmt.thread)
         with self.knowing(self._range(stmt.var, stmt.extent)), self.braces(""):
             self.line(f"const {self.index_type} {name} = ({self.index_type}){function}({number});")
-            if extent == largest:
+            if extent == largest and not self._is_fenced(stmt):
                 self.statement(stmt.body)
             else:
                 uneven = where == "threadIdx"
@@ -342,6 +342,14 @@ class _Kernel(Expressions):
                 self.divergent -= uneven
         self.active.remove(stmt.thread)
 
+    def _is_fenced(self, stmt: For) -> bool:
+        """Whether a loop over work-items stands between barriers, and holds none.
+
+        PoCL adds barriers of its own to innermost loops that all items run, where a kernel has any; a condition that
+        follows such a loop is then decided by one item for all.  It adds none below a condition on the item.
+        """
+        return stmt.thread.startswith("threadIdx") and self.has_barriers and not needs_barrier(stmt.body, self.shared)
+
     def _if(self, stmt: If) -> None:
         cond = simplifier_for(self.facts).expr(self.fixed(stmt.cond))
         if isinstance(cond, Const):
@@ -349,15 +357,14 @@ class _Kernel(Expressions):
             if chosen is not None:
                 self.statement(chosen)
             return
-        uneven = self._differs(cond)
-        self.divergent += uneven
+        self.divergent += 1
         head = f"if ({bare(self.scalar(cond))})"  # before the condition counts as known
         with self.knowing(self.facts.assuming(cond)), self.braces(head):
             self.statement(stmt.then)
         if stmt.orelse is not None:
             with self.knowing(self.facts.assuming(cond, False)), self.braces("else"):
                 self.statement(stmt.orelse)
-        self.divergent -= uneven
+        self.divergent -= 1
 
     def _differs(self, expr: Expr) -> bool:
         """Whether work-items of one group may disagree about the value."""

@@ -7,8 +7,9 @@
                          else:              { for ii in N - io*t: S }
 
 The test stands as far outside as the variables of the strengthened condition
-allow.  In the edge, what it says about outer variables often fixes them, and the
-extents become constants.  A loop over which a condition ranges alone is split in
+allow, but within the loops over work-items that share memory: no barrier stands in
+a condition.  In the edge, what it says about outer variables often fixes them, and
+the extents become constants.  A loop over which a condition ranges alone is split in
 two or three loops instead.  Conditions inside of values stay: they choose a value,
 they do not skip work.
 """
@@ -21,10 +22,10 @@ from ...ir.arith.intervals import Facts, Interval, nothing_known
 from ...ir.arith.linear import variables_of
 from ...ir.arith.simplify import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
-from ...ir.expr import TRUE, Const, Expr, as_int
-from ...ir.node import children, rebuild, remembered
+from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int
+from ...ir.node import children, rebuild, remembered, walk
 from ...ir.passes.loop_extents import loop_facts, restrict, trim_loops
-from ...ir.stmt import For, If, Stmt, seq
+from ...ir.stmt import For, If, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 
 SPLITTABLE = ("serial", "unrolled", "vectorized")
@@ -32,7 +33,7 @@ SPLITTABLE = ("serial", "unrolled", "vectorized")
 
 def partition_loops(stmt: Stmt) -> Stmt:
     """Peel the annotated loops; the annotation goes."""
-    return _clean(_partition(trim_loops(stmt, nothing_known()), nothing_known(), None))
+    return _clean(_partition(trim_loops(stmt, nothing_known()), nothing_known(), None, frozenset()))
 
 
 @remembered
@@ -47,39 +48,51 @@ def is_peeled(loop: For) -> bool:
     return dict(loop.annotations).get("peel") is True
 
 
-def _partition(stmt: Stmt, facts: Facts, around: For | None) -> Stmt:
-    """`stmt` is the body of the loop `around`, or the whole."""
-    cond = None if around is None else _choose(stmt, facts, around)
+def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var]) -> Stmt:
+    """`stmt` is the body of the loop `around`, or the whole; conditions over `late` have not been looked at yet."""
+    if around is not None:
+        late |= {around.var}
+        if _meets(stmt):
+            return _descend(stmt, facts, late)
+    cond = None if around is None else _choose(stmt, facts, around, late)
     if cond is not None:
         versions = []
         for truth in (True, False):
             inside = facts.assuming(cond, truth)
             version = trim_loops(simplify_stmt(stmt, inside), inside)
-            versions.append(_partition(version, inside, around))
+            versions.append(_partition(version, inside, around, late))
         return If(cond, *versions)
-    return _descend(stmt, facts)
+    return _descend(stmt, facts, frozenset())
 
 
-def _descend(stmt: Stmt, facts: Facts) -> Stmt:
+@remembered
+def _meets(stmt: Stmt) -> bool:
+    """Whether loops over work-items in `stmt` use memory that they share."""
+    if isinstance(stmt, For) and stmt.thread.startswith("threadIdx"):
+        return any(isinstance(n, (Load, Store)) and n.buffer.scope == "shared" for n in walk(stmt))
+    return any(_meets(child) for child in children(stmt) if isinstance(child, Stmt))
+
+
+def _descend(stmt: Stmt, facts: Facts, late: frozenset[Var]) -> Stmt:
     if isinstance(stmt, For):
-        return _loop(stmt, facts)
+        return _loop(stmt, facts, late)
     if isinstance(stmt, If):
-        then = _descend(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else _descend(stmt.orelse, facts.assuming(stmt.cond, False))
+        then = _descend(stmt.then, facts.assuming(stmt.cond), late)
+        other = None if stmt.orelse is None else _descend(stmt.orelse, facts.assuming(stmt.cond, False), late)
         return If(stmt.cond, then, other)
-    result: Stmt = rebuild(stmt, lambda child: _descend(child, facts) if isinstance(child, Stmt) else child)
+    result: Stmt = rebuild(stmt, lambda child: _descend(child, facts, late) if isinstance(child, Stmt) else child)
     return result
 
 
-def _choose(stmt: Stmt, facts: Facts, around: For) -> Expr | None:
-    """The first strengthened condition over `around` that decides something in `stmt`."""
+def _choose(stmt: Stmt, facts: Facts, around: For, late: frozenset[Var]) -> Expr | None:
+    """The first strengthened condition over a variable of `late` that decides something in `stmt`."""
     if not is_peeled(around) and not _peels(stmt):
         return None
     for edge in edges(stmt, facts):
-        if not edge.guards_statement or around.var not in variables_of(edge.cond):
+        if not edge.guards_statement or late.isdisjoint(variables_of(edge.cond)):
             continue
         strong = _strong(edge, around)
-        if strong is None or around.var not in variables_of(strong):
+        if strong is None or late.isdisjoint(variables_of(strong)):
             continue
         decided = simplifier_for(facts).expr(strong)
         if not isinstance(decided, Const):
@@ -102,13 +115,13 @@ def _strong(edge: Edge, around: For) -> Expr | None:
     return strong
 
 
-def _loop(loop: For, facts: Facts) -> Stmt:
+def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
     inside = loop_facts(facts, loop)
     pieces = _pieces(loop, inside) if is_peeled(loop) and loop.kind in SPLITTABLE else None
     if pieces is None:
-        return replace(loop, body=_partition(loop.body, inside, loop))
+        return replace(loop, body=_partition(loop.body, inside, loop, late))
     parts = [_piece(loop, piece, facts) for piece in pieces]
-    return seq([_descend(p, facts) for p in parts if p != NOTHING])
+    return seq([_descend(p, facts, late) for p in parts if p != NOTHING])
 
 
 def _pieces(loop: For, inside: Facts) -> list[Interval] | None:
