@@ -64,7 +64,8 @@ def _inner_loop(found: Diagnosis, output: Output) -> None:
     if loop is None:
         output.prose("the code has no loop, or its instructions are not known here; `--assembly` shows all of it")
         return
-    output.prose(f"the hottest of `{loop['function']}`, {loop['depth']} deep")
+    over = f"the loop over `{loop['variable']}`" if loop["variable"] else "a loop"
+    output.prose(f"the hottest: {over}, {loop['depth']} deep in `{loop['function']}`")
     output.listing([(STYLES[kind], text) for kind, text in loop["lines"]])
     output.table("", ("one iteration", ""), _counts(loop))
     _ports(loop, found.record.device.cpu, output)

@@ -22,6 +22,7 @@ from .text import Instruction, Loop, functions, loops
 class InnerLoop:
     """Counts for one iteration of a loop; `isa` is x86 or aarch64.
 
+    `variable` is the loop's in the lowered program, empty where that is not known.
     `lines` is its code, each line with what it is: label, fma, arithmetic, load, broadcast,
     store, spill, reload, or other.
     `loads` counts vector loads of whole registers or scalars of a vector type, `broadcasts`
@@ -36,6 +37,7 @@ class InnerLoop:
 
     function: str
     header: str
+    variable: str
     depth: int
     isa: str
     lines: tuple[tuple[str, str], ...]
@@ -127,6 +129,7 @@ def _facts(loop: Loop, read: Reader, isa: str, target: Target) -> InnerLoop:
     return InnerLoop(
         function=loop.function,
         header=loop.header,
+        variable=loop.variable,
         depth=loop.depth,
         isa=isa,
         lines=tuple(_listing(loop, read)),

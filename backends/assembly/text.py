@@ -3,7 +3,7 @@
 The comments of LLVM's printer say what a reader of instructions could only guess: the loop that a
 block belongs to, how deep that is, and which stores and loads are spills and reloads::
 
-    .LBB1_3:                          # %loop9                          a block, and its name in the IR
+    .LBB1_3:                          # %loop.kh.9                      a block, and its name in the IR
                                       #   Parent Loop BB1_2 Depth=1
                                       # =>  This Inner Loop Header: Depth=2
         vbroadcastss (%rdx,%rcx), %ymm12
@@ -11,8 +11,9 @@ block belongs to, how deep that is, and which stores and loads are spills and re
         ...
     # %bb.4:                          #   in Loop: Header=BB1_2 Depth=1
 
-The format is the same for every target but for the mark of a comment: ``#`` (x86), ``//``
-(aarch64), ``##`` and ``;`` (both on macOS).
+The code generator names the blocks of loops after their variables.  The format is the same for
+every target but for the mark of a comment: ``#`` (x86), ``//`` (aarch64), ``##`` and ``;`` (both
+on macOS).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _FUNCTION = re.compile(r'^("[^"]+"|[A-Za-z_$][\w.$@]*):')
 _HEADER = re.compile(r"This (?:Inner )?Loop Header: Depth=(\d+)")
 _INSIDE = re.compile(r"in Loop: Header=(\S+) Depth=(\d+)")
 _PARENT = re.compile(r"Parent Loop (\S+) Depth=(\d+)")
+_VARIABLE = re.compile(r"%loop\.(\w*)\.\d+")
 _SPILL = re.compile(r"(\d+)-byte (?:Folded )?(Spill|Reload)")
 
 
@@ -50,10 +52,14 @@ class Instruction:
 
 @dataclass
 class Block:
-    """Straight-line code; `loop` is the label of the innermost loop's header around it, empty outside of loops."""
+    """Straight-line code; `loop` is the label of the innermost loop's header around it, empty outside of loops.
+
+    `variable` is that of the loop which begins here, empty where the code generator wrote none.
+    """
 
     label: str
     loop: str = ""
+    variable: str = ""
     depth: int = 0
     parent: str = ""
     instructions: list[Instruction] = field(default_factory=list)
@@ -73,6 +79,7 @@ class Loop:
 
     function: str
     header: str
+    variable: str
     depth: int
     blocks: tuple[Block, ...]
     is_innermost: bool
@@ -120,6 +127,8 @@ def _start_block(found: list[Function], match: re.Match[str]) -> None:
 
 
 def _note_loop(block: Block, comment: str) -> None:
+    if variable := _VARIABLE.search(comment):
+        block.variable = variable.group(1)
     if inside := _INSIDE.search(comment):
         block.loop, block.depth = inside.group(1), int(inside.group(2))
     elif header := _HEADER.search(comment):
@@ -160,6 +169,7 @@ def loops(function: Function) -> list[Loop]:
         Loop(
             function.name,
             header.label,
+            header.variable,
             header.depth,
             tuple(block for block in function.blocks if block.loop == header.label),
             header.label not in parents,

@@ -8,6 +8,7 @@ is shared within straight-line code until a store to the same buffer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from math import gcd
@@ -18,6 +19,11 @@ from ...ir.expr import Buffer
 from .index import INLINE, Atom, Linear, Ramped, Terms
 from .known import Known
 from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
+
+
+def plain(name: str) -> str:
+    """`name` with underscores for what LLVM's names may not hold unquoted."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 class _Scope:
@@ -98,12 +104,14 @@ class Builder:
     # --- control flow -------------------------------------------------------------------------
 
     @contextmanager
-    def loop(self, begin: str, end: str, bounds: tuple[int, int], guarded: bool, written: set[str]) -> Iterator[Linear]:
-        """``for i in range(begin, end)``, tested at the end; `guarded` also tests before the first.
+    def loop(
+        self, begin: str, end: str, bounds: tuple[int, int], guarded: bool, written: set[str], name: str = ""
+    ) -> Iterator[Linear]:
+        """``for name in range(begin, end)``, tested at the end; `guarded` also tests before the first.
 
         `written` are the buffers that the body stores to; what was loaded from them is forgotten.
         """
-        label, done = self.label("loop"), self.label("done")
+        label, done = self.label(f"loop.{plain(name)}."), self.label("done")
         self.forget(written)
         region, memory = self.region, self.memory
         before = self.block
@@ -118,10 +126,10 @@ class Builder:
         self.scopes.append(_Scope(len(self.scopes), self._sublist()))
         self.region, self.memory = dict(region), {root: Known(known) for root, known in memory.items()}
         self._count += 1
-        name = f"%i{self._count}"
-        yield Linear(0, ((Atom(name, len(self.scopes) - 1, *bounds), 1),))
-        step = self.emit(f"add nuw nsw i64 {name}, 1")
-        phi.append(f"  {name} = phi i64 [ {begin}, %{before} ], [ {step}, %{self.block} ]")
+        index = f"%i{self._count}"
+        yield Linear(0, ((Atom(index, len(self.scopes) - 1, *bounds), 1),))
+        step = self.emit(f"add nuw nsw i64 {index}, 1")
+        phi.append(f"  {index} = phi i64 [ {begin}, %{before} ], [ {step}, %{self.block} ]")
         more = self.emit(f"icmp slt i64 {step}, {end}")
         self.do(f"br i1 {more}, label %{label}, label %{done}")
         self.start(done)

@@ -36,6 +36,7 @@ from ...ir.stmt import (
 )
 from ...ir.target import Target
 from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
+from .builder import plain
 from .expr import Expressions
 from .index import Lanes, Linear, Ramped
 from .known import Known, place_of
@@ -76,7 +77,7 @@ class _Context:
 
 def entry_name(name: str) -> str:
     """The symbol of the function `name`: letters, digits and underscores."""
-    return "kernel_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"kernel_{plain(name)}"
 
 
 @uncollected
@@ -221,7 +222,8 @@ class Statements(Expressions):
     def _serial(self, stmt: For, extent: Linear) -> None:
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
         guarded = extent.bounds()[0] < 1
-        with self.loop("0", self.scalar(extent), (0, largest), guarded, self._written(stmt.body)) as var:
+        written, name = self._written(stmt.body), stmt.var.name
+        with self.loop("0", self.scalar(extent), (0, largest), guarded, written, name) as var:
             self.bind(stmt.var, var)
             self.statement(stmt.body)
             self.unbind(stmt.var)
@@ -353,7 +355,7 @@ class Statements(Expressions):
         for number, var in enumerate(scalars):
             inner.bind(var, inner.captured(f"%s.{number}", self.env[var.name], var))
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)
-        with inner.loop("%begin", "%end", (0, largest), True, set()) as iteration:
+        with inner.loop("%begin", "%end", (0, largest), True, set(), stmt.var.name) as iteration:
             inner.bind(stmt.var, iteration)
             inner.statement(stmt.body)
         self.context.module.functions.append(inner.text("internal", self.context.attributes))
@@ -387,4 +389,3 @@ def _task(name: str, kinds: list[str], places: list[int]) -> str:
         arguments.append(f"{kind} %r{number}")
     lines += [f"  call void @{name}.body({', '.join(arguments)})", "  ret void", "}"]
     return "\n".join(lines)
-

@@ -114,6 +114,7 @@ def test_a_tile_that_fits(rows: int, columns: int, target: Target) -> None:
     """As many accumulators and multiply-adds as the tile has vectors, no spills, a register for all else."""
     loop, lanes = tile(rows, columns, target), target.vector_lanes("float32")
     vectors = rows * columns // lanes
+    assert (loop.variable, loop.depth) == ("k", 3)
     assert (loop.fmas, loop.vector_fmas, loop.accumulators) == (vectors, vectors, vectors)
     assert loop.flops == 2 * rows * columns
     assert (loop.loads, loop.broadcasts, loop.stores) == (columns // lanes, rows, 0)

@@ -19,7 +19,7 @@ kernel_f:                               # @kernel_f
                                         # =>This Loop Header: Depth=1
                                         #     Child Loop BB0_2 Depth 2
 	vxorps	%xmm0, %xmm0, %xmm0
-.LBB0_2:                                # %loop2
+.LBB0_2:                                # %loop.kh.2
                                         #   Parent Loop BB0_1 Depth=1
                                         # =>  This Inner Loop Header: Depth=2
 	#MEMBARRIER
@@ -55,6 +55,7 @@ def test_loops_are_what_llvm_says(mark: str) -> None:
     assert [block.label for block in function.blocks] == ["entry", "BB0_1", "BB0_2", "bb.3", "bb.4", "bb.5"]
     outer, inner = loops(function)
     assert (outer.header, outer.depth, outer.is_innermost) == ("BB0_1", 1, False)
+    assert (outer.variable, inner.variable) == ("", "kh")
     assert (inner.header, inner.depth, inner.is_innermost) == ("BB0_2", 2, True)
     assert [block.label for block in outer.blocks] == ["BB0_1", "bb.4"]
     assert [block.label for block in inner.blocks] == ["BB0_2", "bb.3"]
