@@ -9,6 +9,7 @@ from stridesmith.backends import cpu
 from stridesmith.backends.assembly.inner_loop import InnerLoop, inner_loop, isa_of
 from stridesmith.backends.assembly.ports import PORTS, Ports, ports_of
 from stridesmith.backends.diagnosis import explain
+from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.compile import binding
 from stridesmith.ir.expr import Buffer, Load, Var, const
 from stridesmith.ir.stmt import For, Store
@@ -133,6 +134,38 @@ def test_a_tile_that_is_too_large() -> None:
     assert loop.fma_share is not None and loop.fma_share < 1
     kinds = [kind for kind, _ in loop.lines]
     assert kinds.count("spill") + kinds.count("reload") > 0
+
+
+def for_aarch64(rows: int, columns: int) -> InnerLoop:
+    """The inner loop of a tile in code that LLVM makes for aarch64, on any host that can."""
+    llvm = binding()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        machine = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu=NEOVERSE.cpu, opt=2)
+    except RuntimeError as error:
+        pytest.skip(f"this LLVM has no aarch64: {error}")
+    machine.set_asm_verbosity(True)
+    module = llvm.parse_assembly(generate(matmul_tile(rows, columns, 64, 4), NEOVERSE))
+    module.triple = machine.triple
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+    found = inner_loop(machine.emit_assembly(module), NEOVERSE, "aarch64")
+    assert found is not None
+    return found
+
+
+def test_real_code_for_aarch64() -> None:
+    """A tile of 16 vectors fits 32 registers; one of 48 does not."""
+    fits, spilled = for_aarch64(8, 8), for_aarch64(12, 16)
+    assert (fits.variable, fits.fmas, fits.accumulators, fits.flops) == ("k", 16, 16, 2 * 8 * 8)
+    assert (fits.spills, fits.reloads) == (0, 0) and 16 < fits.registers <= 32
+    assert spilled.fmas == 48 and spilled.registers == 32
+    assert spilled.spills > 0 and spilled.reloads > 0
 
 
 @on_x86
