@@ -2,11 +2,14 @@
 
     python benchmarks/ablation.py --suite ragged --trials 64 --seeds 3 --out ablation
 
-Spaces: `full`; `divisors`, whose tiles divide their axes; `no layouts`, in which every buffer stays as the
-program has it; `branch only`, where each ragged edge is tested.  For every workload and seed all spaces are
-tuned in turns, each from an empty database; then the winners of one seed race each other in one process, so
-that a drifting machine is no advantage.  Results go to ``FOLDER/ablation.jsonl`` (runs continue where they
-ended) and, as a table, to ``FOLDER/ablation.md``.
+Spaces: `full`; `divisors`, whose tiles divide their axes, with scalar code along an axis that no vector
+divides; `no layouts`, in which every buffer stays as the program has it; `branch only`, where each ragged edge is
+tested.  For every workload and seed all spaces are tuned in turns, each from an empty database and all on the same
+workers; then the winners of one seed race each other in one process, so that a drifting machine is no advantage.
+
+Results go to ``FOLDER/ablation.jsonl`` (runs continue where they ended) and, as tables, to ``FOLDER/ablation.md``:
+how much slower the best of each smaller space is, and what the best of the full space chose.  ``--report`` only
+writes the tables.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
 from stridesmith.search.bench import Bench
+from stridesmith.search.executor import Executor
 from stridesmith.search.records import Record
+from stridesmith.search.settings import settings
+from stridesmith.search.tuner import tune
 from stridesmith.space.decision import BRANCH, Decision
 from stridesmith.space.restrict import restricted
+from stridesmith.space.sketch import Sketch
 from stridesmith.space.space import Space, generate
 
 Keep = Callable[[Decision, Any], bool]
@@ -48,38 +55,73 @@ def divisors(extents: Mapping[str, int]) -> Keep:
     """Tiles that divide their axis; `extents` by the names of axes."""
 
     def keep(decision: Decision, value: Any) -> bool:
-        if decision.kind != "tile":
-            return True
         axis = decision.name.rsplit("tile:", 1)[-1].split(":")[0]
         size = value[0] * value[1] if isinstance(value, tuple) else value
-        return axis not in extents or extents[axis] % size == 0 or size == 1 or value == (1, 1)
+        return decision.kind != "tile" or axis not in extents or extents[axis] % size == 0
 
     return keep
+
+
+def with_scalars(sketch: Sketch, keep: Keep) -> Sketch:
+    """The sketch with a tile of one element where `keep` leaves none."""
+
+    def filled(decision: Decision) -> Decision:
+        if any(keep(decision, value) for value in decision.values):
+            return decision
+        one = (1, 1) if isinstance(decision.values[0], tuple) else 1
+        table = {name: (*column, 1.0) for name, column in decision.table.items()}
+        values = (*decision.values, one)
+        return replace(decision, labels=(*decision.labels, "1"), values=values, table=table)
+
+    parts = tuple(replace(p, decisions=tuple(filled(d) for d in p.decisions)) for p in sketch.parts)
+    return replace(sketch, parts=parts)
 
 
 def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str]) -> Space:
     """The design space of one variant."""
     whole = generate(func, target, interface)
     if variant == "divisors":
-        extents = {a.name: a.extent for s in whole.sketches for p in s.parts for a in p.anchor.axes}
-        found = restricted(whole, divisors(extents))
-        return found if found.sketches else whole
+        keep = divisors({a.name: a.extent for s in whole.sketches for p in s.parts for a in p.anchor.axes})
+        return restricted(replace(whole, sketches=tuple(with_scalars(s, keep) for s in whole.sketches)), keep)
     return restricted(whole, {"full": everything, "no layouts": no_layouts, "branch only": branch_only}[variant])
 
 
 VARIANTS = ("full", "divisors", "no layouts", "branch only")
 
 
-def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path) -> Record:
-    """The winner of one run."""
+class Lasting:
+    """Workers that outlive a tuning run."""
+
+    def __init__(self, workers: Executor) -> None:
+        self.workers = workers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workers, name)
+
+    def close(self) -> None:
+        """The next run goes on with them."""
+
+
+def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, workers: Executor) -> dict[str, Any]:
+    """The winner of one run: its record, and what it chose in words."""
     db = folder / "databases" / f"{entry.name}-{variant.replace(' ', '_')}-{seed}.db"
     db.parent.mkdir(parents=True, exist_ok=True)
     db.unlink(missing_ok=True)
-    words: dict[str, Any] = {"interface": entry.interface} if entry.interface else {}
-    return ss.tune(
-        entry.work, target="cpu", trials=trials, seed=seed, db=str(db), resume=False, mirror=False,
-        generate=lambda func, target, interface: space_of(variant, func, target, interface), **words,
+    work = entry.work
+    options = settings(
+        workload=work.name, params=dict(work.shape), dtype=work.dtype, interface=entry.interface, target="cpu",
+        trials=trials, seed=seed, db=str(db), resume=False, mirror=False,
     )  # fmt: skip
+    spaces: list[Space] = []
+
+    def of_variant(func: Any, target: Any, interface: Mapping[str, str]) -> Space:
+        spaces.append(space_of(variant, func, target, interface))
+        return spaces[-1]
+
+    record = tune(options, shop=Lasting(workers), generate=of_variant)
+    sketch = next((s for s in spaces[-1].sketches if s.name == record.sketch), None)
+    labels = sketch.labels(record.choice) if sketch is not None else {}
+    return {"record": record, "sketch": record.sketch, "labels": {k.split("/", 1)[-1]: v for k, v in labels.items()}}
 
 
 def raced(entry: Entry, records: Mapping[str, Record]) -> dict[str, float]:
@@ -117,31 +159,64 @@ def table(lines: list[dict[str, Any]]) -> str:
     return "\n".join([*rows, "| geometric mean | | " + " | ".join(means) + " |"])
 
 
-def main() -> None:
+def choices(lines: list[dict[str, Any]]) -> str:
+    """What the fastest candidate of the full space chose for each workload, where it is not the plain alternative."""
+    plain = ("identity", "none", "branch", "1")
+    rows = ["| workload | sketch | decisions |", "|---|---|---|"]
+    for name in dict.fromkeys(line["name"] for line in lines):
+        best = min((line for line in lines if line["name"] == name), key=lambda line: line["us"]["full"])
+        told = best["candidates"]["full"]
+        words = [f"{key.split('/')[-1]} {label}" for key, label in told["labels"].items() if label not in plain]
+        rows.append(f"| {name} | {told['sketch']} | {', '.join(words)} |")
+    return "\n".join(rows)
+
+
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--suite", default="ragged")
     parser.add_argument("--only", help="one workload of the suite")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("ablation"))
-    arguments = parser.parse_args()
+    parser.add_argument("--report", action="store_true", help="only write the tables")
+    return parser.parse_args()
+
+
+def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -> None:
+    """Tune and race what is not in the log yet; `lines` grows with it."""
+    done = {(line["name"], line["seed"]) for line in lines}
+    todo = [
+        (entry, seed)
+        for seed in range(arguments.seeds)
+        for entry in suite(arguments.suite).entries
+        if (entry.name, seed) not in done and arguments.only in (None, entry.name)
+    ]
+    if not todo:
+        return
+    workers = Executor(None, discover("cpu").threads)
+    try:
+        for entry, seed in todo:
+            order = VARIANTS[seed % len(VARIANTS) :] + VARIANTS[: seed % len(VARIANTS)]
+            found = {v: tuned(entry, v, seed, arguments.trials, arguments.out, workers) for v in order}
+            us = raced(entry, {v: found[v].pop("record") for v in VARIANTS})
+            lines.append({"name": entry.name, "seed": seed, "trials": arguments.trials, "us": us, "candidates": found})
+            with log.open("a") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+            print(entry.name, seed, {v: round(t, 1) for v, t in us.items()}, flush=True)
+    finally:
+        workers.close()
+
+
+def main() -> None:
+    arguments = options()
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "ablation.jsonl"
     lines = [json.loads(text) for text in log.read_text().splitlines()] if log.exists() else []
-    done = {(line["name"], line["seed"]) for line in lines}
-    for entry in suite(arguments.suite).entries:
-        for seed in range(arguments.seeds):
-            if (entry.name, seed) in done or arguments.only not in (None, entry.name):
-                continue
-            records = {v: tuned(entry, v, seed, arguments.trials, arguments.out) for v in VARIANTS}
-            labels = {v: f"{r.sketch} {list(r.choice)}" for v, r in records.items()}
-            line = {"name": entry.name, "seed": seed, "us": raced(entry, records), "candidates": labels}
-            lines.append(line)
-            with log.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(entry.name, seed, {v: round(us, 1) for v, us in line["us"].items()}, flush=True)
-    (arguments.out / "ablation.md").write_text(table(lines) + "\n")
-    print(table(lines))
+    if not arguments.report:
+        run(arguments, log, lines)
+    text = f"{table(lines)}\n\n{choices(lines)}\n"
+    (arguments.out / "ablation.md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":
