@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SKETCH = "sketch"
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled
 FEW = 16  # random candidates among which one is new, unless most are known
-DRAWN = 8192  # random candidates that are asked of the mask at once; what is left over serves later draws
+DRAWN = 256  # random candidates that are drawn at once; what is left over serves later draws
 
 Population = NDArray[np.int64]
 Key = tuple[int, ...]  # sketch number, then the alternatives: hashable and exact
@@ -112,8 +112,8 @@ class Ground:
         for _ in range(20):
             if len(stock) >= count:
                 break
-            rows = self._rows(rng, number, max(DRAWN, 4 * count))
-            stock = np.concatenate([stock, rows[self.keep(number, rows)]])
+            rows = self.sketches[number].draw(rng, max(DRAWN, count), self.allowed[number])
+            stock = np.concatenate([stock, rows])
         self._stock[number] = stock[count:]
         return stock[:count]
 
@@ -126,10 +126,6 @@ class Ground:
                     if (number, *row) not in known:
                         return (number, *row)
         return None
-
-    def _rows(self, rng: np.random.Generator, number: int, count: int) -> Population:
-        columns = [values[rng.integers(len(values), size=count)] for values in self.allowed[number]]
-        return np.stack(columns, axis=1) if columns else np.zeros((min(count, 1), 0), np.int64)
 
     def _everything(self, number: int) -> Population:
         values = self.allowed[number]

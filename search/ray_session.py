@@ -118,7 +118,7 @@ class RaySession:
         keeper, self._guardian = self._guardian, None
         if keeper is None:
             return
-        guardian.end_session(self._token)
+        guardian.end_session(self._token, self._folder)
         keeper.kill()
         keeper.wait()
         assert keeper.stdin is not None

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 Emit = Callable[[dict[str, Any]], None]
 Generator = Callable[["PrimFunc", "Target", "Mapping[str, str]"], "Space"]
-ROOF_SECONDS = 1.6  # what a race takes beside the racing: builds, fresh data, verification, the device's limits
-SPARE_SECONDS = 0.9  # what is left when the last event has been sent: Ray and the interpreter end
+ROOF_SECONDS = 1.8  # what a race takes beside the racing: builds, fresh data, verification, the device's limits
+SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
 RACE_SHARE, END_SHARE = 0.1, 0.25
 FRESH_SEED = 1_000_003
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty

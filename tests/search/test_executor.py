@@ -136,7 +136,7 @@ def _start(mode: str) -> tuple[subprocess.Popen[str], str, str]:
 def _wait_clean(token: str, folder: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if not guardian.members(token) and not Path(folder).exists():
+        if not guardian.members(token, folder) and not Path(folder).exists():
             return True
         time.sleep(0.1)
     return False
@@ -146,7 +146,7 @@ def test_close_leaves_no_process_and_no_folder() -> None:
     """After `close` neither Ray nor a worker lives, and Ray's folder is gone."""
     driver, token, folder = _start("stop")
     assert driver.wait(60) == 0
-    assert guardian.members(token) == []
+    assert guardian.members(token, folder) == []
     assert not Path(folder).exists()
 
 
