@@ -78,10 +78,12 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
     At most the axis's extent, rounded up to a native vector of `lanes` where it is not a reduction in parts.
     """
     limit = extent if factored else -(-extent // lanes) * lanes
-    found = {v * lanes for v in TILE_VECTORS} | {lanes // 2, 3 * lanes // 2}
+    half = max(1, lanes // 2)
+    found = {v * lanes for v in TILE_VECTORS if v * lanes <= limit}
+    found |= {v * half for v in (1, 3) if v * half <= max(extent, half)}
     if not target.is_cpu_device:
-        found |= {1, 2}
-    return sorted(t for t in found if 0 < t <= limit) or [1]
+        found |= {t for t in (1, 2) if t <= extent}
+    return sorted(found)
 
 
 def widths(extent: int, target: Target, dtype: str) -> list[int]:

@@ -1,8 +1,8 @@
 """Which of the device's decisions go together, for a whole population: the mask's part for OpenCL.
 
 1. a vector width divides the register tile along the vector axis;
-2. a linear work-group divides the number of shared iterations; a grid divides the number of tiles along both of
-   its axes, which are shared, so that no work-item is idle and all reach every barrier;
+2. of the work-items of a linear work-group at most a fifth have no shared iteration; a grid is no larger than the
+   number of tiles along either of its axes, which are shared;
 3. an input in texture memory lies in a buffer that the search lays out, is no larger than the device's images,
    and an anchor has no more of them than a kernel takes;
 4. local memory needs a grid of several items, an input that is not computed in place, and room for the box that
@@ -55,7 +55,8 @@ def _groups(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> Bools:
     shared: Ints = np.ones(len(choices), dtype=np.int64)
     for axis in part.outer_axes():
         shared = shared * np.where(inside[axis], 1, trips[axis])
-    linear = shared % numbers(part, choices, part.device.work_group, "work_group") == 0
+    items = numbers(part, choices, part.device.work_group, "work_group")
+    linear = 4 * -(-shared // items) * items <= 5 * shared
     grid: Bools = np.ones(len(choices), dtype=bool)
     for along, side in ((part.structure.vec, x), (part.structure.row, y)):
         if along is not None and along in trips:

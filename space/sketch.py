@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,19 @@ from ..ir.collection import uncollected
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from .anatomy import Axis, Operand
-from .apply import schedule_anchor, schedule_stage
+from .apply import schedule_anchor
 from .decision import Decision
 from .errors import ScheduleError
 from .feasible import feasible, verdicts
 from .schedule import Schedule
+from .stages import schedule_stage
 from .structure import Open
 from .trace import Trace
 from .tree import leaf_blocks, loops_above
+
+DRAWN = 4096
+"""Rows that are drawn at once, most of which the rules exclude."""
+ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,23 @@ class Sketch:
             start = stop
         return found
 
+    def draw(
+        self, rng: np.random.Generator, count: int, allowed: Sequence[NDArray[np.int64]] | None = None
+    ) -> NDArray[np.int64]:
+        """Up to `count` candidates that no rule excludes, uniformly; `allowed` are the alternatives of each decision.
+
+        The rules judge each anchor by itself, so that its decisions are drawn by themselves.
+        """
+        values = allowed if allowed is not None else [np.arange(len(d), dtype=np.int64) for d in self.decisions]
+        if not self.parts:
+            return _drawn(rng, values, count, self.mask)
+        found, start = [], 0
+        for part in self.parts:
+            stop = start + len(part.decisions)
+            found.append(_drawn(rng, values[start:stop], count, partial(feasible, part, target=self.target)))
+            start = stop
+        return np.concatenate([rows[: min(map(len, found))] for rows in found], axis=1)
+
     @uncollected
     def schedule(self, choice: Sequence[int]) -> Schedule:
         """The schedule of one candidate.  Raises ScheduleError where a primitive refuses."""
@@ -120,6 +142,22 @@ class Sketch:
             "axes": {f"{p.anchor.name}/{a.name}": [a.var, a.extent] for p in self.parts for a in p.anchor.axes},
             "operands": {f"{p.anchor.name}/{o.name}": o.buffer.name for p in self.parts for o in p.anchor.operands},
         }
+
+
+def _drawn(
+    rng: np.random.Generator,
+    values: Sequence[NDArray[np.int64]],
+    count: int,
+    possible: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
+) -> NDArray[np.int64]:
+    """Up to `count` rows of alternatives that are possible, uniformly."""
+    found = np.zeros((0, len(values)), np.int64)
+    for _ in range(ROUNDS if values else 0):
+        rows = np.stack([v[rng.integers(len(v), size=max(DRAWN, 4 * count))] for v in values], axis=1)
+        found = np.concatenate([found, rows[possible(rows)]])
+        if len(found) >= count:
+            break
+    return found[:count] if values else np.zeros((min(count, 1), 0), np.int64)
 
 
 def _volume(axes: Sequence[Axis]) -> int:
