@@ -7,6 +7,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,12 @@ class Output:
 
         for style, text in lines:
             self.console.print(Text(printable(text), style=style if self.format == "rich" else ""), soft_wrap=True)
+
+    def working(self, text: str) -> AbstractContextManager[object]:
+        """Says what is going on while it goes on, where there is a terminal to say it."""
+        if self.format == "rich" and self.console.is_terminal:
+            return self.console.status(printable(text))
+        return nullcontext()
 
     @property
     def draws(self) -> bool:

@@ -42,7 +42,9 @@ def _diagnosis(record: Record, output: Output) -> int:
     from ..search.diagnosis import diagnose
     from .diagnosis import show
 
-    show(diagnose(record), output)
+    with output.working(f"building record {record.id} again, and measuring what its device can do"):
+        found = diagnose(record)
+    show(found, output)
     return 0
 
 
