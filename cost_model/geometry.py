@@ -38,6 +38,8 @@ class Geometry:
         self.inputs = [o for o in self.operands if not o.is_output]
         self.output = next(o for o in self.operands if o.is_output)
         self.vec = part.structure.vec
+        row = part.structure.row
+        self.pair = (part.fused[0], row) if part.fused is not None and row is not None else None
         self.lanes = np.float32(target.vector_lanes(self.output.dtype))
         self.points = float(np.prod([axis.extent for axis in self.axes], dtype=np.float64))
 
@@ -47,10 +49,10 @@ class Geometry:
         A boundary has none where the tile divides, a pad value where nothing is padded, a place where nothing is
         staged.
         """
-        cover = covers(self.axes, raw)
+        cover = covers(self.axes, raw, self.pair)
         found, over = dict(raw), []
         for number, axis in enumerate(self.axes):
-            ragged = np.float32(axis.extent) % cover.levels["reg"][number] > 0
+            ragged = cover.extents[number] % cover.levels["reg"][number] > 0
             how = np.where(ragged, raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32)), np.float32(BRANCH))
             over.append(how == OVERCOMPUTE)
             if f"boundary:{axis.name}" in raw:
@@ -58,8 +60,8 @@ class Geometry:
         for operand in self.inputs:
             staged = self._staged(operand, raw)
             padded = np.zeros(1, bool)
-            for number, axis in enumerate(self.axes):
-                ragged = np.float32(axis.extent) % cover.levels["reg"][number] > 0
+            for number, extent in enumerate(cover.extents):
+                ragged = extent % cover.levels["reg"][number] > 0
                 follows = raw.get(f"follows:{operand.name}", np.zeros(1, np.float32)) == number + 1
                 padded = padded | (operand.uses(number) & over[number]) | (ragged & follows)
             if f"pad:{operand.name}" in raw:
@@ -73,7 +75,7 @@ class Geometry:
 
         A column that is the same for the whole population may have a single element.
         """
-        cover = covers(self.axes, raw)
+        cover = covers(self.axes, raw, self.pair)
         out: Columns = {}
         self._registers(cover, raw, out)
         self._memory(cover, raw, out)
@@ -215,7 +217,7 @@ class Geometry:
         for number, axis in enumerate(self.axes):
             if axis.extent == 1:
                 continue
-            tile, extent = cover.levels["reg"][number], np.float32(axis.extent)
+            tile, extent = cover.levels["reg"][number], cover.extents[number]
             rounded = np.ceil(extent / tile) * tile / extent
             ragged = rounded > 1
             how = raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32))

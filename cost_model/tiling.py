@@ -26,11 +26,18 @@ ONE: Vector = np.ones(1, np.float32)
 
 @dataclass(frozen=True)
 class Cover:
-    """Per level and axis, how many points of the axis one tile of the level covers, (N,) or (1,) each."""
+    """Per level and axis, how many points of the axis one tile of the level covers, (N,) or (1,) each.
+
+    `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner one has the points of
+    both where `fused`, and its tiles do not end with a row.
+    """
 
     axes: tuple[Axis, ...]
     levels: Mapping[str, tuple[Vector, ...]]
     nest: tuple[str, ...]
+    extents: tuple[Vector, ...]
+    fused: Vector
+    pair: tuple[int, int] | None = None
 
     def volume(self, level: str, kind: str | None = None) -> Vector:
         """Points of the iteration domain in one tile, over the axes of a kind or all of them."""
@@ -38,7 +45,12 @@ class Cover:
 
     def tiles(self, level: str, kind: str | None = None) -> Vector:
         """Number of tiles of the level that cover the whole domain."""
-        counts = [np.ceil(np.float32(a.extent) / c) for a, c in zip(self.axes, self.levels[level], strict=True)]
+        counts = []
+        for number, (axis, cover) in enumerate(zip(self.axes, self.levels[level], strict=True)):
+            count = np.ceil(np.float32(axis.extent) / cover)
+            if self.pair is not None and number == self.pair[1]:
+                count = np.where(self.fused > 0, np.float32(axis.extent) / cover, count)
+            counts.append(count)
         return product(self._of(counts, kind))
 
     def reach(self, operand: Operand, level: str) -> list[Vector]:
@@ -59,12 +71,16 @@ class Cover:
         return [v for v, axis in zip(vectors, self.axes, strict=True) if kind in (None, axis.kind)]
 
 
-def covers(axes: Sequence[Axis], raw: Columns) -> Cover:
-    """The covers of candidates from their `tile:`, `order:` and `parallel` columns."""
+def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = None) -> Cover:
+    """The covers of candidates from their `tile:`, `order:`, `fused:` and `parallel` columns.
+
+    A panel of a reduction is complete inside of the shared loops; the whole reduction is, where these advance.
+    """
     extents = [np.full(1, axis.extent, np.float32) for axis in axes]
     lane = [raw.get(f"tile:{a.name}:lane", ONE) for a in axes]
     reg = [np.maximum(raw.get(f"tile:{a.name}:reg", ONE), inner) for a, inner in zip(axes, lane, strict=True)]
-    panel = [e if a.kind == "reduce" else r for a, e, r in zip(axes, extents, reg, strict=True)]
+    panels = [raw.get(f"tile:{a.name}:panel", e) for a, e in zip(axes, extents, strict=True)]
+    panel = [np.maximum(q, r) if a.kind == "reduce" else r for a, q, r in zip(axes, panels, reg, strict=True)]
     block = [
         np.minimum(p * raw.get(f"tile:{a.name}:block", ONE), np.maximum(e, p))
         for a, e, p in zip(axes, extents, panel, strict=True)
@@ -72,19 +88,31 @@ def covers(axes: Sequence[Axis], raw: Columns) -> Cover:
     levels = {"lane": lane, "reg": reg, "panel": panel, "block": block}
     looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
     place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
+    fused = np.zeros(1, np.float32)
+    if pair is not None:
+        fused = raw.get(f"fused:{axes[pair[1]].name}", fused)
+        place[pair[0]] = np.where(fused > 0, place[pair[1]], place[pair[0]])
+    shared = raw.get("parallel", ONE)
 
     def inside(first: Vector) -> list[Vector]:
         """The loops from position `first` on are complete."""
-        return [
-            np.where(place[n] >= first, np.maximum(extents[n], b), b) if n in place else b for n, b in enumerate(block)
-        ]
+        found = []
+        for n, (axis, cover) in enumerate(zip(axes, block, strict=True)):
+            done = place[n] >= first if n in place else (axis.kind == "reduce") & (first < shared)
+            found.append(np.where(done, np.maximum(extents[n], cover), cover))
+        return found
 
     nest = ["panel", "block"]
     for complete in range(1, len(looped) + 1):
         nest.append(f"in{complete}")
         levels[nest[-1]] = inside(np.full(1, len(looped) - complete, np.float32))
-    levels["chunk"] = inside(raw.get("parallel", ONE))
-    return Cover(tuple(axes), {name: tuple(vectors) for name, vectors in levels.items()}, tuple(nest))
+    levels["chunk"] = [
+        np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
+    ]
+    if pair is not None:
+        extents[pair[1]] = np.where(fused > 0, extents[pair[0]] * extents[pair[1]], extents[pair[1]])
+    held = {name: tuple(vectors) for name, vectors in levels.items()}
+    return Cover(tuple(axes), held, tuple(nest), tuple(extents), fused, pair)
 
 
 def log2(values: NDArray[np.floating]) -> Vector:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
+from .device_feasible import device_verdicts
 from .layouts import steps_of
 from .panels import fitting_panels
-from .population import Bools, Ints, covers, inside_shared, moved, numbers, overcomputed
+from .population import Bools, Ints, covers, extents, fused, inside_shared, lanes, moved, numbers, overcomputed
 from .structure import Open
 
 MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
@@ -35,7 +36,11 @@ def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, B
     over = overcomputed(part, choices)
     yield "registers", _registers(part, choices, cover, target)
     yield "block of tiles", _blocks(part, choices, cover)
-    yield "work-group", _groups(part, choices, cover)
+    if part.panel is not None:
+        yield "panels", _panels(part, choices, cover)
+    if part.fused is not None:
+        yield "fused rows", _fused_rows(part, choices, cover)
+    yield from device_verdicts(part, choices, target, over)
     for number, operand in enumerate(part.anchor.operands):
         if not operand.is_output:
             yield from _operand(part, choices, number, over, cover)
@@ -44,8 +49,8 @@ def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, B
 def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target) -> Bools:
     """The accumulators fit the registers up to a factor, and the emitted statements stay few."""
     vec = part.structure.vec
-    lane = numbers(part, choices, part.tile[vec], f"tile:{part.anchor.axes[vec].name}:lane")
-    vectors = cover[vec] // lane
+    lane = lanes(part, choices)
+    vectors = -(-cover[vec] // lane)
     statements = vectors.copy()
     for axis, sizes in cover.items():
         if axis == vec:
@@ -56,7 +61,8 @@ def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target
     statements = statements * _versions(part, choices, cover)
     result: Bools = statements <= MAX_STATEMENTS[target.kind]
     if part.anchor.reduce:
-        result &= vectors <= PRESSURE * target.registers
+        wide = np.maximum(lane // target.vector_lanes(part.anchor.output.dtype), 1)
+        result &= vectors * wide <= PRESSURE * target.registers
     else:
         result &= statements <= MAX_STATEMENTS[target.kind] // 8
     return result
@@ -65,9 +71,10 @@ def _registers(part: Open, choices: Ints, cover: dict[int, Ints], target: Target
 def _versions(part: Open, choices: Ints, cover: dict[int, Ints]) -> Ints:
     """How often the tile is written out: twice for each ragged edge that is peeled off, or that cuts vectors."""
     result: Ints = np.ones(len(choices), dtype=np.int64)
+    extent = extents(part, choices)
     for axis, number in part.boundary.items():
         kind = numbers(part, choices, number, f"boundary:{part.anchor.axes[axis].name}")
-        ragged = part.anchor.axes[axis].extent % cover[axis] != 0
+        ragged = extent[axis] % cover[axis] != 0
         twice = ragged & ((kind == PEEL) | ((kind != OVERCOMPUTE) & (axis == part.structure.vec)))
         result = np.where(twice, 2 * result, result)
     return result
@@ -80,15 +87,14 @@ def _blocks(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
         return np.ones(len(choices), dtype=bool)
     axis = part.anchor.axes[row]
     block = numbers(part, choices, part.block, f"tile:{axis.name}:block")
-    tiles = -(-axis.extent // cover[row])
+    tiles = -(-extents(part, choices)[row] // cover[row])
     result: Bools = tiles % block == 0
     return result
 
 
 def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     """A panel of a reduction has loops inside that gain by it."""
-    if part.panel is None:
-        return np.ones(len(choices), dtype=bool)
+    assert part.panel is not None
     axis, number = part.panel
     sizes = numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:panel")
     loops = [inside & (part.anchor.axes[a].extent > cover[a]) for a, inside in inside_shared(part, choices).items()]
@@ -98,19 +104,16 @@ def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     return fitting_panels(part, sizes, cover.get(axis, np.ones(len(choices), dtype=np.int64)), loops)
 
 
-def _groups(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
-    """A work-group divides the number of shared iterations, so that no work-item is idle."""
-    if part.work_group is None:
-        return np.ones(len(choices), dtype=bool)
-    inside = inside_shared(part, choices)
-    shared: Ints = np.ones(len(choices), dtype=np.int64)
-    for axis in part.outer_axes():
-        item = part.anchor.axes[axis]
-        trips = -(-item.extent // cover[axis])
-        if part.block is not None and axis == part.structure.row:
-            trips = trips // numbers(part, choices, part.block, f"tile:{item.name}:block")
-        shared = shared * np.where(inside[axis], 1, trips)
-    result: Bools = shared % numbers(part, choices, part.work_group, "work_group") == 0
+def _fused_rows(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
+    """Fused rows leave no tile for the outer axis, and what one iteration reads along both axes is no box."""
+    assert part.fused is not None
+    axis, _ = part.fused
+    ok: Bools = cover.get(axis, np.ones(len(choices), dtype=np.int64)) == 1
+    for number, decision in part.place.items():
+        operand = part.anchor.operands[number]
+        if operand.uses(axis):
+            ok &= numbers(part, choices, decision, f"place:{operand.name}") != INNER
+    result: Bools = ok | ~fused(part, choices)
     return result
 
 
@@ -151,9 +154,10 @@ def _has_edge(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) ->
     """Whether an edge that may be computed over is ragged; elsewhere an input's pad value decides nothing."""
     operand = part.anchor.operands[number]
     result: Bools = np.zeros(len(choices), dtype=bool)
+    extent = extents(part, choices)
     for axis, sizes in cover.items():
         if operand.uses(axis) and OVERCOMPUTE in part.decisions[part.boundary[axis]].values:
-            result |= part.anchor.axes[axis].extent % sizes != 0
+            result |= extent[axis] % sizes != 0
     return result
 
 

@@ -30,13 +30,37 @@ def covers(part: Open, choices: Ints) -> dict[int, Ints]:
     }
 
 
+def fused(part: Open, choices: Ints) -> Bools:
+    """Whether the rows of the tile run along two fused axes."""
+    if part.fused is None or part.structure.row is None:
+        return np.zeros(len(choices), dtype=bool)
+    result: Bools = numbers(part, choices, part.fused[1], f"fused:{part.anchor.axes[part.structure.row].name}") == 1
+    return result
+
+
+def extents(part: Open, choices: Ints) -> dict[int, Ints]:
+    """For each axis how many points its tiles cut: the row axis has those of both axes where they are fused."""
+    result: dict[int, Ints] = {a: np.full(1, axis.extent, np.int64) for a, axis in enumerate(part.anchor.axes)}
+    if part.fused is not None and part.structure.row is not None:
+        row = result[part.structure.row]
+        result[part.structure.row] = np.where(fused(part, choices), row * part.anchor.axes[part.fused[0]].extent, row)
+    return result
+
+
+def lanes(part: Open, choices: Ints) -> Ints:
+    """The lanes of one vector of the register tile."""
+    vec = part.structure.vec
+    number = part.tile[vec] if part.device.vector is None else part.device.vector
+    return numbers(part, choices, number, f"tile:{part.anchor.axes[vec].name}:lane")
+
+
 def overcomputed(part: Open, choices: Ints) -> dict[int, Bools]:
     """For each axis, whether its edge is ragged and computed over."""
-    cover = covers(part, choices)
+    cover, extent = covers(part, choices), extents(part, choices)
     result: dict[int, Bools] = {}
     for axis, number in part.boundary.items():
         kind = numbers(part, choices, number, f"boundary:{part.anchor.axes[axis].name}")
-        result[axis] = (kind == OVERCOMPUTE) & (part.anchor.axes[axis].extent % cover[axis] != 0)
+        result[axis] = (kind == OVERCOMPUTE) & (extent[axis] % cover[axis] != 0)
     return result
 
 

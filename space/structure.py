@@ -7,14 +7,16 @@ is then reduced in independent parts first (rfactor).  Everything else is a deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import permutations
 
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from .anatomy import Anchor, Operand, has_condition
-from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLACES, ROOT, Decision, decision
+from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLACES, ROOT, Collector, Decision
+from .device import Device, device_decisions, device_tiles
+from .fused_rows import partner
 from .layouts import LayoutChoice, alternatives
 from .panels import panel_axis, panel_sizes
 
@@ -23,7 +25,6 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
 SIDE_ROWS = (1, 2, 3, 4)
 BLOCKS = (1, 2, 4, 8, 16)
 UNROLLS = (1, 2, 4, 8)
-WORK_GROUPS = (1, 2, 4, 8, 16, 32)
 MAX_ORDERS = 6
 
 
@@ -74,39 +75,21 @@ class Open:
     order: int | None
     reduce_order: int | None
     parallel: int | None
-    work_group: int | None
     layout: dict[int, int]
     pad: dict[int, int]
     place: dict[int, int]
+    device: Device = field(default_factory=Device)
     panel: tuple[int, int] | None = None
+    fused: tuple[int, int] | None = None
 
     def outer_axes(self) -> tuple[int, ...]:
         """Spatial axes with a loop outside the register tile."""
         return tuple(a for a in self.anchor.spatial if self.anchor.axes[a].extent > 1)
 
 
-class _Collector:
-    """Numbers decisions as they are added; one with a single alternative is left out."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.decisions: list[Decision] = []
-
-    def add(
-        self,
-        name: str,
-        kind: str,
-        values: Sequence[object],
-        labels: Sequence[str],
-        table: Mapping[str, Sequence[float]],
-    ) -> int:
-        self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
-        return len(self.decisions) - 1
-
-
 def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target: Target, prefix: str) -> Open:
     """Every decision of an anchor in a structure, with the numbers that describe its alternatives."""
-    out = _Collector(prefix)
+    out = Collector(prefix)
     tile = _tiles(out, anchor, structure, target)
     block = None
     if structure.row is not None and anchor.axes[structure.row].extent >= 2 * BLOCKS[1]:
@@ -117,15 +100,27 @@ def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target:
     order = _orders(out, anchor)
     reduce_order = _reduce_orders(out, anchor, structure)
     panel = _panel(out, anchor, structure)
-    parallel, work_group = _parallel(out, anchor, target)
+    fused = _fused(out, anchor, structure, target)
+    parallel = _parallel(out, anchor)
     layout, pad, place = _operands(out, func, anchor, structure, target)
+    device = device_decisions(out, anchor, structure, target)
     return Open(
-        anchor, structure, tuple(out.decisions), tile, block, boundary, order, reduce_order, parallel, work_group,
-        layout, pad, place, panel,
+        anchor, structure, tuple(out.decisions), tile, block, boundary, order, reduce_order, parallel,
+        layout, pad, place, device, panel, fused,
     )  # fmt: skip
 
 
-def _panel(out: _Collector, anchor: Anchor, structure: Structure) -> tuple[int, int] | None:
+def _fused(out: Collector, anchor: Anchor, structure: Structure, target: Target) -> tuple[int, int] | None:
+    """The axis that may be fused with the row axis, and the decision whether it is."""
+    axis = partner(anchor, structure)
+    if axis is None or structure.row is None or target.kind != "cpu":
+        return None
+    name = anchor.axes[structure.row].name
+    labels = [name, f"{anchor.axes[axis].name}*{name}"]
+    return axis, out.add(f"tile:{name}:rows", "tile", (False, True), labels, {f"fused:{name}": (0, 1)})
+
+
+def _panel(out: Collector, anchor: Anchor, structure: Structure) -> tuple[int, int] | None:
     """The axis of the reduction that may be cut in panels, and the decision how long they are."""
     axis = panel_axis(anchor, structure)
     if axis is None:
@@ -136,7 +131,7 @@ def _panel(out: _Collector, anchor: Anchor, structure: Structure) -> tuple[int, 
     return axis, out.add(f"tile:{name}:panel", "tile", sizes, labels, {f"tile:{name}:panel": sizes})
 
 
-def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target) -> dict[int, int]:
+def _tiles(out: Collector, anchor: Anchor, structure: Structure, target: Target) -> dict[int, int]:
     """The register tile: vectors along `vec`, rows along `row`, a few along other axes, unrolled reductions."""
     result: dict[int, int] = {}
     lanes = target.vector_lanes(anchor.output.dtype)
@@ -144,7 +139,7 @@ def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target
         if item.extent == 1 and axis != structure.vec:
             continue
         name = item.name
-        if axis == structure.vec:
+        if axis == structure.vec and target.kind == "cpu":
             pairs = _vector_shapes(item.extent, lanes, structure.factored)
             table = {
                 f"tile:{name}:lane": [lane for _, lane in pairs],
@@ -152,7 +147,9 @@ def _tiles(out: _Collector, anchor: Anchor, structure: Structure, target: Target
             }
             result[axis] = out.add(f"tile:{name}", "tile", pairs, [f"{v}x{lane}" for v, lane in pairs], table)
             continue
-        if item.kind == "reduce":
+        if axis == structure.vec:
+            sizes = device_tiles(item.extent, lanes, structure.factored, target)
+        elif item.kind == "reduce":
             sizes = _unrolls(item.extent)
         else:
             sizes = [t for t in (ROWS if axis == structure.row else SIDE_ROWS) if t <= item.extent]
@@ -181,7 +178,7 @@ def _unrolls(extent: int) -> list[int]:
     return found
 
 
-def _boundary(out: _Collector, anchor: Anchor, axis: int, structure: Structure) -> int:
+def _boundary(out: Collector, anchor: Anchor, axis: int, structure: Structure) -> int:
     """What to do at the axis's ragged edge; overcompute needs a reduction's local tile to write into."""
     kinds = (BRANCH, PEEL, OVERCOMPUTE) if _may_overcompute(anchor, axis, structure) else (BRANCH, PEEL)
     name = anchor.axes[axis].name
@@ -203,7 +200,7 @@ def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
     return any(anchor.operands[f].plain_dim(axis) is not None for f in anchor.factors)
 
 
-def _orders(out: _Collector, anchor: Anchor) -> int | None:
+def _orders(out: Collector, anchor: Anchor) -> int | None:
     """The order of the loops outside the register tile, outermost first."""
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found = list(permutations(wide))
@@ -217,7 +214,7 @@ def _orders(out: _Collector, anchor: Anchor) -> int | None:
     return out.add("order", "order", found, labels, table)
 
 
-def _reduce_orders(out: _Collector, anchor: Anchor, structure: Structure) -> int | None:
+def _reduce_orders(out: Collector, anchor: Anchor, structure: Structure) -> int | None:
     """The order of the reduction loops: the rotations of the canonical one."""
     loops = [a for a in anchor.reduce if anchor.axes[a].extent > 1]
     found = [tuple(loops[k:] + loops[:k]) for k in range(len(loops))]
@@ -228,21 +225,17 @@ def _reduce_orders(out: _Collector, anchor: Anchor, structure: Structure) -> int
     return out.add("order:reduce", "order", found, labels, table)
 
 
-def _parallel(out: _Collector, anchor: Anchor, target: Target) -> tuple[int | None, int | None]:
-    """How many outer loops are shared between threads, and the work-group that they are cut into."""
+def _parallel(out: Collector, anchor: Anchor) -> int | None:
+    """How many outer loops are shared between threads."""
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
-    parallel = work_group = None
-    if len(wide) > 1:
-        counts = list(range(1, len(wide) + 1))
-        parallel = out.add("parallel", "parallel", counts, [str(c) for c in counts], {"parallel": counts})
-    if target.kind == "opencl" and wide:
-        sizes = [w for w in WORK_GROUPS if w <= target.max_work_group]
-        work_group = out.add("work_group", "parallel", sizes, [str(w) for w in sizes], {"work_group": sizes})
-    return parallel, work_group
+    if len(wide) < 2:
+        return None
+    counts = list(range(1, len(wide) + 1))
+    return out.add("parallel", "parallel", counts, [str(c) for c in counts], {"parallel": counts})
 
 
 def _operands(
-    out: _Collector, func: PrimFunc, anchor: Anchor, structure: Structure, target: Target
+    out: Collector, func: PrimFunc, anchor: Anchor, structure: Structure, target: Target
 ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
     """Layout, pad value and place of each input whose layout may be chosen."""
     layout: dict[int, int] = {}
@@ -274,7 +267,7 @@ def _operands(
 _LAYOUT_CODES = {"identity": 0, "copy": 1, "tiled": 2, "phase": 3, "last": 4, "blocked": 5, "pitched": 6}
 
 
-def _pads(out: _Collector, anchor: Anchor, operand: Operand) -> int:
+def _pads(out: Collector, anchor: Anchor, operand: Operand) -> int:
     """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
     values: list[object] = [None, "undef"]
     labels = ["none", "undef"]

@@ -17,7 +17,10 @@ from stridesmith.ir.target import Target
 LANES = 8
 LINE = 16
 CPU = Target(kind="cpu", vector_bits=32 * LANES, registers=16, threads=2)
-OPENCL = Target(kind="opencl", vector_bits=32 * LANES, registers=16, threads=2, max_work_group=64)
+OPENCL = Target(
+    kind="opencl", vector_bits=32 * LANES, registers=16, threads=2, max_work_group=64, local_bytes=1 << 16,
+    images=True, image_width=8192, image_height=8192, image_args=8, image_types="float32",
+)  # fmt: skip
 
 Labels = tuple[str, ...]
 Found = Iterator[tuple[str, Labels]]
@@ -92,10 +95,15 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
 
 
 def tile(s: Structure) -> Found:
-    """Vectors times lanes; rows; a few points of every other axis; reductions unrolled."""
+    """Vectors times lanes, or points whose lanes are decided apart; rows; a few points of every other axis; reductions
+    unrolled."""
     vectors = [v for v in (1, 2, 3, 4, 6, 8) if _fits(s, v)]
     halves = [v for v in (1, 3) if v == 1 or v * LANES // 2 <= extent(s, s.vec)]
-    yield s.vec, (*(f"{v}x{LANES}" for v in vectors), *(f"{v}x{LANES // 2}" for v in halves))
+    if s.target.kind == "cpu":
+        yield s.vec, (*(f"{v}x{LANES}" for v in vectors), *(f"{v}x{LANES // 2}" for v in halves))
+    else:
+        sizes = {v * LANES for v in vectors} | {v * LANES // 2 for v in halves}
+        yield s.vec, texts(sorted(sizes))
     for axis, size in s.anchor.spatial.items():
         rows = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28) if axis == s.row else (1, 2, 3, 4)
         if axis != s.vec:
@@ -128,6 +136,15 @@ def panel(s: Structure) -> Found:
             yield f"{axis}:panel", ("whole", *texts(size // n for n in parts))
 
 
+def rows(s: Structure) -> Found:
+    """Rows along the row axis, or along it and the next outer one of the result: inputs use both or neither."""
+    if s.target.kind == "cpu" and s.row is not None and s.anchor.reduce and s.vec in s.anchor.spatial:
+        outer = f"s{int(s.row[1:]) - 1}"
+        alike = all(i.uses(outer) == i.uses(s.row) for i in s.anchor.inputs.values())
+        if outer in s.anchor.spatial and outer != s.vec and alike:
+            yield f"{s.row}:rows", (s.row, f"{outer}*{s.row}")
+
+
 def boundary(s: Structure) -> Found:
     """Every tiled axis is branched around or peeled; overcompute needs a reduction and known inputs.
 
@@ -153,10 +170,36 @@ def parallel(s: Structure) -> Found:
     yield "parallel", texts(range(1, len(s.anchor.spatial) + 1))
 
 
-def work_group(s: Structure) -> Found:
-    """The size of a work-group."""
+def vector(s: Structure) -> Found:
+    """On a device: lanes of one vector, from half a register to two, the axis more than half full."""
     if s.target.kind == "opencl":
-        yield "work_group", ("1", "2", "4", "8", "16", "32")
+        yield s.vec, texts(w for w in (LANES // 2, LANES, 2 * LANES) if w < 2 * extent(s, s.vec))
+
+
+def work_group(s: Structure) -> Found:
+    """Runs of the shared loops, and grids of tiles along the vectors and the rows, of up to 32 items on a CPU."""
+    if s.target.kind == "opencl":
+        runs = texts(w for w in (1, 2, 4, 8, 16, 32))
+        sides = (1, 2, 3, 4, 7, 8, 16, 32)
+        across = [x for x in sides if x <= extent(s, s.vec)] if s.vec in s.anchor.spatial else [1]
+        along = [y for y in sides if y <= extent(s, s.row)] if s.row else [1]
+        yield "work_group", (*runs, *(f"{x}x{y}" for x in across for y in along if 1 < x * y <= 32))
+
+
+def image(s: Structure) -> Found:
+    """On a device: texture memory for inputs of two dimensions or more that the search lays out."""
+    if s.target.kind == "opencl":
+        for name, item in s.anchor.inputs.items():
+            if item.source != "between" and len(item.dims) > 1:
+                yield name, ("buffer", "image2d")
+
+
+def local(s: Structure) -> Found:
+    """On a device: local memory for the inputs of a reduction whose items hold parts of the result."""
+    if s.target.kind == "opencl" and s.anchor.reduce and s.vec in s.anchor.spatial:
+        for name, item in s.anchor.inputs.items():
+            if item.source != "between":
+                yield name, ("global", "local")
 
 
 def layouts(s: Structure, item: Input) -> Labels:
@@ -209,15 +252,22 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("tile:{}", "tile", tile),
     ("tile:{}", "tile", block),
     ("tile:{}", "tile", panel),
+    ("tile:{}", "tile", rows),
     ("boundary:{}", "boundary", boundary),
     ("{}", "order", order),
     ("{}", "parallel", parallel),
-    ("{}", "parallel", work_group),
+    ("vector:{}", "vector", vector),
+    ("{}", "work_group", work_group),
+    ("image:{}", "memory", image),
+    ("local:{}", "memory", local),
     ("layout:{}", "layout", layout),
     ("pad:{}", "pad_value", pad),
     ("place:{}", "place", place),
 )
-"""Name of a decision, its kind, and the decisions of the row; but for tiles, one with a single alternative is none."""
+"""Name of a decision, its kind, and the decisions of the row.
+
+But for tiles and vectors, a decision with a single alternative is none.
+"""
 
 
 def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:
@@ -230,7 +280,7 @@ def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[st
         for anchor, structure in zip(anchors, combination, strict=True):
             for name, kind, row in TABLE:
                 for what, labels in row(structure):
-                    if len(labels) > 1 or kind == "tile":
+                    if len(labels) > 1 or kind in ("tile", "vector"):
                         decisions[f"{sketch}/{anchor}/{name.format(what)}"] = (kind, labels)
         found[sketch] = decisions
     return found

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Expr, Var, substitute, variables
+from ...ir.expr import Expr, Load, Var, substitute, variables
 from ...ir.layout.index_map import IndexMap
-from ...ir.stmt import Block, Iter, PrimFunc, fresh, names
+from ...ir.node import transform
+from ...ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, names
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
 from ..primitive import Result, index_rank, primitive
@@ -76,8 +77,20 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
     ranges = {i.var: (0, i.extent - 1) for i in iters}
     old = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}
     init = None if block.init is None else substitute(block.init, old)
-    renewed = replace(block, iters=tuple(iters), init=init, body=substitute(block.body, old))
-    return with_stmt(func, block, renewed)
+    body = _with_simple_indices(substitute(block.body, old), ranges)
+    return with_stmt(func, block, replace(block, iters=tuple(iters), init=init, body=body))
+
+
+def _with_simple_indices(body: Stmt, ranges: dict[Var, tuple[int, int]]) -> Stmt:
+    """``A[v // 4 * 4 + v % 4]`` -> ``A[v]``, so that whoever looks at the accesses sees the iterators."""
+
+    def simpler(node: object) -> object:
+        if isinstance(node, (Load, Store)):
+            return replace(node, indices=tuple(simplify(i, ranges) for i in node.indices))
+        return node
+
+    result: Stmt = transform(body, simpler)
+    return result
 
 
 @index_rank("transform_block_layout")

@@ -239,8 +239,13 @@ def _plain_load(block: Block, buffer: Buffer, iters: Sequence[Iter] | None = Non
 
 
 def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -> None:
+    """Each iterator is one of the indices, but for those with a single point, whose index may be 0."""
     used = [i for i in indices if isinstance(i, Var)]
-    if len(set(used)) != len(indices) or set(used) != {i.var for i in iters}:
+    left = {i.var for i in iters} - set(used)
+    single = {i.var for i in iters if i.extent == 1}
+    constants = [i for i in indices if not isinstance(i, Var)]
+    plain = len(set(used)) == len(used) and set(used) <= {i.var for i in iters}
+    if not plain or not left <= single or any(i != as_expr(0, i) for i in constants):
         raise ScheduleError(
             "(1) block `{block}` must access its buffer at each of its iterators once",
             hint="transform the layout after the block has been moved",
@@ -318,10 +323,15 @@ def _nest_over(
             if left != TRUE:
                 conditions.append(left)
 
+    accessed = {i for i in access.indices if isinstance(i, Var)}
+    for item in block.spatial:
+        if item.var not in accessed:
+            loop_over(item.var, as_expr(0), item.extent)
     for iterator, part in zip(access.indices, box, strict=True):
-        loop_over(_var(iterator), part.lo, part.extent)
+        if isinstance(iterator, Var):
+            loop_over(iterator, part.lo, part.extent)
     for item in block.reduce:
-        if item.var not in bindings:
+        if item.var not in accessed:
             loop_over(item.var, as_expr(0), item.extent)
     iters = tuple(replace(i, binding=bindings[i.var]) for i in block.iters)
     predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges)])
