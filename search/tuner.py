@@ -306,7 +306,7 @@ class _Run:
             stored = self.database.top(self.task.script, self.task.target, self.task.interface, count)
             chosen += _fastest(stored, count)
         chosen += _fastest(raced.values(), 1)
-        return list({record.id: record for record in chosen}.values())
+        return _fastest({record.id: record for record in chosen}.values(), len(chosen))
 
     def _keep(self, outcome: final.Race) -> None:
         """Store what the race found, the untuned program too when it is among the fastest."""
