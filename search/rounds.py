@@ -45,7 +45,8 @@ class _Sent:
 class Rounds:
     """Plays rounds and remembers what the final race needs.
 
-    `good` are this run's valid records by id.  The builders schedule candidates themselves where the
+    `good` are this run's valid records by id, `pace` the seconds that building and measuring a
+    candidate takes, None before the first round.  The builders schedule candidates themselves where the
     space is one that they can derive, too (`remote`); else they get traces.
     """
 
@@ -74,7 +75,7 @@ class Rounds:
         self._barren = 0
         self._announced = 0
         self._asking = 0.0  # seconds that the last batch was asked for
-        self._pace: float | None = None  # seconds of building and measuring for a candidate
+        self.pace: float | None = None
 
     def size(self, left: float | None) -> int:
         """Candidates for the next round: a batch, cut to the trials and to the seconds (`left`) that remain."""
@@ -82,10 +83,10 @@ class Rounds:
         if (limit := self.settings.trial_limit) is not None:
             size = min(size, limit - self.tally.trials)
         if left is not None:
-            if self._pace is None:
+            if self.pace is None:
                 size = min(size, 4) if left < 10 else size
-            elif (asked := left - self._asking) < size * self._pace:
-                size = max(int(asked / self._pace), min(size, len(self._held), int(left / self._pace)))
+            elif (asked := left - self._asking) < size * self.pace:
+                size = max(int(asked / self.pace), min(size, len(self._held), int(left / self.pace)))
         return max(0, size)
 
     def play(self, size: int) -> bool:
@@ -109,7 +110,7 @@ class Rounds:
         for same in _layers([item for item in sent if self._is_new(item)]):
             self._measure([item for item in same if self._is_new(item)])
         took = (self._working() - began) / max(1, self.tally.trials - before)
-        self._pace = took if self._pace is None else 0.5 * (took + self._pace)
+        self.pace = took if self.pace is None else 0.5 * (took + self.pace)
         return True
 
     def _working(self) -> float:

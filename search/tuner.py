@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Emit = Callable[[dict[str, Any]], None]
 Generator = Callable[["PrimFunc", "Target", "Mapping[str, str]"], "Space"]
-ROOF_SECONDS = 1.8  # what a race takes beside the racing: builds, fresh data, verification, the device's limits
+ROOF_SECONDS = 1.6  # what a race takes beside builds and racing: fresh data, and the device's limits
 SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
 RACE_SHARE, END_SHARE = 0.1, 0.25
 FRESH_SEED = 1_000_003
@@ -238,7 +238,8 @@ class _Run:
         limit = self.settings.seconds
         if limit is None:
             return None
-        end = min(self._race_seconds() + ROOF_SECONDS + SPARE_SECONDS, END_SHARE * limit)
+        again = self.settings.finalists * ((self.rounds and self.rounds.pace) or 0.0)
+        end = min(self._race_seconds() + again + ROOF_SECONDS + SPARE_SECONDS, END_SHARE * limit)
         return limit - self.clock.seconds - end
 
     def _race_seconds(self) -> float:
