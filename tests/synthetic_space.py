@@ -39,6 +39,11 @@ class Sketch:
     def mask(self, rows):
         return (rows[:, LANE] > 0) | (rows[:, ROW] <= 3)
 
+    def draw(self, rng, count, allowed=None):
+        values = allowed or [np.arange(len(d)) for d in self.decisions]
+        rows = np.stack([v[rng.integers(len(v), size=4 * count)] for v in values], axis=1)
+        return rows[self.mask(rows)][:count]
+
 
 @dataclass(frozen=True)
 class Space:
@@ -88,7 +93,7 @@ def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Ope
     anatomy = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
     tile, boundary = {0: ROW, 1: LANE, 2: STEP}, {0: EDGE0, 1: EDGE1}
     return Open(
-        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, BLOCK, boundary, ORDER, None, None, None,
+        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, BLOCK, boundary, ORDER, None, None,
         {2: LAYOUT}, {}, {2: PLACE},
     )  # fmt: skip
 

@@ -147,10 +147,14 @@ def _solve(writer: Access, reader: Access, own: dict[Var, For]) -> Expr | None:
         if bound is None:
             return None
         conditions += bound
-    if not all(variables_of(c) & own.keys() <= env.keys() for c in writer.conditions):
-        return None
-    if any(as_int(loop.extent) < 1 for var, loop in own.items() if var not in env):
-        return None
+    for var, loop in own.items():
+        if var in env:
+            continue
+        # A loop that the index does not show may stand at any iteration; the first that is possible is one.
+        first = writer.facts.interval(var)[0]
+        if not isinstance(loop.extent, Const) or not 0 <= first < as_int(loop.extent):
+            return None
+        env[var] = Const(first)
     return all_of([*conditions, *(substitute(c, env) for c in writer.conditions)])
 
 

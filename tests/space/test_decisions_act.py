@@ -48,12 +48,7 @@ def space(name: str, kind: str) -> tuple[Workload, tuple[Sketch, ...]]:
 
 def feasible(sketch: Sketch) -> Any:
     """Some hundred feasible candidates of a sketch."""
-    rng = np.random.default_rng(3)
-    found: list[Any] = []
-    while sum(map(len, found)) < 200 and len(found) < 50:
-        rows = np.stack([rng.integers(len(d), size=8192) for d in sketch.decisions], axis=1)
-        found.append(rows[sketch.mask(rows)])
-    return np.concatenate(found)[:400]
+    return sketch.draw(np.random.default_rng(3), 400)
 
 
 def pairs(sketch: Sketch, number: int) -> Iterator[Pair]:

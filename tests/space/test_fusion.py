@@ -55,6 +55,7 @@ def test_the_accumulator_never_passes_through_memory(name: str, target: Target) 
             assert scopes.pop(anchor.output.buffer.name) == "local"
             assert outermost(func, anchor.epilogue) == outermost(func, anchor.block)
             stages = {o.buffer.name for o in anchor.inputs if o.source == "stage"}
-            copies = {f"{o.buffer.name}_{scope}" for o in anchor.inputs for scope in ("global", "shared", "local")}
+            scopes_of_copies = ("global", "shared", "global_shared", "local")
+            copies = {f"{o.buffer.name}_{scope}" for o in anchor.inputs for scope in scopes_of_copies}
             assert set(scopes) <= stages | copies
             assert {b.name for b in lower(func, target).workspaces} <= stages | copies
