@@ -113,8 +113,11 @@ def space_at(place: Place) -> tuple[Workload, Space]:
 
 
 def drawn(space: Space, rng: np.random.Generator, masked: Counter[str]) -> tuple[int, tuple[int, ...]] | None:
-    """A random candidate that the mask lets through, of a random sketch; `masked` counts the others by rule."""
-    for _ in range(500):
+    """A random candidate that the mask lets through, of a random sketch; `masked` counts the others by rule.
+
+    Where the mask lets few through they are drawn anchor by anchor, and counts are those of a sample.
+    """
+    for _ in range(16):
         number = int(rng.integers(len(space.sketches)))
         sketch = space.sketches[number]
         columns = [rng.integers(len(d), size=64) for d in sketch.decisions]
@@ -127,6 +130,11 @@ def drawn(space: Space, rng: np.random.Generator, masked: Counter[str]) -> tuple
             left &= ~excluded
         if len(good):
             return number, tuple(int(c) for c in rows[good[0]])
+    for _ in range(16):
+        number = int(rng.integers(len(space.sketches)))
+        rows = space.sketches[number].draw(rng, 1)
+        if len(rows):
+            return number, tuple(int(c) for c in rows[0])
     return None
 
 
