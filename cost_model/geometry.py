@@ -124,11 +124,12 @@ class Geometry:
             rows = rows / cover.levels["reg"][self.vec]
         accumulators = rows * vectors
         steps = cover.volume("reg") / (accumulators * lane)
+        wide = np.maximum(lane / self.lanes, 1)
         loads = {kind: np.zeros(1, np.float32) for kind in LOADS}
         live: Vector = np.zeros(1, np.float32)
         for number, operand in enumerate(self.inputs):
             access = raw.get(f"meets:{operand.name}", np.full(1, self._meets(operand), np.float32))
-            elements = cover.footprint(operand, "reg")
+            elements = self._loaded(cover, operand, access, accumulators * wide, lane)
             inlined = raw.get(f"place:{operand.name}", ONE) == INLINE
             out[f"access:in{number}"] = access
             out[f"inlined:in{number}"] = inlined.astype(np.float32)
@@ -138,7 +139,6 @@ class Geometry:
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
-        wide = np.maximum(lane / self.lanes, 1)
         out["access:out"] = np.full(1, self._meets(self.output), np.float32)
         out["lanes_used"] = np.minimum(lane / self.lanes, 1)
         out["rows"] = log2(rows)
@@ -147,9 +147,21 @@ class Geometry:
         out["pressure"] = (accumulators + live) * wide / registers
         out["spill"] = np.maximum(out["pressure"] - ONE, np.float32(0))
         out["loads_per_fma"] = np.asarray(sum(out[f"loads:{kind}"] for kind in LOADS), np.float32)
+        out["panels"] = log2(cover.volume("chunk", "reduce") / cover.volume("panel", "reduce"))
         out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
         out["steps"] = log2(steps)
         out["body"] = log2(accumulators * steps)
+
+    def _loaded(self, cover: Cover, operand: Operand, access: Vector, taken: Vector, lane: Vector) -> Vector:
+        """Elements loaded in one turn of the unrolled body.
+
+        What neighbouring steps share is loaded once where the registers that accumulators leave hold it, else in
+        each step.
+        """
+        whole, step = cover.footprint(operand, "reg"), cover.footprint(operand, "step")
+        kept = np.where(access == BROADCAST, whole, whole / lane)
+        steps = cover.volume("reg", "reduce")
+        return np.asarray(np.where(taken + kept <= self.target.registers, whole, step * steps), np.float32)
 
     def _loads(
         self, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
@@ -181,29 +193,33 @@ class Geometry:
             for number in range(len(self.operands)):
                 moved = moved + _traffic(cover.nest, [s[number] for s in sizes.values()], totals, tiles, capacity)
             out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
-        conflicts = [out[f"conflict:op{number}"] for number in range(len(self.operands))]
-        out["conflicts"] = np.asarray(sum(conflicts), np.float32)
+        for name, level in (("conflicts", "conflict"), ("collisions", "collision")):
+            each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
+            out[name] = np.asarray(sum(each), np.float32)
 
     def _runs(self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int) -> Columns:
         """Per level, the run of neighbouring elements in the candidates' layouts; adds how much runs compete."""
         if not operand.dims:
-            out[f"conflict:op{number}"] = np.zeros(1, np.float32)
+            out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
             return {level: np.full(1, lines_of.LINE, np.float32) for level in cover.nest}
-        reach = {level: cover.reach(operand, level) for level in cover.nest}
+        reach = {level: cover.reach(operand, level) for level in ("reg", *cover.nest)}
         width = dtypes.bits(operand.dtype) / 8
         runs: Columns = {}
-        places = ONE
+        places, spots = ONE, ONE
         chosen = raw.get(f"alternative:{operand.name}", np.zeros(1, np.float32))
         for index, choice in enumerate(self._choices(number)):
             order = lines_of.physical(operand, choice, cover.levels["reg"])
             here = chosen == index
             slots = lines_of.slots(order, reach["panel"], operand.shape, width)
             places = np.where(here, slots, places)
-            for level in cover.nest:
+            spots = np.where(here, lines_of.slots(order, reach["reg"], operand.shape, width), spots)
+            for level in reach:
                 run = lines_of.run(order, reach[level], operand.shape)
                 runs[level] = np.where(here, run, runs.get(level, ONE))
         rows = cover.footprint(operand, "panel") / runs["panel"]
         out[f"conflict:op{number}"] = np.maximum(log2(rows / places), np.float32(0))
+        near = cover.footprint(operand, "reg") / runs["reg"]
+        out[f"collision:op{number}"] = np.maximum(log2(near / spots), np.float32(0))
         return runs
 
     def _choices(self, number: int) -> tuple[Any, ...]:
@@ -213,7 +229,8 @@ class Geometry:
         return self.part.decisions[self.part.layout[number]].values
 
     def _edges(self, cover: Cover, raw: Columns, out: Columns) -> None:
-        wasted, tails, branches = ONE, ONE, np.zeros(1, np.float32)
+        wasted, tails = ONE, ONE
+        branches, inner = np.zeros(1, np.float32), np.zeros(1, np.float32)
         for number, axis in enumerate(self.axes):
             if axis.extent == 1:
                 continue
@@ -230,11 +247,13 @@ class Geometry:
             if number == self.vec:
                 out["scalar"] = out[f"branch:{axis.name}"]
                 out["odd"] = np.where(how == PEEL, extent % tile / extent, np.float32(0))
+            elif axis.kind == "reduce":
+                inner = inner + out[f"branch:{axis.name}"]
             else:
                 branches = branches + out[f"branch:{axis.name}"]
         for name in ("scalar", "odd"):
             out.setdefault(name, np.zeros(1, np.float32))
-        out["waste"], out["tails"], out["branches"] = log2(wasted), log2(tails), branches
+        out["waste"], out["tails"], out["branches"], out["inner_branches"] = log2(wasted), log2(tails), branches, inner
 
     def _parallel(self, cover: Cover, raw: Columns, out: Columns) -> None:
         threads = np.float32(max(1, self.target.threads))

@@ -12,18 +12,20 @@ import numpy as np
 from .geometry import STRIDED
 from .tiling import Columns, Vector, log2
 
-FMA_LATENCY, PORTS = 4.0, 2.0
-LOAD_COST = {"broadcast": 0.65, "contiguous": 0.4, "strided": 0.95, "inlined": 0.8}  # cycles
-BYTES_PER_CYCLE = {"l1": 64.0, "l2": 24.0, "l3": 4.5}  # what lies behind the named cache delivers
-SPILL_COST = 0.8  # cycles per multiply-add when twice the registers would be needed
-SCATTER_COST = 9.0  # elements stored one by one, against a vector of them
-COPY_COST = {"plain": 0.7, "scattered": 6.0}  # cycles per copied element
-CONFLICT_COST = 0.05  # powers of two for each that runs exceed what a cache holds side by side
-SCALAR_COST = 0.7  # powers of two when the ragged edge of the vector axis is tested
-ODD_COST = 0.6  # a point in a peeled tail of an odd number of lanes, against one in whole vectors
-BRANCH_COST = 0.3  # powers of two per other ragged axis that is tested in the tile
-TAIL_COST = 0.2  # share of a rounded tail's points that its own code costs
-LONG_BODY, BODY_COST = 7.0, 0.15  # powers of two, beyond which each costs: instruction cache, and time to build
+FMA_LATENCY, PORTS = 3.2, 2.0
+LOAD_COST = {"broadcast": 0.25, "contiguous": 0.33, "strided": 0.67, "inlined": 0.6}  # cycles
+BYTES_PER_CYCLE = {"l1": 95.0, "l2": 38.0, "l3": 6.2}  # what lies behind the named cache delivers
+TURN_COST = 0.73  # cycles for each turn of the unrolled body
+SPILL_COST = 0.6  # cycles per multiply-add when twice the registers would be needed
+SCATTER_COST = 7.3  # elements stored one by one, against a vector of them
+SUM_COST = 0.9  # more for a store that adds a panel to the result
+COPY_COST = {"plain": 0.9, "scattered": 4.6}  # cycles per copied element
+CONFLICT_COST = 0.06  # powers of two for each that runs exceed what a cache holds side by side
+SCALAR_COST = 0.57  # powers of two when the ragged edge of the vector axis is tested
+ODD_COST = 0.53  # a point in a peeled tail of an odd number of lanes, against one in whole vectors
+BRANCH_COST = 0.22  # powers of two per other ragged axis that is tested in the tile
+TAIL_COST = 0.23  # share of a rounded tail's points that its own code costs
+LONG_BODY, BODY_COST = 8.1, 0.15  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
 def estimate(columns: Columns, lanes: float) -> Vector:
@@ -35,15 +37,17 @@ def estimate(columns: Columns, lanes: float) -> Vector:
     trips = np.exp2(columns["reduce_trips"] + columns["steps"])
     chained = np.where(trips > 1, FMA_LATENCY, 1.0) / accumulators
     loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in LOAD_COST.items())
-    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + 1.0 / body + SPILL_COST * columns["spill"]
+    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + TURN_COST / body + SPILL_COST * columns["spill"]
     stores = np.where(columns["access:out"] == STRIDED, SCATTER_COST, 1.0) / trips
+    stores = stores * np.where(columns["panels"] > 0, 1.0 + SUM_COST, 1.0)
     length = BODY_COST * np.maximum(columns["body"] - LONG_BODY, 0)
-    edges = TAIL_COST * columns["tails"] + BRANCH_COST * columns["branches"] + SCALAR_COST * columns["scalar"]
+    tested = columns["branches"] + columns["inner_branches"]
+    edges = TAIL_COST * columns["tails"] + BRANCH_COST * tested + SCALAR_COST * columns["scalar"]
     compute = (cycles + stores) / (lanes * columns["lanes_used"]) * np.exp2(columns["waste"] + edges + length)
     compute = compute * (1.0 + ODD_COST * columns["odd"])
     for cache, rate in BYTES_PER_CYCLE.items():
         compute = compute + np.exp2(columns[f"traffic:{cache}"]) / rate
-    compute = compute * np.exp2(CONFLICT_COST * columns["conflicts"])
+    compute = compute * np.exp2(CONFLICT_COST * (columns["conflicts"] + columns["collisions"]))
     for kind, cost in COPY_COST.items():
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
     return log2(compute) + columns["idle"]

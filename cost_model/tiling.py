@@ -1,6 +1,7 @@
 """How a candidate's loops cover its iteration domain, level by level, for whole populations.
 
-Levels from the inside out: `lane` (one vector), `reg` (the register tile with its unrolled reduction steps),
+Levels from the inside out: `lane` (one vector), `step` (the register tile in one step of the reduction), `reg` (the
+register tile with its unrolled reduction steps),
 `panel` (the register tile over the whole reduction), `block` (neighbouring tiles), then `in1`, `in2`, ... with
 one more of the outer loops complete, in the order in which the candidate nests them.  `chunk` is what one
 iteration of the shared (parallel) loops covers.
@@ -85,7 +86,8 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
         np.minimum(p * raw.get(f"tile:{a.name}:block", ONE), np.maximum(e, p))
         for a, e, p in zip(axes, extents, panel, strict=True)
     ]
-    levels = {"lane": lane, "reg": reg, "panel": panel, "block": block}
+    step = [ONE if a.kind == "reduce" else r for a, r in zip(axes, reg, strict=True)]
+    levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block}
     looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
     place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
     fused = np.zeros(1, np.float32)
