@@ -132,9 +132,6 @@ def _operand(
             else:
                 spatial_over |= flags
     any_over = spatial_over | reduce_over
-    if number not in part.pad:
-        yield "room over the edge", ~any_over
-        return
     relaid = moved(part, choices, number)
     room: Bools = relaid | (operand.source != "fixed")
     if number in part.place:
@@ -142,6 +139,9 @@ def _operand(
         room &= place != INLINE
         yield "layout of what is inlined", (place != INLINE) | ~relaid
         yield "size of a stage inside", (place != INNER) | (_footprint(part, choices, number, cover) <= MAX_SCRATCH)
+    if number not in part.pad:
+        yield "room over the edge", ~any_over
+        return
     pad = numbers(part, choices, part.pad[number], f"pad:{operand.name}")
     yield "room over the edge", ~any_over | room
     yield "pad value over the edge", (~spatial_over | (pad >= 1)) & (~reduce_over | (pad == 2))

@@ -254,7 +254,8 @@ def _operands(
                 [c.label for c in choices],
                 {f"layout:{operand.name}": codes},
             )
-        if operand.dims and (len(choices) > 1 or operand.source in ("stage", "constant", "free")):
+        laid_out = len(choices) > 1 or operand.source in ("stage", "constant", "free")
+        if operand.dims and laid_out and _may_be_read_over_an_edge(anchor, operand, structure):
             pad[number] = _pads(out, anchor, operand)
         places = _places(func, operand, choices, target)
         if len(places) > 1:
@@ -265,6 +266,12 @@ def _operands(
 
 
 _LAYOUT_CODES = {"identity": 0, "copy": 1, "tiled": 2, "phase": 3, "last": 4, "blocked": 5, "pitched": 6}
+
+
+def _may_be_read_over_an_edge(anchor: Anchor, operand: Operand, structure: Structure) -> bool:
+    """Whether an input's padding can be computed on; where it cannot, its value decides nothing."""
+    axes = (a for a, item in enumerate(anchor.axes) if item.extent > 1 or a == structure.vec)
+    return any(operand.uses(a) and _may_overcompute(anchor, a, structure) for a in axes)
 
 
 def _pads(out: Collector, anchor: Anchor, operand: Operand) -> int:

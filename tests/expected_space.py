@@ -232,10 +232,15 @@ def layout(s: Structure) -> Found:
 
 
 def pad(s: Structure) -> Found:
-    """What padding holds, of each input that may get some: nothing, anything, or what the reduction starts from."""
+    """What padding holds, of each input that is laid out and may be read past an edge that is computed over.
+
+    Nothing, anything, or what the reduction starts from.
+    """
+    over = [axis for axis, labels in boundary(s) if "overcompute" in labels]
     for name, item in s.anchor.inputs.items():
-        if item.source in ("stage", "padded", "constant", "free") or len(layouts(s, item)) > 1:
-            yield name, ("none", "undef", *([s.anchor.neutral] if s.anchor.neutral else []))
+        laid_out = item.source in ("stage", "padded", "constant", "free") or len(layouts(s, item)) > 1
+        if laid_out and any(item.uses(axis) for axis in over):
+            yield name, ("none", "undef", s.anchor.neutral)
 
 
 def place(s: Structure) -> Found:
