@@ -27,8 +27,12 @@ SHORTEST, MOST = 4, 64  # steps of a panel, panels
 
 
 def panel_axis(anchor: Anchor, structure: Structure) -> int | None:
-    """The reduction that may be cut in panels: the longest one, unless its parts are the vector's lanes."""
-    if structure.factored or not anchor.op:
+    """The reduction that may be cut in panels: the longest one, unless its parts are the vector's lanes.
+
+    With a single axis of tiles, no loop can run inside of a panel and gain by it.
+    """
+    wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
+    if structure.factored or not anchor.op or len(wide) < 2:
         return None
     axis = max(anchor.reduce, key=lambda a: anchor.axes[a].extent, default=None)
     return axis if axis is not None and len(panel_sizes(anchor.axes[axis].extent)) > 1 else None

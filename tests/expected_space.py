@@ -127,8 +127,11 @@ def block(s: Structure) -> Found:
 
 
 def panel(s: Structure) -> Found:
-    """The longest reduction whole, or in up to 64 equal panels of 4 steps or more; not one that is in the lanes."""
-    if s.anchor.reduce and s.vec not in s.anchor.reduce:
+    """The longest reduction whole, or in up to 64 equal panels of 4 steps or more, around tiles along two axes.
+
+    Not one that is in the lanes.
+    """
+    if s.anchor.reduce and s.vec not in s.anchor.reduce and len(s.anchor.spatial) > 1:
         axis = max(s.anchor.reduce, key=lambda a: s.anchor.reduce[a])
         size = s.anchor.reduce[axis]
         parts = [n for n in range(2, 65) if size % n == 0 and size // n >= 4]
