@@ -184,11 +184,17 @@ def _centred(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[n
     return np.asarray(values - (sums / counts)[group])
 
 
+LEAST_TRUST, TRUST, TRUST_WEIGHT = 0.5, 0.8, 8.0
+
+
 def _slope(estimate: NDArray[np.float64], labels: NDArray[np.float64]) -> float:
-    """Least-squares slope of the labels on the estimate in [0, 1]; little data draws it towards 0.5."""
-    weight = 4.0
-    slope = (estimate @ labels + 0.5 * weight) / (estimate @ estimate + weight)
-    return float(np.clip(slope, 0.0, 1.0))
+    """Least-squares slope of the labels on the estimate; little data draws it towards `TRUST`.
+
+    What was measured was picked because its estimate is good, and among such candidates the estimate tells
+    less than it does about all others: a slope below `LEAST_TRUST` would call these as good as the best.
+    """
+    slope = (estimate @ labels + TRUST * TRUST_WEIGHT) / (estimate @ estimate + TRUST_WEIGHT)
+    return float(np.clip(slope, LEAST_TRUST, 1.0))
 
 
 def _xgboost() -> Any:

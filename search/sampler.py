@@ -33,7 +33,7 @@ KIND = "kind"  # the user attribute of a failed trial that says why
 TEACHING = ("refused", "build_error", "build_timeout", "run_timeout", "crash", "oom", "wrong")
 RANDOM_SHARE, LOCAL_SHARE = 0.15, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
-POPULATION, GENERATIONS = 4096, 3
+POPULATION, GENERATIONS = 12288, 3
 LEADERS = 12  # the fastest candidates, whose sketches are looked at in every round
 
 
