@@ -13,19 +13,19 @@ from .geometry import STRIDED
 from .tiling import Columns, Vector, log2
 
 FMA_LATENCY, PORTS = 3.2, 2.0
-LOAD_COST = {"broadcast": 0.25, "contiguous": 0.33, "strided": 0.67, "inlined": 0.6}  # cycles
-BYTES_PER_CYCLE = {"l1": 95.0, "l2": 38.0, "l3": 6.2}  # what lies behind the named cache delivers
+LOAD_COST = {"broadcast": 0.4, "contiguous": 0.5, "strided": 0.7, "inlined": 0.9}  # cycles
+BYTES_PER_CYCLE = {"l1": 100.0, "l2": 48.0, "l3": 6.5}  # what lies behind the named cache delivers
 TURN_COST = 0.73  # cycles for each turn of the unrolled body
 SPILL_COST = 0.6  # cycles per multiply-add when twice the registers would be needed
 SCATTER_COST = 7.3  # elements stored one by one, against a vector of them
 SUM_COST = 0.9  # more for a store that adds a panel to the result
-COPY_COST = {"plain": 0.9, "scattered": 4.6}  # cycles per copied element
-CONFLICT_COST = 0.06  # powers of two for each that runs exceed what a cache holds side by side
-SCALAR_COST = 0.57  # powers of two when the ragged edge of the vector axis is tested
+COPY_COST = {"plain": 1.0, "scattered": 4.6}  # cycles per copied element
+CONFLICT_COST = 0.07  # powers of two for each that runs exceed what a cache holds side by side
+SCALAR_COST = 0.45  # powers of two when the ragged edge of the vector axis is tested
 ODD_COST = 0.53  # a point in a peeled tail of an odd number of lanes, against one in whole vectors
-BRANCH_COST = 0.22  # powers of two per other ragged axis that is tested in the tile
+BRANCH_COST = 0.18  # powers of two per other ragged axis that is tested in the tile
 TAIL_COST = 0.23  # share of a rounded tail's points that its own code costs
-LONG_BODY, BODY_COST = 8.1, 0.15  # powers of two, beyond which each costs: instruction cache, and time to build
+LONG_BODY, BODY_COST = 7.5, 0.14  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
 def estimate(columns: Columns, lanes: float) -> Vector:
