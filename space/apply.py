@@ -5,7 +5,7 @@
 3. give the result a register tile (``local``), with the epilogue or a copy as its way out;
 4. separate the initialisation, and settle each ragged edge;
 5. share the outer loops between threads, unroll and vectorize the tile;
-6. place the staged inputs and schedule them.
+6. load what the items of a work-group share; place the staged inputs and schedule them.
 """
 
 from __future__ import annotations
@@ -106,25 +106,24 @@ def _share(plan: Plan) -> None:
     loop = sch.fuse(*shared) if len(shared) > 1 else shared[0]
     plan.outer = [loop, *plan.outer[count:]]
     if plan.group.is_grid:
-        share_between_groups(sch, loop, plan.items)
+        share_between_groups(sch, loop, plan.items, ["", "_init"] if plan.panel_loop and plan.locals else [""])
     else:
         plan.outer[0] = distribute(sch, loop, plan.target, plan.group.items)
 
 
 def _load_together(plan: Plan) -> None:
-    """Stage the inputs that go to local memory, for all items of a group."""
-    for number, decision in plan.part.device.local.items():
-        if plan.values[decision]:
-            buffer = plan.reads.get(number, plan.anchor.operands[number].buffer.name)
-            stage_locally(plan.sch, plan.block, buffer, plan.outer[0], plan.group)
+    """Stage the inputs that go to local memory, for all items of a group, whole or for one panel of the reduction."""
+    for number in plan.locals:
+        buffer = plan.reads.get(number, plan.anchor.operands[number].buffer.name)
+        stage_locally(plan.sch, plan.block, buffer, plan.panel_loop or plan.outer[0], plan.group)
 
 
 def _place(plan: Plan) -> None:
     """Compute each staged input inside the shared loops, or before, on all threads."""
     for block, _, place in plan.staged:
         if place == INNER and plan.outer:
-            plan.sch.compute_at(block, plan.outer[0])
-            schedule_inner_stage(plan.sch, block, plan.outer[0], plan.target)
+            plan.sch.compute_at(block, plan.place_inside)
+            schedule_inner_stage(plan.sch, block, plan.place_inside, plan.target)
         else:
             schedule_stage(plan.sch, block, plan.target)
 
@@ -133,8 +132,8 @@ def _finish_panels(plan: Plan) -> None:
     """The epilogue runs when all panels of a shared iteration are added."""
     epilogue = plan.anchor.epilogue
     if plan.panel_loop and epilogue:
-        plan.sch.reverse_compute_at(epilogue, plan.outer[0])
-        schedule_inner_stage(plan.sch, epilogue, plan.outer[0], plan.target)
+        plan.sch.reverse_compute_at(epilogue, plan.place_inside)
+        schedule_inner_stage(plan.sch, epilogue, plan.place_inside, plan.target)
 
 
 def _finish_parts(plan: Plan) -> None:

@@ -30,11 +30,16 @@ def image_layout(text: str, shape: Sequence[int], target: Target) -> tuple[str, 
     return replace(IndexMap.parse(text), axis_separators=(cut,)).text, extents
 
 
-def share_between_groups(sch: Schedule, loop: str, items: Mapping[str, str]) -> None:
-    """Give a loop to work-groups, and loops inside of it to their items along ``x`` and ``y``."""
+def share_between_groups(sch: Schedule, loop: str, items: Mapping[str, str], suffixes: Sequence[str]) -> None:
+    """Give a loop to work-groups, and loops inside of it to their items along ``x`` and ``y``.
+
+    `suffixes` are those of the copies of the items' loops: ``""``, and ``"_init"`` where an initialisation stands
+    apart from them.
+    """
     sch.bind(loop, "blockIdx.x")
-    for axis, item in items.items():
-        sch.bind(item, f"threadIdx.{axis}")
+    for suffix in suffixes:
+        for axis, item in items.items():
+            sch.bind(item + suffix, f"threadIdx.{axis}")
 
 
 def stage_locally(sch: Schedule, block: str, buffer: str, loop: str, group: Group) -> None:

@@ -6,7 +6,8 @@
 3. an input in texture memory lies in a buffer that the search lays out, is no larger than the device's images,
    and an anchor has no more of them than a kernel takes;
 4. local memory needs a grid of several items, an input that is not computed in place, and room for the box that
-   the group reads.
+   the group reads, of one panel where the reduction is cut in panels.  No epilogue waits for panels there: its
+   items would read what others have summed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def device_verdicts(
         images = images + wanted
         yield "image of what lies elsewhere", ~wanted | _laid_out(part, choices, number)
         yield "extents of an image", ~wanted | _fits_image(part, choices, number, over, cover, target)
-    yield "number of images", images <= target.image_args
+    if device.image:
+        yield "number of images", images <= target.image_args
     yield from _local_memory(part, choices, cover, target)
 
 
@@ -62,6 +64,14 @@ def _groups(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> Bools:
         if along is not None and along in trips:
             grid &= (side <= 1) | (~inside[along] & (side <= trips[along]))
     return np.where(x > 0, grid, linear)
+
+
+def in_local_memory(part: Open, choices: Ints) -> Bools:
+    """Whether a candidate holds some input in local memory."""
+    result: Bools = np.zeros(len(choices), dtype=bool)
+    for number, decision in part.device.local.items():
+        result |= numbers(part, choices, decision, f"local:{part.anchor.operands[number].name}") == 1
+    return result
 
 
 def tiles_along(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> dict[int, Ints]:
@@ -157,11 +167,16 @@ def _local_memory(part: Open, choices: Ints, cover: Mapping[int, Ints], target: 
             place = numbers(part, choices, part.place[number], f"place:{operand.name}")
             yield "local memory of what is inlined", ~wanted | (place != INLINE)
         total = total + np.where(wanted, _box_bytes(part, choices, number, reach), 0)
+    if part.panel is not None and part.anchor.epilogue:
+        axis, number = part.panel
+        panel = numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:panel")
+        whole = panel == part.anchor.axes[axis].extent
+        yield "local memory of panels before an epilogue", whole | ~in_local_memory(part, choices)
     yield "size of local memory", total <= target.local_bytes
 
 
 def _reach(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> dict[int, Ints]:
-    """For each axis, how many of its points a work-group of a grid covers."""
+    """For each axis, how many of its points a work-group of a grid covers in one panel."""
     assert part.device.work_group is not None
     inside, trips = inside_shared(part, choices), tiles_along(part, choices, cover)
     x, y = (numbers(part, choices, part.device.work_group, f"group:{side}") for side in "xy")
@@ -172,6 +187,9 @@ def _reach(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> dict[int, In
         whole: Ints = -(-axis.extent // tile) * tile
         if number not in trips:
             result[number] = whole
+            if part.panel is not None and part.panel[0] == number:
+                panel = numbers(part, choices, part.panel[1], f"tile:{axis.name}:panel")
+                result[number] = np.where(panel == axis.extent, whole, panel)
             continue
         tiles = -(-axis.extent // tile) // np.maximum(trips[number], 1)
         result[number] = np.where(inside[number], whole, tile * tiles * np.maximum(sides.get(number, np.int64(1)), 1))

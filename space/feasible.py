@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
-from .device_feasible import device_verdicts
+from .device_feasible import device_verdicts, in_local_memory
 from .layouts import steps_of
 from .panels import fitting_panels
 from .population import Bools, Ints, covers, extents, fused, inside_shared, lanes, moved, numbers, overcomputed
@@ -101,6 +101,7 @@ def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     if part.block is not None and part.structure.row is not None:
         name = part.anchor.axes[part.structure.row].name
         loops.append(numbers(part, choices, part.block, f"tile:{name}:block") > 1)
+    loops.append(in_local_memory(part, choices))
     return fitting_panels(part, sizes, cover.get(axis, np.ones(len(choices), dtype=np.int64)), loops)
 
 

@@ -76,8 +76,9 @@ def tile(plan: Plan) -> None:
     plan.shared = shared = min(plan.value(part.parallel, 1), len(order))
     plan.items = _items(plan, outer)
     ordered = [outer[a] for a in order]
-    panels = [plan.panel_loop] if plan.panel_loop else []
-    plan.outer = [*plan.single, *ordered[:shared], *plan.items.values(), *panels, *ordered[shared:], *blocks]
+    panels, items = [plan.panel_loop] if plan.panel_loop else [], list(plan.items.values())
+    inside = [*panels, *items] if plan.locals else [*items, *panels]
+    plan.outer = [*plan.single, *ordered[:shared], *inside, *ordered[shared:], *blocks]
     sch.reorder(*plan.outer, *plan.reduce_outer, *plan.reduce_inner, *plan.rows, *plan.vectors, *plan.lanes)
 
 

@@ -67,6 +67,16 @@ class Plan:
         return [self.cover(self.part.structure.vec) // self.lane(), self.lane()]
 
     @property
+    def place_inside(self) -> str:
+        """The innermost of the loops that threads or work-items share."""
+        return list(self.items.values())[-1] if self.items else self.outer[0]
+
+    @property
+    def locals(self) -> list[int]:
+        """The inputs that a work-group holds in local memory, a panel of a reduction at a time."""
+        return [number for number, decision in self.part.device.local.items() if self.values[decision]]
+
+    @property
     def group(self) -> Group:
         """The work-group of an OpenCL device."""
         chosen: Group = self.value(self.part.device.work_group, Group(1))

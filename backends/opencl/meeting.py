@@ -1,51 +1,89 @@
-"""Where work-items meet in local memory, so that a barrier has to stand.
+"""Where work-items meet in memory, so that a barrier has to stand.
 
 ::
 
     S1; S2                  a barrier between, if one writes what the other touches
     for i: S                a barrier after S, if an iteration writes what another one touches
 
-No barrier is needed between iterations that only write, each an element of its own.  Local memory that is
-allocated inside of a loop is the same in every iteration.
+In local memory items meet wherever both sides touch it, in global memory where both sides are loops over items of
+their own: what one item does, it does in order.  No barrier is needed between iterations that only write, each an
+element of its own.  Local memory that is allocated inside of a loop is the same in every iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
 from ...ir.arith.linear import shared_form, variables_of
 from ...ir.expr import Buffer, Expr, Load, Ramp, Var, const
-from ...ir.node import children, walk
+from ...ir.node import children, remembered, walk
 from ...ir.stmt import Allocate, For, Seq, Stmt, Store, read_buffers
 from ..passes.scopes import Access, accesses
 from .parts import touches, writes
 
+Fence = frozenset[str]
+"""The flags of a barrier."""
 
-def meet(before: Stmt, after: Stmt, shared: Sequence[Buffer]) -> bool:
-    """Whether work-items meet in local memory that one of two statements writes."""
-    met = [b for b in shared if touches(before, b) and touches(after, b)]
+
+@dataclass(frozen=True)
+class Memories:
+    """Buffers in local memory that are allocated around a statement, and those in global memory that it may write."""
+
+    local: tuple[Buffer, ...]
+    everywhere: tuple[Buffer, ...]
+
+    def with_local(self, buffer: Buffer) -> Memories:
+        return replace(self, local=(*self.local, buffer))
+
+
+def fence_between(before: Stmt, after: Stmt, memories: Memories) -> Fence:
+    """What the barrier between two statements orders; empty if none is needed."""
+    apart = _has_items(before) and _has_items(after)
+    return _fence(_meet(before, after, memories.local), apart and _meet(before, after, memories.everywhere))
+
+
+def fence_of_loop(loop: For, memories: Memories) -> Fence:
+    """What the barrier after each iteration of a loop orders; empty if none is needed."""
+    own = [n.buffer for n in walk(loop.body) if isinstance(n, Allocate) and n.buffer.scope == "shared"]
+    local = _iterations_meet(loop, (*memories.local, *own))
+    return _fence(local, _has_items(loop.body) and _iterations_meet(loop, memories.everywhere))
+
+
+def needs_barrier(stmt: Stmt, memories: Memories) -> bool:
+    """Whether a barrier has to stand somewhere in a statement."""
+    if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
+        memories = memories.with_local(stmt.buffer)
+    if isinstance(stmt, Seq) and any(
+        fence_between(before, after, memories) for k, after in enumerate(stmt.stmts) for before in stmt.stmts[:k]
+    ):
+        return True
+    if isinstance(stmt, For) and not stmt.thread and fence_of_loop(stmt, memories):
+        return True
+    return any(needs_barrier(child, memories) for child in children(stmt) if isinstance(child, Stmt))
+
+
+def _fence(local: bool, everywhere: bool) -> Fence:
+    return frozenset(["CLK_LOCAL_MEM_FENCE"] * local + ["CLK_GLOBAL_MEM_FENCE"] * everywhere)
+
+
+@remembered
+def _has_items(stmt: Stmt) -> bool:
+    """Whether there is a loop over work-items in a statement."""
+    if isinstance(stmt, For) and stmt.thread.startswith("threadIdx"):
+        return True
+    return any(_has_items(child) for child in children(stmt) if isinstance(child, Stmt))
+
+
+def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:
+    met = [b for b in buffers if touches(before, b) and touches(after, b)]
     return any(writes(before, b) or writes(after, b) for b in met)
 
 
-def needs_barrier(stmt: Stmt, shared: Sequence[Buffer]) -> bool:
-    """Whether a barrier has to stand somewhere in a statement."""
-    if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
-        shared = (*shared, stmt.buffer)
-    if isinstance(stmt, Seq) and any(
-        meet(before, after, shared) for k, after in enumerate(stmt.stmts) for before in stmt.stmts[:k]
-    ):
-        return True
-    if isinstance(stmt, For) and not stmt.thread and iterations_meet(stmt, shared):
-        return True
-    return any(needs_barrier(child, shared) for child in children(stmt) if isinstance(child, Stmt))
-
-
-def iterations_meet(loop: For, shared: Sequence[Buffer]) -> bool:
-    """Whether work-items in different iterations of a loop meet in local memory."""
-    own = [n.buffer for n in walk(loop.body) if isinstance(n, Allocate) and n.buffer.scope == "shared"]
-    written = [b for b in (*shared, *own) if writes(loop.body, b)]
+def _iterations_meet(loop: For, buffers: Sequence[Buffer]) -> bool:
+    written = [b for b in buffers if writes(loop.body, b)]
     read = {b.memory for b in read_buffers(loop.body)}
     return any(b.name in read or not _stores_apart(loop, b) for b in written)
 

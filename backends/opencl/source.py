@@ -10,7 +10,7 @@ with a barrier wherever one statement uses what another has written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from .access import as_ramp, lane
 from .expr import Expressions, NeedsLong
 from .images import check_image, is_image
 from .launch import Launch, Source
-from .meeting import iterations_meet, meet, needs_barrier
+from .meeting import Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, sizes, statements_at_top, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
 
@@ -102,16 +102,16 @@ class _Kernel(Expressions):
         super().__init__(index_type, helpers, _emulated(target))
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
-        self.has_barriers = needs_barrier(body, ())
+        self.written = frozenset(b.memory for b in written_buffers(body))
+        self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
+        self.has_barriers = needs_barrier(body, self.memories)
         self.local_lines: list[str] = []
         self.local_bytes = 0
         self.divergent = 0
         self.loops = 0
         self.private_bytes = 0
-        self.shared: list[Buffer] = []
         self.active: set[str] = set()
         self.differing: set[Var] = set()
-        self.written = frozenset(b.memory for b in written_buffers(body))
 
     def finished(self) -> tuple[str, Launch]:
         """The text of the kernel and its launch."""
@@ -195,14 +195,28 @@ class _Kernel(Expressions):
                 f"wait for each other; put each such loop at the top of the program"
             )
         pending: list[Stmt] = []
-        for item in stmt.stmts:
-            if any(meet(before, item, self.shared) for before in pending):
-                self._barrier()
+        around = self.memories
+        for item in self._in_order(stmt):
+            fence = frozenset(flag for before in pending for flag in fence_between(before, item, self.memories))
+            if fence:
+                self._barrier(fence)
                 pending = []
             self.statement(item)
             pending.append(item)
+        self.memories = around
 
-    def _barrier(self) -> None:
+    def _in_order(self, stmt: Stmt) -> Iterator[Stmt]:
+        """The statements of a sequence; local memory that is allocated in between is there for the rest of it."""
+        while isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
+            self._declare_shared(stmt.buffer)
+            stmt = stmt.body
+        if not isinstance(stmt, Seq):
+            yield stmt
+            return
+        for item in stmt.stmts:
+            yield from self._in_order(item)
+
+    def _barrier(self, fence: Fence) -> None:
         # A condition that all work-items agree about is no exception: PoCL 3.0 lets items of one group leave
         # barriers in two branches of one condition by different ways.
         if self.divergent:
@@ -210,7 +224,7 @@ class _Kernel(Expressions):
                 f"kernel `{self.name}` needs a barrier inside a condition, or inside a loop that differs between "
                 f"work-items; move the condition into the loop over the work-items"
             )
-        self.line("barrier(CLK_LOCAL_MEM_FENCE);")
+        self.line(f"barrier({' | '.join(sorted(fence, reverse=True))});")
 
     def _store(self, stmt: Store) -> None:
         indices = tuple(self.fixed(i) for i in stmt.indices)
@@ -283,13 +297,13 @@ class _Kernel(Expressions):
         return known and stmt.kind == "unrolled" and written_out(stmt) <= MAX_WRITTEN_OUT
 
     def _write_out(self, stmt: For, extent: int) -> None:
-        meeting = iterations_meet(stmt, self.shared)
+        fence = fence_of_loop(stmt, self.memories)
         self.loops += 1
         for value in range(extent):
             self.constants[stmt.var] = const(value)
             self.statement(stmt.body)
-            if meeting:
-                self._barrier()
+            if fence:
+                self._barrier(fence)
         self.constants.pop(stmt.var, None)
         self.loops -= 1
 
@@ -308,8 +322,8 @@ class _Kernel(Expressions):
         head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
         with self.knowing(facts), self.braces(head):
             self.statement(stmt.body)
-            if iterations_meet(stmt, self.shared):
-                self._barrier()
+            if fence := fence_of_loop(stmt, self.memories):
+                self._barrier(fence)
         self.loops -= 1
         self.divergent -= uneven
 
@@ -348,7 +362,7 @@ class _Kernel(Expressions):
         PoCL adds barriers of its own to innermost loops that all items run, where a kernel has any; a condition that
         follows such a loop is then decided by one item for all.  It adds none below a condition on the item.
         """
-        return stmt.thread.startswith("threadIdx") and self.has_barriers and not needs_barrier(stmt.body, self.shared)
+        return stmt.thread.startswith("threadIdx") and self.has_barriers and not needs_barrier(stmt.body, self.memories)
 
     def _if(self, stmt: If) -> None:
         cond = simplifier_for(self.facts).expr(self.fixed(stmt.cond))
@@ -403,13 +417,10 @@ class _Kernel(Expressions):
     def _allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         if buffer.scope == "shared":
-            self.declare(buffer, "local")
-            self.local_bytes += buffer.nbytes
-            text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
-            self.local_lines.append(f"    {text} __attribute__((aligned(64)));")
-            self.shared.append(buffer)
+            around = self.memories
+            self._declare_shared(buffer)
             self.statement(stmt.body)
-            self.shared.pop()
+            self.memories = around
             return
         self.private_bytes += buffer.nbytes
         if self.private_bytes > MAX_PRIVATE_BYTES:
@@ -423,3 +434,11 @@ class _Kernel(Expressions):
             self.line(f"{text} __attribute__((aligned(64)));")
             self.statement(stmt.body)
         self.private_bytes -= buffer.nbytes
+
+    def _declare_shared(self, buffer: Buffer) -> None:
+        """Local memory stands at the top of the kernel."""
+        self.declare(buffer, "local")
+        self.local_bytes += buffer.nbytes
+        text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
+        self.local_lines.append(f"    {text} __attribute__((aligned(64)));")
+        self.memories = self.memories.with_local(buffer)

@@ -1,10 +1,15 @@
-"""Memory of intermediates: of the whole call, or of each concurrent iteration."""
+"""Memory of intermediates: of the whole call, of a work-group, or of each concurrent iteration.
+
+What a work-group allocates outside of the loops over its items is one memory for all of them::
+
+    for g {blockIdx.x}: alloc B: for i {threadIdx.x}: S(B)   ->   B in scope shared
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import Buffer
+from ...ir.expr import Buffer, Const
 from ...ir.node import Node, rebuild, transform, walk
 from ...ir.stmt import Allocate, For, Stmt
 from .compact import CONCURRENT
@@ -21,24 +26,41 @@ def place_workspaces(stmt: Stmt) -> tuple[Stmt, tuple[Buffer, ...]]:
     1 MiB of its own.
     """
     found: dict[str, Buffer] = {}
-    body = _visit(stmt, False, found)
+    body = _visit(stmt, frozenset(), found)
     for old, new in [(b, replace(b, scope="global")) for b in found.values() if not _is_global(b)]:
         body = _rename(body, old, new)
         found[old.name] = new
     return body, tuple(found.values())
 
 
-def _visit(stmt: Stmt, concurrent: bool, found: dict[str, Buffer]) -> Stmt:
+def _visit(stmt: Stmt, around: frozenset[str], found: dict[str, Buffer]) -> Stmt:
+    """`around` has the kinds of concurrent loops that the statement stands in."""
     if isinstance(stmt, Allocate):
+        stmt = _of_group(stmt, around) if around else stmt
         buffer = stmt.buffer
-        if concurrent or buffer.scope == "shared":
+        if around or buffer.scope == "shared":
             _check_size(buffer)
         elif _is_global(buffer) or _spans_threads(stmt.body) or buffer.nbytes > MAX_PRIVATE_BYTES:
             found[buffer.name] = buffer
-            return _visit(stmt.body, concurrent, found)
-    inside = concurrent or (isinstance(stmt, For) and stmt.kind in CONCURRENT)
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, inside, found) if isinstance(child, Stmt) else child)
+            return _visit(stmt.body, around, found)
+    if isinstance(stmt, For) and stmt.kind in CONCURRENT:
+        around |= {stmt.thread.partition(".")[0]}
+    result: Stmt = rebuild(stmt, lambda child: _visit(child, around, found) if isinstance(child, Stmt) else child)
     return result
+
+
+def _of_group(stmt: Allocate, around: frozenset[str]) -> Allocate:
+    """An allocation inside of a concurrent loop; in local memory if loops over work-items stand inside of it."""
+    items = [n for n in walk(stmt.body) if isinstance(n, For) and n.thread.startswith("threadIdx")]
+    if stmt.buffer.scope == "shared" or all(loop.extent == Const(1) for loop in items):
+        return stmt
+    if "threadIdx" in around:
+        raise LoweringError(
+            f"buffer `{stmt.buffer.name}` belongs to one iteration of a loop over work-items, but is used by those of "
+            f"`{items[0].var.name}` inside of it; compute it inside of that loop, or outside of both"
+        )
+    made = replace(stmt.buffer, scope="shared")
+    return Allocate(made, _rename(stmt.body, stmt.buffer, made))
 
 
 def _is_global(buffer: Buffer) -> bool:
