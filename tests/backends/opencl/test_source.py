@@ -123,13 +123,65 @@ def test_barriers_stand_where_items_meet() -> None:
     assert "barrier(" not in text(bound(T, 8, "threadIdx.x", loops([(J, 8)], stores)))
 
 
+LARGE = Buffer("large", (32,), scope="shared")
+
+
+def test_loops_that_only_write_need_no_barrier() -> None:
+    """Iterations that store an element of their own each, under their conditions, do not meet; others do."""
+
+    def barriers(place, cond=None) -> int:
+        store: Stmt = Store(LARGE, (place,), A[J * 8 + T])
+        fill = bound(T, 8, "threadIdx.x", store if cond is None else If(cond, store))
+        body = Allocate(LARGE, loops([(J, 4)], fill))
+        return text(body).count("barrier(")
+
+    assert barriers(J * 8 + T) == 0 and barriers(T * 4 + J) == 0
+    assert barriers(J * 6 + T) == 1 and barriers(T) == 1 and barriers((J * 8 + T) // 2) == 1
+    assert barriers(J * 6 + T, T < 6) == 0 and barriers(J * 6 + T, T < 7) == 1
+
+
+def test_copies_share_one_barrier() -> None:
+    """Local memory that is allocated between two copies does not make the second wait for the first."""
+    other, u, v = Buffer("other", (8,), scope="shared"), Var("u"), Var("v")
+    use = bound(v, 8, "threadIdx.x", Store(OUT, (v,), SHARED[const(7) - v] + other[v]))
+    second = Allocate(other, seq([bound(u, 8, "threadIdx.x", Store(other, (u,), A[u])), use]))
+    body = Allocate(SHARED, seq([bound(T, 8, "threadIdx.x", Store(SHARED, (T,), A[T])), second]))
+    assert text(bound(J, 2, "blockIdx.x", body)).count("barrier(") == 1
+
+
+def test_items_that_meet_in_global_memory_wait_for_each_other() -> None:
+    """Between loops over items that share elements, and after each round of them; one item's own order needs none."""
+    u, wide = Var("u"), Buffer("wide", (8,))
+    first = bound(T, 8, "threadIdx.x", Store(wide, (T,), A[T]))
+    second = bound(u, 8, "threadIdx.x", Store(OUT, (u,), wide[const(7) - u]))
+    source = text(bound(J, 1, "blockIdx.x", seq([first, second])), A, wide, OUT)
+    assert source.count("barrier(CLK_GLOBAL_MEM_FENCE);") == 1
+    rounds = loops([(I, 3)], bound(T, 8, "threadIdx.x", Store(wide, (T,), wide[const(7) - T])))
+    assert text(bound(J, 1, "blockIdx.x", rounds), A, wide).count("barrier(CLK_GLOBAL_MEM_FENCE);") == 1
+    alone = seq([Store(wide, (T,), A[T]), Store(OUT, (T,), wide[T])])
+    assert "barrier(" not in text(bound(T, 8, "threadIdx.x", alone), A, wide, OUT)
+
+
 def test_a_barrier_that_not_all_items_reach_is_refused() -> None:
-    """Inside of a condition on the item, items would wait for ever."""
+    """Inside of a condition items would wait for ever, or, where all agree about it, some drivers lose track."""
     both = seq([Store(SHARED, (T,), A[T]), Store(OUT, (T,), SHARED[const(7) - T])])
     body = Allocate(SHARED, bound(T, 8, "threadIdx.x", If(T < 4, both)))
-    assert "barrier" in refusal(body)
+    assert "needs a barrier inside a condition" in refusal(body)
     body = Allocate(SHARED, bound(T, 8, "threadIdx.x", If(A[T] > 0.0, both)))
-    assert "barrier" in refusal(body)
+    assert "needs a barrier inside a condition" in refusal(body)
+    body = bound(J, 8, "blockIdx.x", If(J < 4, Allocate(SHARED, bound(T, 8, "threadIdx.x", both))))
+    assert "move the condition into the loop over the work-items" in refusal(body)
+
+
+def test_loops_over_items_between_barriers_stand_under_a_condition_on_the_item() -> None:
+    """So that PoCL adds no barriers to the loops inside, after which one item would decide conditions for all."""
+    u = Var("u")
+    fill, use = Store(SHARED, (T,), A[T]), Store(OUT, (u,), SHARED[const(7) - u])
+    apart = Allocate(SHARED, seq([bound(T, 8, "threadIdx.x", fill), bound(u, 8, "threadIdx.x", use)]))
+    source = text(bound(J, 1, "blockIdx.x", apart))
+    assert "if (t < 8) {" in source and "if (u < 8) {" in source
+    together = Allocate(SHARED, bound(T, 8, "threadIdx.x", seq([fill, Store(OUT, (T,), SHARED[const(7) - T])])))
+    assert "if (" not in text(together) and "if (" not in text(bound(T, 64, "threadIdx.x", Store(OUT, (T,), A[T])))
 
 
 def test_refusals() -> None:
