@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .search.database import Database
     from .search.kernel import Kernel
     from .search.records import Record
-    from .space.proposals import propose_pad_values
+    from .space.design.proposals import propose_pad_values
     from .space.schedule import Schedule, ScheduleError
     from .space.tensor_intrinsics import TensorIntrin
     from .space.trace import Trace
@@ -63,7 +63,7 @@ _HOMES = {
     "search.database": ("Database",),
     "search.kernel": ("Kernel",),
     "search.records": ("Record",),
-    "space.proposals": ("propose_pad_values",),
+    "space.design.proposals": ("propose_pad_values",),
     "space.schedule": ("Schedule", "ScheduleError"),
     "space.tensor_intrinsics": ("TensorIntrin",),
     "space.trace": ("Trace",),

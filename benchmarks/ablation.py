@@ -31,10 +31,10 @@ from stridesmith.search.executor import Executor
 from stridesmith.search.records import Record
 from stridesmith.search.settings import settings
 from stridesmith.search.tuner import tune
-from stridesmith.space.decision import BRANCH, Decision
-from stridesmith.space.restrict import restricted
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import Space, generate
+from stridesmith.space.design.decision import BRANCH, Decision
+from stridesmith.space.design.restrict import restricted
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import Space, generate
 
 Keep = Callable[[Decision, Any], bool]
 

@@ -38,9 +38,9 @@ from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
 from stridesmith.search.process import WorkerProcess
 from stridesmith.search.task import interface_of
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import Space, generate
 from stridesmith.space.workloads import Workload, workload
 
 EXTENTS = ("suite", "prime")

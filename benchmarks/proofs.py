@@ -23,9 +23,9 @@ from collections import OrderedDict, defaultdict
 import numpy as np
 
 from stridesmith.ir.target import Target
+from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import PRIMITIVES
-from stridesmith.space.space import generate
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import workload
 

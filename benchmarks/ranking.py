@@ -17,7 +17,7 @@ from stridesmith.cost_model.features import FeatureMap
 from stridesmith.cost_model.model import Ranker
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
-from stridesmith.space.space import generate
+from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

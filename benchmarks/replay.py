@@ -23,9 +23,9 @@ import numpy as np
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import forget
-from stridesmith.space.space import Space, generate
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import workload
 

@@ -12,8 +12,8 @@ from .output import Output, number, printable
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..ir.target import Target
-    from ..space.decision import Decision
-    from ..space.space import Space
+    from ..space.design.decision import Decision
+    from ..space.design.space import Space
 
 KINDS = {
     "layout": "how a buffer lies in memory",
@@ -59,7 +59,7 @@ def _target(options: dict[str, Any]) -> Target:
 
 
 def _generated(entry: Entry, target: Target, asked: dict[str, str]) -> Space:
-    from ..space.space import generate
+    from ..space.design.space import generate
 
     return generate(entry.work.func, target, asked)
 

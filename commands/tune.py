@@ -148,7 +148,7 @@ def activities(spent: Mapping[str, float]) -> str:
 
 def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
-    from ..space.space import generate
+    from ..space.design.space import generate
     from .lookup import target_of
 
     asked = _settings(options, entry, None)

@@ -20,7 +20,7 @@ from .tiling import Columns, Vector, log2
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.sketch import Sketch
+    from ..space.design.sketch import Sketch
 
 VERSION = 2
 ESTIMATE = "estimate"

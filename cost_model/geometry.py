@@ -18,8 +18,8 @@ from .tiling import ONE, Columns, Cover, Vector, covers, log2
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.anatomy import Operand
-    from ..space.structure import Open
+    from ..space.design.anatomy import Operand
+    from ..space.design.structure import Open
 
 BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
 BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0

@@ -16,7 +16,7 @@ import numpy as np
 from .tiling import ONE, Vector
 
 if TYPE_CHECKING:
-    from ..space.anatomy import Operand
+    from ..space.design.anatomy import Operand
 
 LINE = 64  # bytes
 WAY = 4096  # bytes after which addresses fall into the same set

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ..space.anatomy import Axis, Operand
+    from ..space.design.anatomy import Axis, Operand
 
 Vector = NDArray[np.float32]
 Columns = dict[str, Vector]

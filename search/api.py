@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..backends.lower import Lowered
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
-    from ..space.rules import Rule
-    from ..space.space import Space
+    from ..space.design.rules import Rule
+    from ..space.design.space import Space
     from ..space.workloads import Workload
 
 __all__ = ["Kernel", "build", "load", "lower", "replay", "tune"]
@@ -38,9 +38,9 @@ def tune(
     fields of `search.settings.TuneSettings`, such as ``trials``, ``seconds``,
     ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
     the generator of the design space, `space.space.generate`; ``rules`` are what that one
-    makes sketches with, by default `space.rules.RULES`.
+    makes sketches with, by default `space.design.rules.RULES`.
     """
-    from ..space.space import generate as from_rules
+    from ..space.design.space import generate as from_rules
     from .tuner import tune as run
 
     if rules is not None:

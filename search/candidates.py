@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ..space.sketch import Sketch
-    from ..space.space import Space
+    from ..space.design.sketch import Sketch
+    from ..space.design.space import Space
 
 SKETCH = "sketch"
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled

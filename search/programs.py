@@ -15,8 +15,8 @@ from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from ..ir.verify.rules import VerifyError, verify
+from ..space.design.space import generate
 from ..space.schedule import Schedule, ScheduleError
-from ..space.space import generate
 from ..space.trace import Trace
 
 if TYPE_CHECKING:

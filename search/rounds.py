@@ -20,7 +20,7 @@ from .ledger import Ledger, Tally
 from .records import Record, printable
 
 if TYPE_CHECKING:
-    from ..space.space import Space
+    from ..space.design.space import Space
     from .candidates import Candidate
     from .settings import TuneSettings
     from .study import Study

@@ -19,7 +19,7 @@ from .candidates import SKETCH, Candidate, Ground, Key
 if TYPE_CHECKING:
     import optuna
 
-    from ..space.space import Space
+    from ..space.design.space import Space
     from .sampler import ModelSampler, RankMetrics
 
 DEFAULT = "stridesmith"

@@ -34,7 +34,7 @@ from .task import Roof, Task, performance, resolve
 if TYPE_CHECKING:
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
-    from ..space.space import Space
+    from ..space.design.space import Space
     from .database import Database
     from .study import Study
 
@@ -144,7 +144,7 @@ class _Run:
         return winner
 
     def _space(self) -> Space:
-        from ..space.space import generate
+        from ..space.design.space import generate
 
         self.send({"event": "phase", "phase": "deriving the design space"})
         return (self.generate or generate)(self.task.work.func, self.task.target, self.task.interface)

@@ -8,10 +8,10 @@ import numpy as np
 
 from stridesmith.ir.expr import Buffer
 from stridesmith.ir.target import Target
-from stridesmith.space.anatomy import Anchor, Axis, Operand
-from stridesmith.space.decision import BOUNDARIES, PLACES, Decision, decision
-from stridesmith.space.layouts import LayoutChoice
-from stridesmith.space.structure import Open, Structure
+from stridesmith.space.design.anatomy import Anchor, Axis, Operand
+from stridesmith.space.design.decision import BOUNDARIES, PLACES, Decision, decision
+from stridesmith.space.design.layouts import LayoutChoice
+from stridesmith.space.design.structure import Open, Structure
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 SHAPES = ((1, 4), (1, 8), (2, 8), (3, 8), (4, 8))

@@ -10,8 +10,8 @@ from stridesmith.backends.passes.flatten import flat_buffer
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, PrimFunc, Stmt
 from stridesmith.ir.target import Target
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

@@ -12,7 +12,7 @@ import pytest
 
 from stridesmith.cli import main
 from stridesmith.commands.space import KINDS, _ranges
-from stridesmith.space import decision
+from stridesmith.space.design import decision
 
 LIST = """
 [[matmul]]

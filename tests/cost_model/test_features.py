@@ -10,7 +10,7 @@ import pytest
 import synthetic_space as synthetic
 
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap, features
-from stridesmith.space.anatomy import Axis
+from stridesmith.space.design.anatomy import Axis
 
 PLAIN = {
     "tile:s1": "2x8", "tile:s0": "4", "tile:s0:block": "1", "tile:r0": "1", "boundary:s0": "overcompute",

@@ -12,7 +12,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
 from stridesmith.search.study import Study
-from stridesmith.space.space import generate
+from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import names, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stridesmith import configs
 from stridesmith.search.task import interface_of
-from stridesmith.space.decision import KINDS
-from stridesmith.space.space import generate
+from stridesmith.space.design.decision import KINDS
+from stridesmith.space.design.space import generate
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spaces.md"
 START, END = "<!-- spaces -->\n", "<!-- end of spaces -->"

@@ -23,7 +23,7 @@ from stridesmith.search.records import FAILURES, Record, read_log
 from stridesmith.search.settings import TuneSettings, settings
 from stridesmith.search.study import Study, optuna_storage
 from stridesmith.search.task import Roof, Task, interface_of, performance
-from stridesmith.space import space as space_module
+from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
 WORK = workload("matmul", m=127, n=129, k=131)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir.target import Target
+from ...ir.target import Target
+from ..schedule import Schedule
+from ..tree import extent_of, find_loop
 from .contiguity import is_contiguous
-from .schedule import Schedule
-from .tree import extent_of, find_loop
 
 
 def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str:

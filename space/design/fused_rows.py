@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ir.expr import Load
-from ..ir.node import walk
-from .tree import block_stores, find_block
+from ...ir.expr import Load
+from ...ir.node import walk
+from ..tree import block_stores, find_block
 
 if TYPE_CHECKING:
+    from ..schedule import Schedule
     from .anatomy import Anchor
-    from .schedule import Schedule
     from .structure import Structure
 
 

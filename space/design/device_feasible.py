@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..ir.target import Target
+from ...ir.target import Target
 from .anatomy import Operand
 from .decision import INLINE, ROOT
 from .device import TEXEL, element_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from stridesmith.backends.devices import host_cpu
-from stridesmith.space.decision import BRANCH
-from stridesmith.space.restrict import restricted
-from stridesmith.space.space import generate
+from stridesmith.space.design.decision import BRANCH
+from stridesmith.space.design.restrict import restricted
+from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
 

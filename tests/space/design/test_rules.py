@@ -13,10 +13,10 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
-from stridesmith.space.rules import RULES, scripted
+from stridesmith.space.design.rules import RULES, scripted
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
 from stridesmith.space.tree import leaf_blocks, loops_above
 from stridesmith.space.workloads import workload
 

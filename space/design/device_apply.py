@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..ir.layout.index_map import IndexMap
-from ..ir.target import Target
+from ...ir.layout.index_map import IndexMap
+from ...ir.target import Target
+from ..errors import ScheduleError
+from ..schedule import Schedule
+from ..tree import extent_of, find_loop
 from .device import Group, image_shape
-from .errors import ScheduleError
-from .schedule import Schedule
-from .tree import extent_of, find_loop
 
 TEXTURE = "global.texture"
 

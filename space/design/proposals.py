@@ -23,16 +23,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir import dtypes
-from ..ir.arith.simplify import bound
-from ..ir.dataflow.instances import instances
-from ..ir.expr import Binary, Buffer, Const, Load, Var, free_variables
-from ..ir.layout.index_map import IndexMap
-from ..ir.node import walk
-from ..ir.stmt import PrimFunc, blocks
-from .errors import ScheduleError
-from .schedule import Schedule
-from .tree import block_stores, consumers, extent_of, find_block, loops_above
+from ...ir import dtypes
+from ...ir.arith.simplify import bound
+from ...ir.dataflow.instances import instances
+from ...ir.expr import Binary, Buffer, Const, Load, Var, free_variables
+from ...ir.layout.index_map import IndexMap
+from ...ir.node import walk
+from ...ir.stmt import PrimFunc, blocks
+from ..errors import ScheduleError
+from ..schedule import Schedule
+from ..tree import block_stores, consumers, extent_of, find_block, loops_above
 
 PadValue = float | int | str | None
 

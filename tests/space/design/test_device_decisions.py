@@ -24,12 +24,12 @@ from stridesmith.ir.layout.index_map import IndexMap
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search import jobs
-from stridesmith.space.decision import Decision
-from stridesmith.space.device import device_tiles, image_shape, widths
-from stridesmith.space.device_apply import image_layout
+from stridesmith.space.design.decision import Decision
+from stridesmith.space.design.device import device_tiles, image_shape, widths
+from stridesmith.space.design.device_apply import image_layout
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import Workload, workload
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.collection import uncollected
-from ..ir.stmt import PrimFunc
-from ..ir.target import Target
+from ...ir.collection import uncollected
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
+from ..errors import ScheduleError
+from ..schedule import Schedule
+from ..trace import Trace
+from ..tree import leaf_blocks, loops_above
 from .anatomy import Axis, Operand
 from .apply import schedule_anchor
 from .decision import Decision
-from .errors import ScheduleError
 from .feasible import feasible, verdicts
-from .schedule import Schedule
 from .stages import schedule_stage
 from .structure import Open
-from .trace import Trace
-from .tree import leaf_blocks, loops_above
 
 DRAWN = 4096
 """Rows that are drawn at once, most of which the rules exclude."""

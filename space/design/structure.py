@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from ..ir.stmt import PrimFunc
-from ..ir.target import Target
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
 from .anatomy import Anchor, Operand, has_condition
 from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLACES, ROOT, Collector, Decision
 from .device import Device, device_decisions, device_tiles

@@ -8,8 +8,8 @@ from cpu_run import run_compiled
 
 from stridesmith.ir.expr import variables
 from stridesmith.ir.target import Target
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.tree import extent_of, find_block, loops_above
 from stridesmith.space.workloads import Workload, workload
 

@@ -22,10 +22,10 @@ from stridesmith.backends.lower import Lowered, lower
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search import jobs
-from stridesmith.space.decision import KINDS, Decision
+from stridesmith.space.design.decision import KINDS, Decision
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
 from stridesmith.space.workloads import Workload, workload
 
 SHAPES = {

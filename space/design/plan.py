@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ir.target import Target
+from ...ir.target import Target
+from ..schedule import Schedule
 from .anatomy import Anchor
 from .decision import BRANCH, OVERCOMPUTE
 from .device import Group
-from .schedule import Schedule
 from .structure import Open
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..ir import dtypes
-from ..ir.target import Target
+from ...ir import dtypes
+from ...ir.target import Target
 from .decision import Collector
 
 if TYPE_CHECKING:

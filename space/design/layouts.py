@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir import dtypes
+from ...ir import dtypes
 from .anatomy import Anchor, Operand
 
 IDENTITY = "identity"

@@ -21,14 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..ir.arith.linear import linear_form
-from ..ir.expr import Call, Const, Load, Var
-from ..ir.node import walk
-from ..ir.stmt import Block
-from .errors import ScheduleError
-from .primitives.cache import read_buffer
-from .schedule import Schedule
-from .tree import find_block, leaf_blocks
+from ...ir.arith.linear import linear_form
+from ...ir.expr import Call, Const, Load, Var
+from ...ir.node import walk
+from ...ir.stmt import Block
+from ..errors import ScheduleError
+from ..primitives.cache import read_buffer
+from ..schedule import Schedule
+from ..tree import find_block, leaf_blocks
 
 
 def with_halos_in_padding(schedule: Schedule) -> Schedule:

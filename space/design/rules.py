@@ -15,12 +15,12 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from ..ir.stmt import PrimFunc
-from ..ir.target import Target
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
+from ..schedule import Schedule
 from . import anatomy
 from .decision import Decision, decision
 from .halo import with_halos_in_padding
-from .schedule import Schedule
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
 

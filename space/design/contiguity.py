@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..ir.arith.linear import linear_form
-from ..ir.arith.simplify import simplify
-from ..ir.expr import Expr, Var, free_variables, substitute
-from ..ir.stmt import PrimFunc, loads
-from .tree import block_stores, find_block, loop_bounds, loops_above
+from ...ir.arith.linear import linear_form
+from ...ir.arith.simplify import simplify
+from ...ir.expr import Expr, Var, free_variables, substitute
+from ...ir.stmt import PrimFunc, loads
+from ..tree import block_stores, find_block, loop_bounds, loops_above
 
 
 def is_contiguous(func: PrimFunc, block: str, loop: str) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ..ir.stmt import PrimFunc
-from ..ir.target import Target
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 

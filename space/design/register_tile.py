@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..schedule import Schedule
 from .decision import OVERCOMPUTE, PEEL
 from .fused_rows import fuse_result
 from .plan import Plan
-from .schedule import Schedule
 
 
 def register_tile(plan: Plan) -> None:

@@ -13,8 +13,8 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import Space, generate
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.tree import leaf_blocks
 from stridesmith.space.workloads import workload
 

@@ -14,8 +14,8 @@ from expected_space import CPU, OPENCL, Anchor, Input, expected
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.space.decision import KINDS
-from stridesmith.space.space import Space, generate
+from stridesmith.space.design.decision import KINDS
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 
 TWO_STAGES = """

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.arith.linear import linear_form
-from ..ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
-from ..ir.node import walk
-from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
-from .errors import ScheduleError
-from .primitives.reduction import update_of
-from .tree import block_stores, blocks_below, consumers, leaf_blocks, loops_above, producers
+from ...ir.arith.linear import linear_form
+from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
+from ...ir.node import walk
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
+from ..errors import ScheduleError
+from ..primitives.reduction import update_of
+from ..tree import block_stores, blocks_below, consumers, leaf_blocks, loops_above, producers
 
 Terms = tuple[tuple[int, int], ...]
 
@@ -271,7 +271,7 @@ def _axis_order(block: Block, accesses: Sequence[Store | Load]) -> list[Var]:
 
 
 def _vars(expr: Expr) -> set[Var]:
-    from ..ir.expr import variables
+    from ...ir.expr import variables
 
     return variables(expr)
 

@@ -9,9 +9,9 @@ from cpu_run import run_compiled
 from stridesmith.backends.lower import lower
 from stridesmith.ir.stmt import For
 from stridesmith.ir.target import Target
-from stridesmith.space.panels import panel_sizes
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import generate
+from stridesmith.space.design.panels import panel_sizes
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
 from stridesmith.space.tree import find_block, loops_above
 from stridesmith.space.workloads import Workload, workload
 

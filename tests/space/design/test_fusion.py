@@ -11,8 +11,8 @@ from expected_space import CPU, OPENCL
 from stridesmith.backends.lower import lower
 from stridesmith.ir.stmt import PrimFunc, blocks
 from stridesmith.ir.target import Target
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import Space, generate
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.tree import find_block, loops_above
 from stridesmith.space.workloads import workload
 

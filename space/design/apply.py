@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.target import Target
+from ...ir.target import Target
+from ..primitives.cache import read_buffer
+from ..schedule import Schedule
+from ..tree import find_block
 from .decision import INLINE, INNER
 from .device_apply import TEXTURE, image_layout, share_between_groups, stage_locally
 from .layouts import IDENTITY, LayoutChoice, index_map, logical_extents, physical_shape
 from .loop_tiles import cut_panels, factor, loop_of, tile
 from .plan import Plan
-from .primitives.cache import read_buffer
 from .register_tile import register_tile, settle_edges, vectorize_tile
-from .schedule import Schedule
 from .stages import distribute, schedule_inner_stage, schedule_stage
 from .structure import Open
-from .tree import find_block
 
 
 def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Target) -> None:

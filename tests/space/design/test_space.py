@@ -9,9 +9,9 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.space.decision import KINDS
-from stridesmith.space.sketch import Sketch
-from stridesmith.space.space import Space, generate
+from stridesmith.space.design.decision import KINDS
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import Workload, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..ir.target import Target
+from ...ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .device_feasible import device_verdicts, in_local_memory
 from .layouts import steps_of
@@ -18,7 +18,7 @@ from .population import Bools, Ints, covers, extents, fused, inside_shared, lane
 from .structure import Open
 
 MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
-MAX_SCRATCH = 1 << 20
+MAX_SCRATCH = 3 << 18  # a quarter below what a thread may have: layouts round extents up
 PRESSURE = 2.0
 
 

@@ -7,9 +7,9 @@ import pytest
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.space.design.proposals import candidates, propose_pad_values
+from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.proposals import candidates, propose_pad_values
-from stridesmith.space.space import generate
 from stridesmith.space.workloads import workload
 
 REDUCE = """

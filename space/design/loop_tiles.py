@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .errors import ScheduleError
+from ..errors import ScheduleError
+from ..tree import find_block
 from .fused_rows import fuse_iterators
 from .plan import Plan
-from .tree import find_block
 
 
 def loop_of(plan: Plan, axis: int) -> str:
