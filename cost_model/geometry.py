@@ -82,6 +82,7 @@ class Geometry:
         self._edges(cover, raw, out)
         self._parallel(cover, raw, out)
         self._copies(cover, raw, out)
+        self._memories(raw, out)
         return out
 
     def tables(self) -> list[Columns]:
@@ -282,6 +283,14 @@ class Geometry:
             out[f"copied:{kind}"] = log2(count / np.float32(self.points))
         out["copied"] = log2((copied["plain"] + copied["scattered"]) / np.float32(self.points))
 
+    def _memories(self, raw: Columns, out: Columns) -> None:
+        """Inputs in texture and in local memory where the device is a CPU, whose images are software."""
+        for kind in ("image", "local"):
+            found = sum(
+                (raw.get(f"{kind}:{o.name}", np.zeros(1, np.float32)) for o in self.inputs), np.zeros(1, np.float32)
+            )
+            out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.is_cpu_device), np.float32)
+
     def _scattered(self, number: int, raw: Columns) -> NDArray[np.bool_]:
         """Whether a copy into the layout reads elements that are no neighbours."""
         last = len(self.operands[number].dims) - 1
@@ -303,9 +312,7 @@ def _reads_apart(choice: Any, last: int) -> bool:
     return choice.kind in ("phase", "last") or (choice.kind in ("tiled", "blocked") and choice.dim != last)
 
 
-def _traffic(
-    nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int
-) -> Vector:
+def _traffic(nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int) -> Vector:
     """Bytes of one operand that come from behind a cache of `capacity` bytes.
 
     Where the tiles of a level fit, each of them is loaded once; and where the next loop does not move the

@@ -25,6 +25,7 @@ SCALAR_COST = 0.45  # powers of two when the ragged edge of the vector axis is t
 ODD_COST = 0.53  # a point in a peeled tail of an odd number of lanes, against one in whole vectors
 BRANCH_COST = 0.18  # powers of two per other ragged axis that is tested in the tile
 TAIL_COST = 0.23  # share of a rounded tail's points that its own code costs
+EMULATED_COST = {"image": 2.4, "local": 0.4}  # powers of two per input in memory that a CPU device only imitates
 LONG_BODY, BODY_COST = 7.5, 0.14  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
@@ -50,4 +51,5 @@ def estimate(columns: Columns, lanes: float) -> Vector:
     compute = compute * np.exp2(CONFLICT_COST * (columns["conflicts"] + columns["collisions"]))
     for kind, cost in COPY_COST.items():
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
-    return log2(compute) + columns["idle"]
+    imitation = sum(columns[f"emulated:{kind}"] * np.float32(cost) for kind, cost in EMULATED_COST.items())
+    return np.asarray(log2(compute) + columns["idle"] + imitation, np.float32)

@@ -21,6 +21,8 @@ from ..llvm.types import CodegenError
 
 TEXEL = 4
 """Elements of one texel."""
+GUARANTEED = 8192
+"""Texels in width and in height that the standard promises of every device with images (CL_DEVICE_IMAGE2D_MAX_*)."""
 
 # element type: (the channel type of the host's image, the function that reads a texel, the type that it gives)
 _FORMATS = {
@@ -79,7 +81,11 @@ def check_image(buffer: Buffer, target: Target) -> None:
 
 
 def image_limits(device: Any) -> dict[str, Any]:
-    """The facts of a target about images, as the driver tells them; a device may have none."""
+    """The facts of a target about images, as the driver tells them; a device may have none.
+
+    PoCL allows larger images the more memory a process may use.  A process with less has to run what is made here,
+    so that of a CPU device no more counts than every device has.
+    """
     import pyopencl as cl
 
     if not device.image_support:
@@ -87,11 +93,12 @@ def image_limits(device: Any) -> dict[str, Any]:
     context = cl.Context([device])
     formats = cl.get_supported_image_formats(context, cl.mem_flags.READ_ONLY, cl.mem_object_type.IMAGE2D)
     known = {f.channel_data_type for f in formats if f.channel_order == cl.channel_order.RGBA}
+    most = GUARANTEED if device.type & cl.device_type.CPU else 1 << 30
     types = [dtype for dtype, (channel, *_) in _FORMATS.items() if getattr(cl.channel_type, channel) in known]
     return {
         "images": True,
-        "image_width": int(device.image2d_max_width),
-        "image_height": int(device.image2d_max_height),
+        "image_width": min(int(device.image2d_max_width), most),
+        "image_height": min(int(device.image2d_max_height), most),
         "image_args": int(device.max_read_image_args),
         "image_types": " ".join(types),
     }
