@@ -29,8 +29,6 @@ CPU_ITEMS = 32
 WIDTHS = (1, 2, 4, 8, 16)
 TILE_VECTORS = (1, 2, 3, 4, 6, 8)
 TEXEL = 4
-BUFFER, IMAGE = 0, 1
-GLOBAL, LOCAL = 0, 1
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,12 @@ def device_decisions(out: Collector, anchor: Anchor, structure: Structure, targe
     if target.kind != "opencl":
         return Device()
     group = _work_group(out, anchor, structure, target)
-    image = {n: _memory(out, f"image:{o.name}", ("buffer", "image2d"))
-             for n, o in enumerate(anchor.operands) if _may_be_image(o, target)}  # fmt: skip
-    local = {n: _memory(out, f"local:{o.name}", ("global", "local"))
-             for n, o in enumerate(anchor.operands) if _may_be_local(anchor, o, structure, target)}  # fmt: skip
+    textures = [n for n, o in enumerate(anchor.operands) if _may_be_image(o, target)]
+    image = {n: _memory(out, f"image:{anchor.operands[n].name}", ("buffer", "image2d")) for n in textures}
+    shared = [
+        n for n, o in enumerate(anchor.operands) if group is not None and _may_be_local(anchor, o, structure, target)
+    ]
+    local = {n: _memory(out, f"local:{anchor.operands[n].name}", ("global", "local")) for n in shared}
     return Device(_vector(out, anchor, structure, target), group, image, local)
 
 
@@ -107,7 +107,7 @@ def _work_group(out: Collector, anchor: Anchor, structure: Structure, target: Ta
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     if not wide:
         return None
-    limit = min(target.max_work_group, CPU_ITEMS if target.is_cpu_device else target.max_work_group)
+    limit = min(target.max_work_group, CPU_ITEMS) if target.is_cpu_device else target.max_work_group
     groups = [Group(items) for items in RUNS if items <= limit]
     across = _sides(anchor, structure.vec if structure.vec in wide else None)
     along = _sides(anchor, structure.row)
@@ -135,7 +135,7 @@ def _may_be_image(operand: Operand, target: Target) -> bool:
 
 
 def _may_be_local(anchor: Anchor, operand: Operand, structure: Structure, target: Target) -> bool:
-    """An input of a reduction, at known places: what several items of a group read, or one reads in vain order."""
+    """An input of a reduction, read at known places, whose items hold parts of the result and not of the sum."""
     known = not operand.is_output and bool(operand.dims) and operand.source != "other"
     return known and bool(anchor.reduce) and not structure.factored and target.local_bytes > 0
 

@@ -190,8 +190,11 @@ def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
     """Whether computing over the edge of an axis can be harmless at all.
 
     A spatial axis needs the local tile of a reduction to write into; a reduction needs a
-    factor with a dimension of its own for the axis, whose padding is then neutral.
+    factor with a dimension of its own for the axis, whose padding is then neutral.  An axis of
+    one point has no index that could go beyond it.
     """
+    if anchor.axes[axis].extent == 1:
+        return False
     users = [o for o in anchor.inputs if o.uses(axis)]
     if not anchor.reduce or any(not o.dims or o.source == "other" for o in users):
         return False

@@ -227,6 +227,16 @@ def test_a_device_without_images_or_local_memory_has_no_such_decision() -> None:
     assert not any(short(d).startswith("image") for s in sketches for d in s.decisions)
 
 
+def test_a_result_of_one_point_has_no_work_group() -> None:
+    """Nothing is shared between items there, and nothing is loaded by them together."""
+    _, sketches = space_of("matmul", OPENCL, m=1, n=1, k=40)
+    kinds = {short(d).split(":")[0] for s in sketches for d in s.decisions}
+    assert "image" in kinds and not kinds & {"work_group", "local"}
+    for sketch in sketches:
+        for choice in drawn(sketch, 2):
+            lower(sketch.schedule(choice).func, OPENCL)
+
+
 def test_images_beyond_the_limits_are_masked() -> None:
     """Where no cut between the axes fits, the mask says so, and the layout refuses."""
     narrow = replace(OPENCL, image_width=3, image_height=4)
