@@ -90,6 +90,14 @@ class Plan:
             return None
         return self.part.fused[0], row
 
+    @property
+    def fused_dims(self) -> tuple[int, int]:
+        """The dimensions of the result that the fused axes index."""
+        assert self.fused is not None
+        high, low = (self.anchor.output.plain_dim(axis) for axis in self.fused)
+        assert high is not None and low is not None
+        return high, low
+
     def extent(self, axis: int) -> int:
         """The points that tiles along an axis cut."""
         extent = self.anchor.axes[axis].extent

@@ -22,8 +22,7 @@ def register_tile(plan: Plan) -> None:
     else:
         plan.copy = sch.cache_write(plan.block, 0, "local")
     if plan.fused:
-        high, low = (plan.anchor.output.plain_dim(axis) for axis in plan.fused)
-        assert high is not None and low is not None
+        high, low = plan.fused_dims
         first = 1 if plan.panel_loop else 0
         width = plan.anchor.axes[plan.fused[1]].extent
         fuse_result(sch, plan.block, plan.copy, (high + first, low + first), width)
@@ -50,8 +49,7 @@ def _result_shape(plan: Plan) -> tuple[list[int], int]:
     dim = output.plain_dim(vec)
     assert dim is not None
     if plan.fused:
-        high, low = (output.plain_dim(axis) for axis in plan.fused)
-        assert high is not None and low is not None
+        high, low = plan.fused_dims
         shape[high] = plan.computed(plan.fused[1])
         del shape[low]
         dim -= dim > low
