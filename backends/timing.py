@@ -6,6 +6,10 @@ buffers are warm, dispatch is included and Python is not.  All times are seconds
 Calls before the first sample warm up: after a pause of a tenth of a second a kernel of 25 us
 was seen to take 300, then 100, and 60 for another millisecond, while its threads wake up, the
 clock rises and its buffers come back to the caches.
+
+What a shared cache or memory delivers changes within seconds where machines have neighbours: one kernel was seen
+to take 580 and 1,370 us within a minute, while the ratio of two kernels that took turns stayed within 5 %.  So a
+candidate is timed in turns with a good one (`in_turns`), and a race takes turns between all (`interleave`).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ RIVAL = 1.1
 COLD_SECONDS = 0.02
 MAX_ROUNDS = 400
 CERTAIN = 3.0
+DRIFT = 3.0
 
 
 class Timed(Protocol):
@@ -67,6 +72,42 @@ def measure(bound: Timed, probe: float, seconds: float, best: float | None = Non
     return samples
 
 
+def in_turns(
+    bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float | None = None
+) -> list[float]:
+    """Samples of `bound` as they would be had `rival` taken the seconds that are `known` of it all the while.
+
+    The two take turns for about `seconds`; ``sample = time * known / time of rival`` for neighbours in time, so that
+    a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; a candidate that
+    is far slower than the `best`, or not nearly as fast, gets as few samples as from `measure`.  A rival that takes
+    more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as they are.
+    """
+    probe, best = min(probe, warm_up(bound)), known if best is None else best
+    if probe > seconds or probe > HOPELESS * DRIFT * best:
+        return [probe]
+    mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
+    deadline = time.monotonic() + seconds
+    times: list[float] = []
+    rivals: list[float] = []
+    samples: list[float] = []
+    while len(samples) < MIN_SAMPLES or (
+        len(samples) < MAX_SAMPLES and time.monotonic() < deadline and min(samples) <= RIVAL * best
+    ):
+        times.append(_warm(bound, mine))
+        rivals.append(_warm(rival, yours))
+        samples.append(times[-1] * known / rivals[-1])
+        if samples[0] > HOPELESS * best:
+            break
+    drift = statistics.median(rivals) / known
+    return samples if 1 / DRIFT <= drift <= DRIFT else times
+
+
+def _warm(bound: Timed, calls: int) -> float:
+    """Seconds per call, after as many calls that bring back what another kernel has driven out of the caches."""
+    bound.time(calls)
+    return bound.time(calls)
+
+
 def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, seconds: float) -> list[list[float]]:
     """Samples of each of `bounds`, taken in turns, so that slow drifts of the machine meet all alike.
 
@@ -89,8 +130,7 @@ def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, se
             break
         for step in range(len(racing)):
             entry = racing[(turn + step) % len(racing)]
-            bounds[entry].time(calls[entry])
-            samples[entry].append(bounds[entry].time(calls[entry]))
+            samples[entry].append(_warm(bounds[entry], calls[entry]))
     return samples
 
 

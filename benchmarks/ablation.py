@@ -55,6 +55,8 @@ def divisors(extents: Mapping[str, int]) -> Keep:
     """Tiles that divide their axis; `extents` by the names of axes."""
 
     def keep(decision: Decision, value: Any) -> bool:
+        if isinstance(value, bool):  # whether axes are fused, which says nothing about sizes
+            return True
         axis = decision.name.rsplit("tile:", 1)[-1].split(":")[0]
         size = value[0] * value[1] if isinstance(value, tuple) else value
         return decision.kind != "tile" or axis not in extents or extents[axis] % size == 0

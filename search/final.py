@@ -59,17 +59,31 @@ def drawn_job(task: Task, sketch: str, choice: Sequence[int], fault: str | None 
     return {"job": "build", "script": task.script, **candidate, "target": task.target.to_json(), "fault": fault}
 
 
-def measure_job(task: Task, built: Reply, seed: int, best_us: float | None, fault: str | None = None) -> dict[str, Any]:
-    """The job that verifies and times what a build made."""
+@dataclass(frozen=True)
+class Rival:
+    """A kernel that candidates take turns with: what its build made, and its latency in microseconds."""
+
+    built: Reply
+    latency_us: float
+
+
+def measure_job(
+    task: Task, built: Reply, seed: int, best_us: float | None, rival: Rival | None = None, fault: str | None = None
+) -> dict[str, Any]:
+    """The job that verifies what a build made and times it, in turns with a rival where there is one."""
     return {
         "job": "measure",
-        "artifact": built["artifact"],
-        "layouts": built["layouts"],
+        **_entry(built),
         "workload": task.job_workload,
         "seed": seed,
         "best_us": best_us,
+        "rival": rival and {**_entry(rival.built), "latency_us": rival.latency_us},
         "fault": fault,
     }
+
+
+def _entry(built: Reply) -> dict[str, Any]:
+    return {"artifact": built["artifact"], "layouts": built["layouts"]}
 
 
 def race(
@@ -113,7 +127,7 @@ def _entries(
     entries, entrants, lost = [], [], []
     for record, reply in zip(runners, replies, strict=True):
         if reply["status"] == "ok":
-            entries.append({"artifact": reply["artifact"], "layouts": reply["layouts"]})
+            entries.append(_entry(reply))
             entrants.append(record)
         elif record is not None and reply["status"].split(":")[0] in DISQUALIFYING:
             lost.append(failed(record, reply))

@@ -163,9 +163,12 @@ def measure(job: Job, tick: Tick) -> Reply:
 
     Job: ``artifact``, ``layouts``, ``workload``, ``seed``, and optionally ``repeat_ms``
     (time to spend on samples), ``best_us`` (a candidate far slower is run once, on the first sample),
+    ``rival`` (artifact, layouts and ``latency_us`` of a kernel to take turns with),
     ``fault`` (``fake_latency`` claims a nanosecond).
-    Reply: ``samples`` (seconds per call), ``max_abs_error``.
+    Reply: ``samples`` (seconds per call; with a rival, what they would be had it taken its ``latency_us``),
+    ``max_abs_error``.
     """
+    from ..backends.timing import in_turns
     from ..backends.timing import measure as time_samples
 
     best = None if job.get("best_us") is None else float(job["best_us"]) * 1e-6
@@ -174,7 +177,11 @@ def measure(job: Job, tick: Tick) -> Reply:
         return candidate
     seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
     samples = [candidate.seconds]
-    if candidate.complete:
+    rival = _rival(job, tick) if candidate.complete else None
+    if rival is not None:
+        known = float(job["rival"]["latency_us"]) * 1e-6
+        samples = in_turns(candidate.kernel, candidate.seconds, rival.kernel, known, seconds, best)
+    elif candidate.complete:
         samples = time_samples(candidate.kernel, candidate.seconds, seconds, best)
     if job.get("fault") == "fake_latency":
         samples = [FAKE_LATENCY] * len(samples)
@@ -274,6 +281,25 @@ def _verified(entry: Job, job: Job, tick: Tick, best: float | None = None) -> _V
     worst = verdict.max_abs_error
     reply = {"status": "ok", "max_abs_error": worst if math.isfinite(worst) else None}
     return _Verified(kernel, verdict.seconds, verdict.complete, reply)
+
+
+def _rival(job: Job, tick: Tick) -> _Verified | None:
+    """The kernel that the job's candidate takes turns with, bound and filled; None where there is none that runs.
+
+    The last one is kept: from one candidate to the next it is mostly the same.
+    """
+    entry = job.get("rival")
+    if entry is None:
+        return None
+    key = _artifact_hash(entry["artifact"])
+    if key not in _RIVALS:
+        _RIVALS.clear()
+        found = _verified(entry, job, tick)
+        _RIVALS[key] = found if isinstance(found, _Verified) else None
+    return _RIVALS[key]
+
+
+_RIVALS: dict[str, _Verified | None] = {}
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
-from .final import Reply, Shop, build_job, drawn_job, failed, measure_job
+from .final import Reply, Rival, Shop, build_job, drawn_job, failed, measure_job
 from .lasting import lasting_thread
 from .ledger import Ledger, Tally
 from .records import Record, printable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BARREN_ROUNDS = 8
 HELD_SHARE = 0.25  # of a batch
+CLEARLY = 1.25  # times faster than the rival: no luck
 
 NewRecord = Callable[[list[Any] | None, str, tuple[int, ...], int], Record]
 
@@ -45,9 +46,9 @@ class _Sent:
 class Rounds:
     """Plays rounds and remembers what the final race needs.
 
-    `good` are this run's valid records by id, `pace` the seconds that building and measuring a
-    candidate takes, None before the first round.  The builders schedule candidates themselves where the
-    space is one that they can derive, too (`remote`); else they get traces.
+    `good` are this run's valid records by id, `rival` is a fast one with which the others take turns, `pace` the
+    seconds that building and measuring a candidate takes, None before the first round.  The builders schedule
+    candidates themselves where the space is one that they can derive, too (`remote`); else they get traces.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Rounds:
         self.remote = remote
         self.number = 0
         self.good: dict[str, Record] = {}
+        self.rival: Rival | None = None
         self._measured: dict[str, Record] = {}
         self._held: list[Candidate] = []
         self._refused: list[tuple[Candidate, Record]] = []
@@ -216,7 +218,8 @@ class Rounds:
         def jobs() -> Iterator[dict[str, Any]]:
             for item in ready:
                 fault = self.settings.faults.get(item.record.trial, "").partition("+")[2]
-                yield measure_job(self.task, item.built, self.settings.seed, self.tally.best_us, fault or None)
+                best_us = self.tally.best_us
+                yield measure_job(self.task, item.built, self.settings.seed, best_us, self.rival, fault or None)
 
         def done(index: int, reply: Reply) -> None:
             item = ready[index]
@@ -226,6 +229,7 @@ class Rounds:
             finished = item.record.measured(list(reply["samples"]), reply.get("max_abs_error"), "trial")
             self._measured[item.built["lowered_hash"]] = finished
             self._close(item.candidate, finished)
+            self._consider(item, finished)
 
         if not ready:
             return
@@ -233,6 +237,16 @@ class Rounds:
         self.clock.enter("measuring")
         self.shop.measure(jobs(), done)
         self.clock.enter("other")
+
+    def _consider(self, item: _Sent, finished: Record) -> None:
+        """Let the others take turns with this candidate from now on, where it is clearly faster than the rival.
+
+        All latencies are relative to the first rival's.  Would each narrow, perhaps lucky winner become the rival,
+        the luck of all would add up in what the others seem to take.
+        """
+        latency = finished.latency_us
+        if latency is not None and (self.rival is None or latency * CLEARLY < self.rival.latency_us):
+            self.rival = Rival(item.built, latency)
 
     def _close(self, candidate: Candidate, record: Record, announced: bool = True) -> None:
         """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""

@@ -11,8 +11,10 @@ from stridesmith.backends.timing import (
     MIN_SAMPLE_SECONDS,
     MIN_SAMPLES,
     WARM_UP_SECONDS,
+    Timed,
     calls_for,
     hopeless,
+    in_turns,
     interleave,
     leads,
     measure,
@@ -70,6 +72,50 @@ def test_a_cold_first_call_is_no_verdict() -> None:
             return 3e-4 if cold else self.seconds
 
     assert max(measure(Sleepy(25e-6), 4e-4, 0.01, 25e-6)) == 25e-6
+
+
+class Weather:
+    """A machine on which all kernels take so many times as long as at first: by turns of two kernels."""
+
+    def __init__(self, factors: list[float]) -> None:
+        self.factors, self.turns = factors, 0
+
+    def kernel(self, seconds: float, last: bool = False) -> Timed:
+        weather = self
+
+        class Kernel:
+            calls = 0
+
+            def time(self, calls: int) -> float:
+                self.calls += 1
+                now = weather.factors[weather.turns % len(weather.factors)]
+                weather.turns += last and self.calls % 2 == 0
+                return seconds * now
+
+        return Kernel()
+
+
+def test_a_drift_that_meets_both_cancels() -> None:
+    """Whatever the weather, a kernel of 4 ms beside one of 2 ms, known as 2 ms, takes 4 ms."""
+    weather = Weather([1.0, 1.9, 2.4])
+    kernel, rival = weather.kernel(4e-3), weather.kernel(2e-3, last=True)
+    samples = in_turns(kernel, 4e-3, rival, 2e-3, 0.005)
+    assert len(samples) == MIN_SAMPLES == weather.turns
+    assert samples == pytest.approx([4e-3] * MIN_SAMPLES)
+
+
+def test_a_rival_that_is_not_itself_is_no_measure() -> None:
+    """A rival that takes 100 times what is known of it leaves the times as they are."""
+    assert set(in_turns(Clockwork(2e-3), 2e-3, Clockwork(1e-3), 1e-5, 0.01, best=2e-3)) == {2e-3}
+
+
+def test_the_hopeless_do_not_take_turns_for_long() -> None:
+    """Far slower than the best: one pair, or none where even a drift explains nothing; the fast get their time."""
+    rival = Clockwork(1e-3)
+    assert in_turns(Clockwork(5e-3), 5e-3, rival, 1e-3, 1.0) == [5e-3]
+    assert in_turns(Clockwork(0.1), 0.1, rival, 1e-3, 1.0) == [0.1]
+    assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1e-3, 1.0, best=1e-3)) == MIN_SAMPLES
+    assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1e-3, 1.0, best=2e-3)) > MIN_SAMPLES
 
 
 def test_a_race_takes_turns() -> None:
