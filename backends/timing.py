@@ -31,6 +31,11 @@ COLD_SECONDS = 0.02
 MAX_ROUNDS = 400
 CERTAIN = 3.0
 DRIFT = 3.0
+FAR = 1.5
+MIN_PAIRS = 5
+LONG_SECONDS = 5e-3
+COSTLY_SECONDS = 0.03
+CHANCES = 4
 
 
 class Timed(Protocol):
@@ -39,16 +44,24 @@ class Timed(Protocol):
     def time(self, calls: int) -> float: ...
 
 
-def hopeless(bound: Timed, probe: float, best: float | None) -> float | None:
+def hopeless(
+    bound: Timed, probe: float, best: float | None, rival: Timed | None = None, known: float = 1.0
+) -> float | None:
     """Seconds of a call that takes more than `HOPELESS` times `best`; None where it does not.
 
-    `probe` is what one call took, perhaps a cold one: only a long one is believed.
+    `probe` is what one call took, perhaps a cold one: only a long one is believed.  Others have several chances, in
+    turns with a `rival` that tells by how much the machine is slower than when it took the seconds that are `known`:
+    where threads have to wake up, or lose their core for a while, milliseconds of warm calls were seen to take ten
+    times as long as the next ones.
     """
     if best is None or probe <= HOPELESS * best:
         return None
-    if probe < COLD_SECONDS:
+    for _ in range(0 if probe >= COLD_SECONDS else CHANCES):
         probe = min(probe, warm_up(bound))
-    return probe if probe > HOPELESS * best else None
+        slower = 1.0 if rival is None else drift(warm_up(rival), known)
+        if probe <= HOPELESS * best * slower:
+            return None
+    return probe
 
 
 def measure(bound: Timed, probe: float, seconds: float, best: float | None = None) -> list[float]:
@@ -78,34 +91,43 @@ def in_turns(
     """Samples of `bound` as they would be had `rival` taken the seconds that are `known` of it all the while.
 
     The two take turns for about `seconds`; ``sample = time * known / time of rival`` for neighbours in time, so that
-    a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; a candidate that
-    is far slower than the `best`, or not nearly as fast, gets as few samples as from `measure`.  A rival that takes
-    more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as they are.
+    a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; one that takes
+    longer than `seconds` is the only sample.  A candidate that is no `RIVAL` of the `best` has `MIN_PAIRS`, fewer
+    where they are costly.  A rival that takes more than `DRIFT` times as long as is known, or as little, is no
+    measure: the times stay as they are.
     """
     probe, best = min(probe, warm_up(bound)), known if best is None else best
-    if probe > seconds or probe > HOPELESS * DRIFT * best:
+    if probe > seconds:
         return [probe]
     mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
-    deadline = time.monotonic() + seconds
+    start = time.monotonic()
     times: list[float] = []
     rivals: list[float] = []
     samples: list[float] = []
-    while len(samples) < MIN_SAMPLES or (
-        len(samples) < MAX_SAMPLES and time.monotonic() < deadline and min(samples) <= RIVAL * best
-    ):
-        times.append(_warm(bound, mine))
-        rivals.append(_warm(rival, yours))
+    while len(samples) < MAX_SAMPLES:
+        times.append(_warm(bound, mine, LONG_SECONDS))
+        rivals.append(_warm(rival, yours, LONG_SECONDS))
         samples.append(times[-1] * known / rivals[-1])
-        if samples[0] > HOPELESS * best:
+        spent = time.monotonic() - start
+        if (len(samples) >= MIN_SAMPLES and spent > seconds) or (spent > COSTLY_SECONDS and min(samples) > FAR * best):
             break
-    drift = statistics.median(rivals) / known
-    return samples if 1 / DRIFT <= drift <= DRIFT else times
+        if len(samples) >= MIN_PAIRS and min(samples) > RIVAL * best:
+            break
+    return samples if 1 / DRIFT <= statistics.median(rivals) / known <= DRIFT else times
 
 
-def _warm(bound: Timed, calls: int) -> float:
-    """Seconds per call, after as many calls that bring back what another kernel has driven out of the caches."""
-    bound.time(calls)
-    return bound.time(calls)
+def drift(now: float, known: float) -> float:
+    """How many times as long as is `known` of it a kernel takes `now`; 1 where it takes no longer, `DRIFT` at most."""
+    return min(max(now / known, 1.0), DRIFT)
+
+
+def _warm(bound: Timed, calls: int, long: float = math.inf) -> float:
+    """Seconds per call, after as many calls that bring back what another kernel has driven out of the caches.
+
+    Calls that take `long` seconds count themselves: what they find in the caches makes little difference.
+    """
+    first = bound.time(calls)
+    return first if first * calls >= long else bound.time(calls)
 
 
 def interleave(bounds: Sequence[Timed], probes: Sequence[float], rounds: int, seconds: float) -> list[list[float]]:

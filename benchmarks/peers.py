@@ -1,13 +1,14 @@
-"""Every suite against oneDNN (through PyTorch), ONNX Runtime and OpenBLAS (through NumPy), side by side.
+"""Every suite against PyTorch (oneDNN, MKL), ONNX Runtime and OpenBLAS (through NumPy), side by side.
 
     python benchmarks/peers.py --suite resnet50,ragged --seconds 60 --threads all --layout nchw --out FOLDER
 
 Each workload is tuned from an empty database by ``tune --fresh``, in at most ``--seconds`` from the
 start of its process.  Then ours and every form of every peer take turns; each library is a process of
 its own, stopped (SIGSTOP) while another is timed, so that its idle threads cost nothing.  A peer's
-time is its best form's.  Where something is constant, peers get their prepacked form too.  Results
-go to ``FOLDER/peers.jsonl`` (a line each, and runs continue where they ended), a table and a plot.
-A peer that is not installed is named, and left out.
+time is its best form's.  Where something is constant, peers get their prepacked form too.  A form whose result
+differs from ours does something else, and is left out by name, as is a peer that is not installed.  Results
+go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings continue where they ended), a table
+and a plot; a workload without a result of ours counts as failed and is told with every mean.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PEERS = ("torch", "onnxruntime", "numpy")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
+"""Lets glibc keep what is freed: a peer that allocates its results should not fetch pages in each call."""
+LIKE = 2e-3  # how far elements of two results may be apart, as a share of the largest
 SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
 
 
@@ -85,7 +89,7 @@ class Library:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)),
+            env=os.environ | KEEP_MEMORY | dict.fromkeys(THREAD_VARIABLES, str(threads)),
         )
         self.process.send_signal(signal.SIGSTOP)
 
@@ -101,7 +105,7 @@ class Library:
             line = ""
         if line:
             self.process.send_signal(signal.SIGSTOP)
-        return json.loads(line) if line else {"error": f"{self.name} ended", "forms": []}
+        return json.loads(line) if line else {"error": f"{self.name} ended", "forms": {}, "missing": {}}
 
     def close(self) -> None:
         self.process.kill()
@@ -134,16 +138,11 @@ def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> di
     job = {"op": "prepare", "workload": case.workload, "params": case.params, "buffers": case.buffers,
            "constants": case.constants, "interface": case.interface, "db": found["db"]}  # fmt: skip
     samples: dict[str, list[float]] = {}
-    missing: dict[str, str] = {}
     try:
-        runners = []
-        for library in libraries:
-            answer = library.ask(job)
-            if "error" in answer:
-                missing[library.name] = answer["error"]
-            runners += [(library, form) for form in answer["forms"]]
-        for _ in range(arguments.rounds):
-            for library, form in runners:
+        runners, missing = runners_of(libraries, [library.ask(job) for library in libraries])
+        for turn in range(arguments.rounds):
+            start = turn % max(1, len(runners))
+            for library, form in runners[start:] + runners[:start]:
                 answer = library.ask({"op": "time", "form": form, "seconds": arguments.turn})
                 if "samples" in answer:
                     samples.setdefault(f"{library.name}:{form}", []).append(statistics.median(answer["samples"]))
@@ -151,6 +150,31 @@ def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> di
         for library in libraries:
             library.close()
     return {"missing": missing, "times": {name: spread(values) for name, values in samples.items()}}
+
+
+def runners_of(
+    libraries: list[Library], answers: list[dict[str, Any]]
+) -> tuple[list[tuple[Library, str]], dict[str, str]]:
+    """The forms that race, and why others do not; ours comes first, and what differs from it does something else."""
+    runners: list[tuple[Library, str]] = []
+    missing: dict[str, str] = {}
+    ours: list[float] = next(iter(answers[0]["forms"].values()), [])
+    for library, answer in zip(libraries, answers, strict=True):
+        if "error" in answer:
+            missing[library.name] = answer["error"]
+        missing |= {f"{library.name}:{form}": reason for form, reason in answer["missing"].items()}
+        for form, elements in answer["forms"].items():
+            if ours and not alike(elements, ours):
+                missing[f"{library.name}:{form}"] = "its result differs from ours"
+            else:
+                runners.append((library, form))
+    return runners, missing
+
+
+def alike(these: list[float], those: list[float]) -> bool:
+    """Whether elements of two results are the same up to rounding."""
+    most = max(map(abs, those))
+    return len(these) == len(those) and all(abs(a - b) <= LIKE * most for a, b in zip(these, those, strict=True))
 
 
 def spread(values: list[float]) -> list[float]:
@@ -172,6 +196,7 @@ def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[st
         "ours_us": ours, "best_peer": best, "ratio": peers[best][0] / ours if best else math.nan,
         "gflops": case.flops / ours * 1e-3, "times": times, "missing": timed["missing"],
         "tune": {n: found.get(n) for n in fields} | {"process_seconds": found["process_seconds"]},
+        "problem": found.get("message", "") if found["event"] != "done" else timed["missing"].get("stridesmith", ""),
     }  # fmt: skip
 
 
@@ -186,7 +211,7 @@ def table(results: list[dict[str, Any]]) -> str:
     for suite, threads in groups:
         rows = [r for r in results if (r["suite"], r["threads"]) == (suite, threads)]
         good = [r["ratio"] for r in rows if r["ratio"] == r["ratio"]]
-        lines += [f"\n### {suite}, threads: {threads}, geometric mean {geometric_mean(good):.2f}\n"]
+        lines += [f"\n### {suite}, threads: {threads}, {told(rows, good)}\n"]
         lines += ["| workload | layout | ours (us) | spread | GFLOP/s | of peak | best peer | its time (us) | ratio |",
                   "|---|---|---:|---:|---:|---:|---|---:|---:|"]  # fmt: skip
         for r in rows:
@@ -198,9 +223,15 @@ def table(results: list[dict[str, Any]]) -> str:
                 f"| {r['gflops']:.1f} | {r['gflops'] / peak:.0%} | {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
             )
     every = [r["ratio"] for r in results if r["ratio"] == r["ratio"]]
-    least = min(every, default=math.nan)
-    lines.append(f"\nAll {len(every)}: geometric mean {geometric_mean(every):.2f}, least {least:.2f}.")
+    lines.append(f"\nAll: {told(results, every)}, least {min(every, default=math.nan):.2f}.")
     return "\n".join(lines)
+
+
+def told(rows: list[dict[str, Any]], ratios: list[float]) -> str:
+    """A geometric mean, never without the number of those that have no ratio."""
+    failed = sum(bool(r["problem"]) for r in rows)
+    alone = len(rows) - len(ratios) - failed
+    return f"geometric mean {geometric_mean(ratios):.2f} of {len(ratios)}, {failed} failed, {alone} without a peer"
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
@@ -246,26 +277,35 @@ def main() -> None:
     arguments = options()
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "peers.jsonl"
-    results = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    done = {r["key"] for r in results}
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    results = list({line["key"]: line for line in lines}.values())
+    asked = {"seconds": arguments.seconds, "peers": arguments.peers, "rounds": arguments.rounds}
+    done = {r["key"] for r in results if r["asked"] == asked}
     threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
     for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
         if case.key in done:
             continue
         found = tune(case, arguments.seconds, arguments.out)
-        if found["event"] != "done":
-            print(f"{case.key}: {found.get('message')}", flush=True)
-            continue
-        result = summary(case, found, race(case, found, arguments))
-        results.append(result)
+        nothing = {"missing": {}, "times": {}}
+        timed = race(case, found, arguments) if found["event"] == "done" else nothing
+        result = summary(case, found, timed) | {"asked": asked}
+        results = [r for r in results if r["key"] != case.key] + [result]
         with log.open("a") as file:
             file.write(json.dumps(result) + "\n")
-        times = ", ".join(f"{n} {t[0]:.1f}" for n, t in result["times"].items())
-        print(f"{case.key}: {result['ratio']:.2f}, {result['gflops']:.1f} GFLOP/s; us: {times}", flush=True)
+        print(line_of(result), flush=True)
     (arguments.out / "table.md").write_text(table(results) + "\n")
     if results:
         plot(results, arguments.out / "peers.png")
     print(table(results))
+
+
+def line_of(result: dict[str, Any]) -> str:
+    """A result as it is printed when it comes."""
+    if result["problem"]:
+        return f"{result['key']}: {result['problem']}"
+    times = ", ".join(f"{n} {t[0]:.1f}" for n, t in result["times"].items())
+    missing = "".join(f"; {name}: {reason}" for name, reason in result["missing"].items())
+    return f"{result['key']}: {result['ratio']:.2f}, {result['gflops']:.1f} GFLOP/s; us: {times}{missing}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.sketch import Sketch
 
-VERSION = 2
+VERSION = 3
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel")  # the raw feature of a size is its logarithm
@@ -118,7 +118,8 @@ class _Part:
         raw = self.geometry.effective(raw)
         derived = self.geometry.derive(raw)
         derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
-        return {name: _scaled(name, values) for name, values in raw.items()} | derived
+        shown = raw | self.geometry.nest(raw)
+        return {name: _scaled(name, values) for name, values in shown.items()} | derived
 
 
 def _parts(sketch: Sketch, target: Target) -> list[_Part]:

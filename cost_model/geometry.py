@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..ir import dtypes
 from . import lines as lines_of
-from .tiling import ONE, Columns, Cover, Vector, covers, log2
+from .tiling import ONE, Columns, Cover, Vector, covers, log2, places, rows_fused
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -69,6 +69,16 @@ class Geometry:
             if f"place:{operand.name}" in raw and operand.source != "stage":
                 found[f"place:{operand.name}"] = np.where(staged, raw[f"place:{operand.name}"], np.float32(ROOT))
         return found
+
+    def nest(self, raw: Columns) -> Columns:
+        """The columns of the loops' order and of how many are shared, as they are after rows have been fused."""
+        if self.pair is None or "parallel" not in raw:
+            return {}
+        place = places(self.axes, raw, self.pair)
+        names = {n: f"order:{self.axes[n].name}" for n in place}
+        loops = np.float32(len(place)) - rows_fused(self.axes, raw, self.pair)
+        found = {name: place[n] for n, name in names.items() if name in raw}
+        return found | {"parallel": np.minimum(raw["parallel"], loops)}
 
     def derive(self, raw: Columns) -> Columns:
         """All derived columns, from the raw ones: sizes as base-2 logarithms, shares and flags as they are.
@@ -193,6 +203,8 @@ class Geometry:
             moved = np.zeros(1, np.float32)
             for number in range(len(self.operands)):
                 moved = moved + _traffic(cover.nest, [s[number] for s in sizes.values()], totals, tiles, capacity)
+            if cache == "l3":  # all threads share it: what it holds as a whole is there in the next call as well
+                moved = np.where(totals[cover.nest[-1]] <= capacity, np.float32(0), moved)
             out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
         for name, level in (("conflicts", "conflict"), ("collisions", "collision")):
             each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
@@ -246,13 +258,15 @@ class Geometry:
             wasted = wasted * waste
             tails = tails * np.where(ragged & (how == PEEL), rounded, ONE)
             if number == self.vec:
+                odd = extent % cover.levels["lane"][number] / extent
                 out["scalar"] = out[f"branch:{axis.name}"]
-                out["odd"] = np.where(how == PEEL, extent % tile / extent, np.float32(0))
+                out["odd"] = np.where(ragged & (how == PEEL), odd, np.float32(0))
+                out["lanewise"] = np.where(ragged & (how == BRANCH), odd, np.float32(0))
             elif axis.kind == "reduce":
                 inner = inner + out[f"branch:{axis.name}"]
             else:
                 branches = branches + out[f"branch:{axis.name}"]
-        for name in ("scalar", "odd"):
+        for name in ("scalar", "odd", "lanewise"):
             out.setdefault(name, np.zeros(1, np.float32))
         out["waste"], out["tails"], out["branches"], out["inner_branches"] = log2(wasted), log2(tails), branches, inner
 

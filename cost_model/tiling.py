@@ -49,10 +49,16 @@ class Cover:
         counts = []
         for number, (axis, cover) in enumerate(zip(self.axes, self.levels[level], strict=True)):
             count = np.ceil(np.float32(axis.extent) / cover)
-            if self.pair is not None and number == self.pair[1]:
-                count = np.where(self.fused > 0, np.float32(axis.extent) / cover, count)
+            if self.pair is not None and number in self.pair:
+                count = np.where(self.fused > 0, self._fused_tiles(level) if number == self.pair[1] else ONE, count)
             counts.append(count)
         return product(self._of(counts, kind))
+
+    def _fused_tiles(self, level: str) -> Vector:
+        """Number of tiles along the fused pair."""
+        assert self.pair is not None
+        high, low = (self.levels[level][number] for number in self.pair)
+        return np.asarray(np.ceil(self.extents[self.pair[1]] / (high * low)))
 
     def reach(self, operand: Operand, level: str) -> list[Vector]:
         """Per dimension of the operand, how many indices one tile touches (from the first to the last)."""
@@ -82,18 +88,11 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
     reg = [np.maximum(raw.get(f"tile:{a.name}:reg", ONE), inner) for a, inner in zip(axes, lane, strict=True)]
     panels = [raw.get(f"tile:{a.name}:panel", e) for a, e in zip(axes, extents, strict=True)]
     panel = [np.maximum(q, r) if a.kind == "reduce" else r for a, q, r in zip(axes, panels, reg, strict=True)]
-    block = [
-        np.minimum(p * raw.get(f"tile:{a.name}:block", ONE), np.maximum(e, p))
-        for a, e, p in zip(axes, extents, panel, strict=True)
-    ]
+    fused = rows_fused(axes, raw, pair)
+    block = _blocks(axes, raw, panel, extents, pair, fused)
     step = [ONE if a.kind == "reduce" else r for a, r in zip(axes, reg, strict=True)]
     levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block}
-    looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
-    place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
-    fused = np.zeros(1, np.float32)
-    if pair is not None:
-        fused = raw.get(f"fused:{axes[pair[1]].name}", fused)
-        place[pair[0]] = np.where(fused > 0, place[pair[1]], place[pair[0]])
+    place = places(axes, raw, pair)
     shared = raw.get("parallel", ONE)
 
     def inside(first: Vector) -> list[Vector]:
@@ -105,9 +104,9 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
         return found
 
     nest = ["panel", "block"]
-    for complete in range(1, len(looped) + 1):
+    for complete in range(1, len(place) + 1):
         nest.append(f"in{complete}")
-        levels[nest[-1]] = inside(np.full(1, len(looped) - complete, np.float32))
+        levels[nest[-1]] = inside(np.full(1, len(place) - complete, np.float32))
     levels["chunk"] = [
         np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
     ]
@@ -115,6 +114,46 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
         extents[pair[1]] = np.where(fused > 0, extents[pair[0]] * extents[pair[1]], extents[pair[1]])
     held = {name: tuple(vectors) for name, vectors in levels.items()}
     return Cover(tuple(axes), held, tuple(nest), tuple(extents), fused, pair)
+
+
+def rows_fused(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None) -> Vector:
+    """1 where the rows of the tile run along the `pair` of axes, else 0."""
+    nowhere = np.zeros(1, np.float32)
+    return nowhere if pair is None else raw.get(f"fused:{axes[pair[1]].name}", nowhere)
+
+
+def places(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = None) -> dict[int, Vector]:
+    """For each spatial axis with a loop, the place of its outer loop among those, from the outside.
+
+    The fused `pair` has a single loop in the place of the inner axis, counted among the loops that are left.
+    """
+    looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
+    place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
+    if pair is None or pair[0] not in place or pair[1] not in place:
+        return place
+    high, low = pair
+    fused = rows_fused(axes, raw, pair) > 0
+    ranks = {n: np.where(fused & (place[high] < at), at - ONE, at) for n, at in place.items()}
+    return ranks | {high: np.where(fused, ranks[low], place[high])}
+
+
+def _blocks(
+    axes: Sequence[Axis],
+    raw: Columns,
+    panel: Sequence[Vector],
+    extents: Sequence[Vector],
+    pair: tuple[int, int] | None,
+    fused: Vector,
+) -> list[Vector]:
+    """Points of neighbouring tiles along each axis; those of fused rows go on in the next rows."""
+    tiles = [raw.get(f"tile:{a.name}:block", ONE) for a in axes]
+    block = [np.minimum(p * n, np.maximum(e, p)) for p, n, e in zip(panel, tiles, extents, strict=True)]
+    if pair is not None:
+        high, low = pair
+        row = np.maximum(extents[low], panel[low])
+        rows = np.clip(panel[low] * tiles[low] / row, ONE, np.maximum(extents[high], ONE))
+        block[high] = np.where(fused > 0, np.maximum(rows, block[high]), block[high])
+    return block
 
 
 def log2(values: NDArray[np.floating]) -> Vector:

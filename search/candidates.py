@@ -54,9 +54,13 @@ class Ground:
         self.names = tuple(parameter_names(sketch) for sketch in self.sketches)
         self.allowed: list[tuple[NDArray[np.int64], ...]] = []
         self._stock: dict[int, Population] = {}
-        self.open = tuple(n for n in range(len(self.sketches)) if self._allow(n, dict(pins or {})))
-        if not self.open:
+        able = tuple(n for n in range(len(self.sketches)) if self._allow(n, dict(pins or {})))
+        if not able:
             raise ValueError(self._nothing_left(dict(pins or {})))
+        self.open = tuple(n for n in able if not pins or len(self.draw(np.random.default_rng(0), n, 1)))
+        if not self.open:
+            text = ", ".join(f"{pin}={value}" for pin, value in (pins or {}).items())
+            raise ValueError(f"no candidate is possible with all of the pins {text}: leave one out")
 
     def limits(self, number: int) -> list[tuple[int, int]]:
         """Lowest and highest alternative of each decision of a sketch; equal where it is pinned."""
@@ -113,6 +117,8 @@ class Ground:
             if len(stock) >= count:
                 break
             rows = self.sketches[number].draw(rng, max(DRAWN, count), self.allowed[number])
+            if not len(rows):
+                break
             stock = np.concatenate([stock, rows])
         self._stock[number] = stock[count:]
         return stock[:count]

@@ -235,7 +235,7 @@ class Database:
         if state == "damaged":
             if self.read_only:
                 raise StorageError(
-                    f"the database {self.path} is damaged; `tune` with --db {self.path}, or `tune doctor --repair`, "
+                    f"the database {self.path} is damaged; `tune` with --db {self.path} "
                     f"saves what can be read into a new file and keeps the old one"
                 )
             aside, rows = sqlite_file.salvage(self.path, _ddl(), {t.name: len(t.c) for t in _schema.sorted_tables})

@@ -15,18 +15,24 @@ from numpy.typing import NDArray
 from .candidates import ENUMERATE, Ground, Key, Population
 
 Score = Callable[[int, Population], NDArray[np.float64]]
+Prints = Callable[[int, Population], NDArray[np.uint64]]
+"""Numbers that are equal for candidates that come out as the same program: some decisions have no effect in some."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Distinct candidates of one sketch, best first, with their scores (larger is better)."""
+    """Candidates of one sketch with distinct `prints`, best first, with their scores (larger is better)."""
 
     sketch: int
     rows: Population
     scores: NDArray[np.float64]
+    prints: NDArray[np.uint64]
+
+    def take(self, positions: NDArray[np.int64] | slice) -> Scored:
+        return Scored(self.sketch, self.rows[positions], self.scores[positions], self.prints[positions])
 
     def head(self, count: int) -> Scored:
-        return Scored(self.sketch, self.rows[:count], self.scores[:count])
+        return self.take(slice(count))
 
 
 def evolve(
@@ -35,6 +41,7 @@ def evolve(
     score: Score,
     rng: np.random.Generator,
     *,
+    prints: Prints | None = None,
     population: int,
     generations: int,
     parents: Population | None = None,
@@ -45,12 +52,12 @@ def evolve(
     fills up with its mutations, crossovers and a tenth of new random candidates.
     """
     if ground.size(number) <= ENUMERATE:
-        return ranked(number, ground.draw(rng, number, ENUMERATE), score)
+        return ranked(number, ground.draw(rng, number, ENUMERATE), score, prints)
     rows = ground.draw(rng, number, population)
     if parents is not None and len(parents):
         repeated = parents[rng.integers(len(parents), size=population // 2)]
         rows = np.concatenate([rows, parents, possible(ground, number, mutated(ground, number, repeated, rng))])
-    seen = ranked(number, rows, score)
+    seen = ranked(number, rows, score, prints)
     for _ in range(generations):
         elite = seen.head(max(8, population // 4)).rows
         if not len(elite):
@@ -64,13 +71,13 @@ def evolve(
                 ground.draw(rng, number, population // 10),
             ]
         )
-        new = ranked(number, possible(ground, number, children), score)
+        new = ranked(number, possible(ground, number, children), score, prints)
         seen = _merged(seen, new, keep=4 * population)
     return seen
 
 
 def mutated(ground: Ground, number: int, rows: Population, rng: np.random.Generator, rate: float = 1.0) -> Population:
-    """Rows with one to three decisions changed, half of the time to a neighbour, else to any alternative.
+    """Rows with one to three decisions drawn anew, half of the time to a neighbour, else to any alternative.
 
     `rate` is the share of rows that are touched.
     """
@@ -100,12 +107,32 @@ def possible(ground: Ground, number: int, rows: Population) -> Population:
     return rows[ground.keep(number, rows)] if len(rows) else rows
 
 
-def ranked(number: int, rows: Population, score: Score) -> Scored:
-    """Distinct rows, best first."""
+def ranked(number: int, rows: Population, score: Score, prints: Prints | None = None) -> Scored:
+    """One of the rows for each program, best first; without `prints` rows that differ are different programs."""
     rows = np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
-    scores = score(number, rows) if len(rows) else np.zeros(0)
+    if not len(rows):
+        return Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
+    found = (prints or _of_rows)(number, rows)
+    first = np.sort(np.unique(found, return_index=True)[1])
+    rows, found = rows[first], found[first]
+    scores = score(number, rows)
     order = np.argsort(-scores, kind="stable")
-    return Scored(number, rows[order], scores[order])
+    return Scored(number, rows[order], scores[order], found[order])
+
+
+def printed(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A number for each row of a table (N, F), equal for equal rows: its 32-bit words times random odd numbers, added.
+
+    Different rows have the same number with a probability of about ``2 ** -64`` (multiply-shift hashing).
+    """
+    words = np.ascontiguousarray(table, np.float32).view(np.uint32).astype(np.uint64)
+    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
+    with np.errstate(over="ignore"):
+        return np.asarray((words * factors).sum(axis=1, dtype=np.uint64))
+
+
+def _of_rows(number: int, rows: Population) -> NDArray[np.uint64]:
+    return printed(rows.astype(np.float32))
 
 
 def pick_diverse(pools: list[Scored], count: int, taken: set[Key], picked: list[Key], weight: float) -> list[Key]:
@@ -149,8 +176,11 @@ def _towards_best(rng: np.random.Generator, size: int, count: int) -> NDArray[np
 
 
 def _merged(left: Scored, right: Scored, keep: int) -> Scored:
-    rows = np.concatenate([left.rows, right.rows])
-    scores = np.concatenate([left.scores, right.scores])
-    _, first = np.unique(rows, axis=0, return_index=True)
-    order = first[np.argsort(-scores[first], kind="stable")][:keep]
-    return Scored(left.sketch, rows[order], scores[order])
+    both = Scored(
+        left.sketch,
+        np.concatenate([left.rows, right.rows]),
+        np.concatenate([left.scores, right.scores]),
+        np.concatenate([left.prints, right.prints]),
+    )
+    first = np.unique(both.prints, return_index=True)[1]
+    return both.take(first[np.argsort(-both.scores[first], kind="stable")][:keep])

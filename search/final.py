@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from .records import Record, printable
@@ -40,6 +40,11 @@ class Race:
     baseline_samples: list[float] = field(default_factory=list)
     roof: Roof | None = None
     problem: str = ""
+
+    def without(self, failed: Sequence[Record], problem: str) -> Race:
+        """This race without records that have failed since."""
+        gone = {record.id for record in failed}
+        return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
 
     @property
     def baseline_us(self) -> float | None:

@@ -1,8 +1,8 @@
 """Measuring is exclusive on a host: one lock, shared by all processes of all users.
 
 A device is a piece of hardware, not a Ray node or a tuner, and the CPU is the
-device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders and
-training hold the lock shared, a measurement holds it alone.  The second file is
+device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders
+hold the lock shared, a measurement holds it alone.  The second file is
 a turnstile: without it, builders that overlap would keep a measurement waiting
 for ever.
 """

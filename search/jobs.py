@@ -44,6 +44,7 @@ Tick = Callable[[], None]
 
 MEASURE_SECONDS = 0.06
 FAKE_LATENCY = 1e-9
+RIVAL_BYTES = 1 << 28
 RACE_ROUNDS = 20
 RACE_SECONDS = 5.0
 
@@ -168,18 +169,22 @@ def measure(job: Job, tick: Tick) -> Reply:
     Reply: ``samples`` (seconds per call; with a rival, what they would be had it taken its ``latency_us``),
     ``max_abs_error``.
     """
-    from ..backends.timing import in_turns
+    from ..backends.timing import hopeless, in_turns
     from ..backends.timing import measure as time_samples
 
     best = None if job.get("best_us") is None else float(job["best_us"]) * 1e-6
-    candidate = _verified(job, job, tick, best)
+    rival = _rival(job, tick)
+    known = float(job["rival"]["latency_us"]) * 1e-6 if rival else 1.0
+
+    def slow(kernel: _Ticking, probe: float) -> float | None:
+        return hopeless(kernel, probe, best, rival and rival.kernel, known)
+
+    candidate = _verified(job, job, tick, slow)
     if not isinstance(candidate, _Verified):
         return candidate
     seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
     samples = [candidate.seconds]
-    rival = _rival(job, tick) if candidate.complete else None
-    if rival is not None:
-        known = float(job["rival"]["latency_us"]) * 1e-6
+    if candidate.complete and rival is not None:
         samples = in_turns(candidate.kernel, candidate.seconds, rival.kernel, known, seconds, best)
     elif candidate.complete:
         samples = time_samples(candidate.kernel, candidate.seconds, seconds, best)
@@ -258,13 +263,20 @@ class _Verified:
     reply: Reply
 
 
-def _verified(entry: Job, job: Job, tick: Tick, best: float | None = None) -> _Verified | Reply:
+Slow = Callable[[_Ticking, float], float | None]
+"""Given a kernel and the seconds of a first call: the seconds of a call if it is too slow to be of interest."""
+
+
+def _all_matter(kernel: _Ticking, probe: float) -> float | None:
+    return None
+
+
+def _verified(entry: Job, job: Job, tick: Tick, slow: Slow = _all_matter) -> _Verified | Reply:
     """The artifact of `entry`, verified on the samples of `job`; else the reply that says why not.
 
-    `best` are the seconds that a kernel must not exceed too far to be of interest.
+    One that is `slow` is verified on the first sample alone.
     """
     from ..backends.kernel import load_artifact
-    from ..backends.timing import hopeless
     from ..backends.verification import GUARD_BYTES, WrongResult, verify
 
     try:
@@ -275,7 +287,7 @@ def _verified(entry: Job, job: Job, tick: Tick, best: float | None = None) -> _V
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
     kernel = _Ticking(bound, tick)
     try:
-        verdict = verify(kernel, _arguments(entry), _samples(job), lambda probe: hopeless(kernel, probe, best))
+        verdict = verify(kernel, _arguments(entry), _samples(job), lambda probe: slow(kernel, probe))
     except WrongResult as wrong:
         return failure("wrong", str(wrong))
     worst = verdict.max_abs_error
@@ -286,10 +298,11 @@ def _verified(entry: Job, job: Job, tick: Tick, best: float | None = None) -> _V
 def _rival(job: Job, tick: Tick) -> _Verified | None:
     """The kernel that the job's candidate takes turns with, bound and filled; None where there is none that runs.
 
-    The last one is kept: from one candidate to the next it is mostly the same.
+    The last one is kept: from one candidate to the next it is mostly the same.  It takes memory that a candidate
+    may need, so that a large one does not run along.
     """
     entry = job.get("rival")
-    if entry is None:
+    if entry is None or _bytes_of(entry["artifact"]) > RIVAL_BYTES:
         return None
     key = _artifact_hash(entry["artifact"])
     if key not in _RIVALS:
@@ -300,6 +313,13 @@ def _rival(job: Job, tick: Tick) -> _Verified | None:
 
 
 _RIVALS: dict[str, _Verified | None] = {}
+
+
+def _bytes_of(artifact: Artifact) -> int:
+    from ..ir import dtypes
+
+    buffers = [*artifact["params"], *artifact["workspaces"]]
+    return sum(math.prod(shape) * dtypes.nbytes(dtype) for _, shape, dtype, _ in buffers)
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:

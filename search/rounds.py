@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BARREN_ROUNDS = 8
 HELD_SHARE = 0.25  # of a batch
 CLEARLY = 1.25  # times faster than the rival: no luck
+LASTING = ("run_timeout", "wrong")  # failures that the same code has again
 
 NewRecord = Callable[[list[Any] | None, str, tuple[int, ...], int], Record]
 
@@ -71,7 +72,8 @@ class Rounds:
         self.number = 0
         self.good: dict[str, Record] = {}
         self.rival: Rival | None = None
-        self._measured: dict[str, Record] = {}
+        self._numbered = 0  # candidates, refused ones included
+        self._known: dict[str, Record] = {}  # what became of code, by its hash
         self._held: list[Candidate] = []
         self._refused: list[tuple[Candidate, Record]] = []
         self._barren = 0
@@ -169,7 +171,8 @@ class Rounds:
         """The jobs of candidates, each made when it is asked for and noted in `sent`."""
         for candidate in candidates:
             sketch = self.space.sketches[candidate.sketch]
-            fault = self.settings.faults.get(self.tally.trials + 1, "").split("+")[0] or None
+            self._numbered += 1
+            fault = self.settings.faults.get(self._numbered, "").split("+")[0] or None
             if self.remote:
                 trace, job = None, drawn_job(self.task, sketch.name, candidate.choice, fault)
             else:
@@ -178,7 +181,7 @@ class Rounds:
                     continue
                 job = build_job(self.task, trace, fault)
             self.tally.trials += 1
-            record = self.new_record(trace, sketch.name, candidate.choice, self.tally.trials)
+            record = self.new_record(trace, sketch.name, candidate.choice, self._numbered)
             sent.append(_Sent(candidate, record, job))
             yield job
 
@@ -201,15 +204,18 @@ class Rounds:
         self._refused.clear()
 
     def _is_new(self, item: _Sent) -> bool:
-        """Whether a candidate is to be measured; one that did not build, or equals a measured one, is closed."""
+        """Whether a candidate is to be measured; one that did not build, or whose code is known, is closed."""
         if item.built["status"] != "ok":
             self._close(item.candidate, failed(item.record, item.built))
             return False
-        twin = self._measured.get(item.built["lowered_hash"])
+        twin = self._known.get(item.built["lowered_hash"])
         if twin is None or item.job["fault"]:
             return True
         self.tally.duplicates += 1
-        self._close(item.candidate, item.record.measured(list(twin.samples), twin.max_abs_error, "trial"))
+        if twin.ok:
+            self._close(item.candidate, item.record.measured(list(twin.samples), twin.max_abs_error, "trial"))
+        else:
+            self._close(item.candidate, failed(item.record, {"status": twin.status, "message": twin.message}))
         return False
 
     def _measure(self, ready: list[_Sent]) -> None:
@@ -224,10 +230,13 @@ class Rounds:
         def done(index: int, reply: Reply) -> None:
             item = ready[index]
             if reply["status"] != "ok":
-                self._close(item.candidate, failed(item.record, reply))
+                lost = failed(item.record, reply)
+                if lost.status in LASTING:
+                    self._known[item.built["lowered_hash"]] = lost
+                self._close(item.candidate, lost)
                 return
             finished = item.record.measured(list(reply["samples"]), reply.get("max_abs_error"), "trial")
-            self._measured[item.built["lowered_hash"]] = finished
+            self._known[item.built["lowered_hash"]] = finished
             self._close(item.candidate, finished)
             self._consider(item, finished)
 
@@ -241,8 +250,8 @@ class Rounds:
     def _consider(self, item: _Sent, finished: Record) -> None:
         """Let the others take turns with this candidate from now on, where it is clearly faster than the rival.
 
-        All latencies are relative to the first rival's.  Would each narrow, perhaps lucky winner become the rival,
-        the luck of all would add up in what the others seem to take.
+        Latencies are relative to the first rival's, but for those of hopeless candidates.  Would each narrow, perhaps
+        lucky winner become the rival, the luck of all would add up in what the others seem to take.
         """
         latency = finished.latency_us
         if latency is not None and (self.rival is None or latency * CLEARLY < self.rival.latency_us):

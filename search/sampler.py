@@ -2,8 +2,9 @@
 
 Before anything is measured, candidates are ranked by the hand-written estimate and spread over sketches and
 decisions.  From then on the ranker is trained on all that the study holds whenever a batch is planned; the
-batch mixes the model's best, neighbours of the best measured, and a share of random candidates that keep the
-model honest.  All it knows it reads from the study's trials, so it resumes with them.
+batch mixes the model's best, neighbours of the best measured, and some that chance picks, most of them among the
+few hundred that the model likes, which keep it honest where that matters.  All it knows it reads from the study's
+trials, so it resumes with them.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from ..cost_model.features import FeatureMap
 from ..cost_model.metrics import kendall, spearman, top_k_recall
 from ..cost_model.model import Ranker
 from .candidates import SKETCH, Ground, Key, Population
-from .evolution import Scored, evolve, mutated, pick_diverse, possible, ranked
+from .evolution import Scored, evolve, mutated, pick_diverse, possible, printed, ranked
 
 if TYPE_CHECKING:
     from ..ir.target import Target
 
 KIND = "kind"  # the user attribute of a failed trial that says why
+RUN = "run"  # the user attribute of a trial of another run that names it
 TEACHING = ("refused", "build_error", "build_timeout", "run_timeout", "crash", "oom", "wrong")
-RANDOM_SHARE, LOCAL_SHARE = 0.15, 0.25
+RANDOM_SHARE, CHANCE_SHARE, LOCAL_SHARE = 0.04, 0.1, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
 POPULATION, GENERATIONS = 12288, 3
 LEADERS = 12  # the fastest candidates, whose sketches are looked at in every round
@@ -152,14 +154,15 @@ class ModelSampler(BaseSampler):
 
     def _train(self, history: _History) -> bool:
         keys = list(history.latencies)
-        blocks, times = [], []
+        blocks, times, runs = [], [], list[str]()
         for number in sorted({key[0] for key in keys}):
             mine = [key for key in keys if key[0] == number]
             blocks.append(self.features.matrix(number, _rows(mine)))
             times += [history.latencies[key] for key in mine]
+            runs += [history.runs[key] for key in mine]
         if not any(np.isfinite(times)):
             return False
-        self.ranker.fit(np.concatenate(blocks), times)
+        self.ranker.fit(np.concatenate(blocks), times, runs)
         return self.ranker.trained
 
     def _score(self, number: int, rows: Population, curiosity: float = CURIOSITY) -> NDArray[np.float64]:
@@ -175,13 +178,14 @@ class ModelSampler(BaseSampler):
         candidates are evolved, and one other by turns.
         """
         chosen = self._promising(history) if learned else list(self.ground.open)
-        share = max(192, POPULATION // len(self.ground.open))
+        share = max(192, POPULATION // max(1, len(chosen)))
         pools = []
         for number in chosen:
             parents = history.best_of(number, 8) if learned else None
             pool = evolve(
-                self.ground, number, self._score, self._rng, population=share, generations=GENERATIONS, parents=parents
-            )
+                self.ground, number, self._score, self._rng, prints=self._prints, population=share,
+                generations=GENERATIONS, parents=parents,
+            )  # fmt: skip
             pools.append(pool.head(256))
         return pools
 
@@ -203,42 +207,45 @@ class ModelSampler(BaseSampler):
         if learned:
             local = self._unlike(self._neighbours(history), taken)
             add(pick_diverse(local, self._portion(LOCAL_SHARE, count), taken, batch, weight=0.2))
+            pools = self._unlike(pools, taken)
         else:
-            heads = [Scored(p.sketch, p.rows[:1], p.scores[:1]) for p in pools]
+            heads = [pool.head(1) for pool in pools]
             add(pick_diverse(heads, self._portion(0.4, count), taken, batch, weight=0.0))
-        chance = self._portion(RANDOM_SHARE, count)
+        chance = self._portion(CHANCE_SHARE, count)
         spread = 0.6 if learned else 3.0
-        add(pick_diverse(pools, count - len(batch) - chance, taken, batch, weight=spread))
+        rest = count - len(batch) - chance - self._portion(RANDOM_SHARE, count)
+        add(pick_diverse(pools, rest, taken, batch, weight=spread))
+        add(self._any(pools, chance, taken))
         while len(batch) < count and (key := self.ground.fresh(self._rng, taken)) is not None:
             add([key])
         return batch
 
+    def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
+        """Up to `count` of the pools' candidates, each as likely as the others."""
+        keys = [key for pool in pools for row in pool.rows.tolist() if (key := (pool.sketch, *row)) not in taken]
+        chosen = self._rng.choice(len(keys), size=min(count, len(keys)), replace=False) if keys else []
+        return [keys[position] for position in chosen]
+
     def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
-        """The pools without candidates whose features equal those of one taken or of a better one: the same program."""
+        """The pools without candidates that come out as the same program as one that is taken."""
         result = []
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]
-            programs = self._programs(pool.sketch, np.concatenate([_rows(known), pool.rows]) if known else pool.rows)
-            seen = set(programs[: len(known)])
-            keep = []
-            for position, program in enumerate(programs[len(known) :]):
-                if program not in seen:
-                    seen.add(program)
-                    keep.append(position)
-            result.append(Scored(pool.sketch, pool.rows[keep], pool.scores[keep]))
+            result.append(pool.take(~np.isin(pool.prints, self._prints(pool.sketch, _rows(known)))) if known else pool)
         return result
 
-    def _programs(self, number: int, rows: Population) -> list[bytes]:
+    def _prints(self, number: int, rows: Population) -> NDArray[np.uint64]:
         """What tells the programs of candidates apart: all that their decisions do."""
-        return [row.tobytes() for row in self.features.matrix(number, rows)]
+        return printed(self.features.matrix(number, rows))
 
     def _neighbours(self, history: _History) -> list[Scored]:
         """Candidates one to three changes away from the best measured, ranked."""
         pools = []
-        for number in sorted({key[0] for key in history.best(4)}):
-            parents = _rows([key for key in history.best(4) if key[0] == number])
+        best = [key for key in history.best(LEADERS) if key[0] in self.ground.open][:4]
+        for number in sorted({key[0] for key in best}):
+            parents = _rows([key for key in best if key[0] == number])
             rows = mutated(self.ground, number, np.repeat(parents, 64, axis=0), self._rng)
-            pools.append(ranked(number, possible(self.ground, number, rows), self._score))
+            pools.append(ranked(number, possible(self.ground, number, rows), self._score, self._prints))
         return pools
 
     def _portion(self, share: float, count: int) -> int:
@@ -247,16 +254,21 @@ class ModelSampler(BaseSampler):
 
 
 class _History:
-    """What a study's trials tell: latencies (infinite for a failure that may teach) and all that was asked."""
+    """What a study's trials tell: latencies (infinite for a failure that may teach), and all that was asked.
+
+    `runs` says in which run a candidate was measured: latencies of different runs are not on one scale.
+    """
 
     def __init__(self, ground: Ground, trials: list[FrozenTrial]) -> None:
         self.latencies: dict[Key, float] = {}
+        self.runs: dict[Key, str] = {}
         self.seen: set[Key] = set()
         for trial in trials:
             key = ground.key(trial.params)
             if key is None:
                 continue
             self.seen.add(key)
+            self.runs[key] = str(trial.user_attrs.get(RUN, ""))
             if trial.state == TrialState.COMPLETE and trial.value is not None:
                 self.latencies[key] = float(trial.value)
             elif trial.state == TrialState.FAIL and trial.user_attrs.get(KIND) in TEACHING:

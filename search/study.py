@@ -51,6 +51,8 @@ class Seed(Protocol):
     def latency_us(self) -> float | None: ...
     @property
     def failure(self) -> str | None: ...
+    @property
+    def run(self) -> str: ...
 
 
 class Study:
@@ -134,7 +136,7 @@ class Study:
             if key is None or key in self._seen:
                 continue
             self._seen.add(key)
-            attrs: dict[str, Any] = {"record": record.id, "seeded": True}
+            attrs: dict[str, Any] = {"record": record.id, "seeded": True, "run": record.run}
             state = optuna.trial.TrialState.COMPLETE
             if record.latency_us is None:
                 state = optuna.trial.TrialState.FAIL

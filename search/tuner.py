@@ -275,18 +275,13 @@ class _Run:
             if not records:
                 break
             seed = (self.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
-            outcome = final.race(
-                self.shop,
-                self.task,
-                records,
-                seed,
-                self._race_seconds(),
-                self._untuned_races(records),
-            )
-            self._keep(outcome)
-            self._admit_untuned(outcome)
-            raced.update((record.id, record) for record in outcome.records)
-            if not outcome.failed and self._settled(outcome):
+            seconds, untuned = self._race_seconds(), self._untuned_races(records)
+            last = final.race(self.shop, self.task, records, seed, seconds, untuned)
+            self._keep(last)
+            self._admit_untuned(last)
+            raced.update((record.id, record) for record in last.records)
+            outcome = last if last.records else outcome.without(last.failed, last.problem)
+            if not last.failed and self._settled(outcome):
                 break
         return outcome
 
@@ -340,8 +335,9 @@ class _Run:
 
     def _best_so_far(self) -> Record | None:
         """Without a race: the best of the trials, or what was stored before."""
-        if self.tally.best is not None or not self.settings.resume:
-            return self.tally.best
+        best = _fastest(self.rounds.good.values(), 1) if self.rounds is not None else []
+        if best or not self.settings.resume:
+            return best[0] if best else None
         return self.database.best(self.task.script, self.task.target, self.task.interface)
 
     def _give_up(self, stopped_by: str, problem: str) -> None:

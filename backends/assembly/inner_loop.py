@@ -150,32 +150,36 @@ def _facts(loop: Loop, read: Reader, isa: str, target: Target) -> InnerLoop:
         accumulators=len(_carried(operations)),
         vector_bits=target.vector_bits,
         peak_cycles=0.0 if ports is None else _peak_cycles(operations, ports, target.vector_bits),
-        cycles=None if ports is None else _cycles(operations, ports, target.vector_bits),
+        cycles=None if ports is None else _cycles(operations, ports),
     )
 
 
-def _cycles(operations: list[Operation], ports: Ports, bits: int) -> dict[str, float]:
-    """The least cycles of an iteration by each resource.
+def _cycles(operations: list[Operation], ports: Ports) -> dict[str, float]:
+    """The least cycles of an iteration by each resource, an instruction counting once for each pass of its registers.
 
     ::
 
-        fma     = arithmetic / multiply-adds a cycle     latency = the longest chain of updates of an accumulator
+        fma     = max(other arithmetic / multiply-adds a cycle, sums / those a cycle, all / both a cycle)
+        latency = the longest chain of updates of an accumulator
         loads   = loads / those a cycle                  stores  = stores / those a cycle
         issue   = instructions / those a cycle
+
+    Divisions, square roots and shuffles count as little as other arithmetic does, or nothing: a loop with many takes
+    longer.
     """
-    parts = ports.parts(bits)
-    arithmetic = [o for o in operations if o.lanes]
-    sums = sum(o.is_sum for o in arithmetic) if ports.sums_apart else 0
+    parts = [1 if o.is_broadcast else ports.parts(o.width) for o in operations]
+    sums = sum(n for o, n in zip(operations, parts, strict=True) if o.lanes and o.is_sum)
+    others = sum(n for o, n in zip(operations, parts, strict=True) if o.lanes and not o.is_sum)
     chains = [
         sum(ports.fma_latency if o.is_fma else ports.add_latency for o in writes)
         for writes in _carried(operations).values()
         if all(o.is_fma or o.is_sum for o in writes)
     ]
     return {
-        "fma": max(len(arithmetic) - sums, sums) * parts / ports.fma,
+        "fma": max(others / ports.fma, sums / ports.sums, (others + sums) / ports.both),
         "latency": float(max(chains, default=0)),
-        "loads": sum(o.loads * (parts if o.is_vector else 1) for o in operations) / ports.loads,
-        "stores": sum(o.stores * (parts if o.is_vector else 1) for o in operations) / ports.stores,
+        "loads": sum(o.loads * n for o, n in zip(operations, parts, strict=True)) / ports.loads,
+        "stores": sum(o.stores * n for o, n in zip(operations, parts, strict=True)) / ports.stores,
         "issue": len(operations) / ports.issue,
     }
 

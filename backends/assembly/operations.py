@@ -37,7 +37,8 @@ _ARM_BASE = re.compile(r"\[(\w+)")
 class Operation:
     """The facts of one instruction.
 
-    `lanes` is 0 where it computes no floating-point number; `bits` is the width of one.  A
+    `lanes` is 0 where it computes no floating-point number; `bits` is the width of one, `width`
+    that of the widest vector register, 0 without any.  A
     sum adds or subtracts.  `loads` and `stores` count the registers that it brings or takes
     away (a pair counts two), a memory operand of an arithmetic instruction being a load.
     `target` is the vector register that it writes, and `updates` says that it reads it, too.
@@ -51,6 +52,7 @@ class Operation:
     stores: int = 0
     is_broadcast: bool = False
     is_vector: bool = False
+    width: int = 0
     on_frame: bool = False
     registers: frozenset[int] = frozenset()
     target: int | None = None
@@ -105,6 +107,7 @@ def x86(instruction: Instruction, frame: frozenset[str] = frozenset({"%rsp"})) -
         stores=int(writes),
         is_broadcast=wide and memory is not None,
         is_vector=bool(registers),
+        width=width,
         on_frame=memory is not None and _base(_X86_BASE, operands[memory]) in frame,
         registers=registers,
         target=target,
@@ -146,6 +149,7 @@ def aarch64(instruction: Instruction, frame: frozenset[str] = frozenset({"sp"}))
         stores=moved if is_store else 0,
         is_broadcast=is_load and name.endswith("r") and name[2:3].isdigit(),
         is_vector=bool(registers),
+        width=_ARM_BITS["q"] if registers else 0,
         on_frame=memory is not None and _base(_ARM_BASE, memory) in frame,
         registers=registers,
         target=None if is_store else target,

@@ -15,8 +15,8 @@ class Ports:
     """Per cycle: multiply-adds, loads and stores of `bits` each, and instructions issued.
 
     A wider register takes several of each.  `fma_latency` and `add_latency` are the cycles
-    from one multiply-add or sum to the next that takes its result as accumulator.  Where
-    `sums_apart`, sums have as many units of their own and take none from the multiply-adds.
+    from one multiply-add or sum to the next that takes its result as accumulator.  Of sums
+    `sums` start in a cycle, and of sums and other arithmetic together `both`.
     """
 
     bits: int
@@ -26,27 +26,28 @@ class Ports:
     loads: float
     stores: float
     issue: int
-    sums_apart: bool = False
+    sums: float
+    both: float
 
     def parts(self, bits: int) -> int:
         """How many passes a register of `bits` takes."""
         return max(1, ceil(bits / self.bits))
 
 
-_HASWELL = Ports(256, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=4)
-_SKYLAKE = Ports(256, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=4)
-_SKYLAKE_SERVER = Ports(512, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=4)
-_ICELAKE_SERVER = Ports(512, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=5)
-_GOLDEN_COVE = Ports(512, fma=2, fma_latency=4, add_latency=3, loads=2, stores=1, issue=6)
-_GOLDEN_COVE_CLIENT = Ports(256, fma=2, fma_latency=4, add_latency=3, loads=3, stores=2, issue=6)
-_ZEN = Ports(128, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=5, sums_apart=True)
-_ZEN2 = Ports(256, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=6, sums_apart=True)
-_ZEN3 = Ports(256, fma=2, fma_latency=4, add_latency=3, loads=2, stores=1, issue=6, sums_apart=True)
-_ZEN5 = Ports(512, fma=2, fma_latency=4, add_latency=2, loads=2, stores=1, issue=8, sums_apart=True)
-_NEOVERSE_N1 = Ports(128, fma=2, fma_latency=2, add_latency=2, loads=2, stores=1, issue=4)
-_NEOVERSE_N2 = Ports(128, fma=2, fma_latency=2, add_latency=2, loads=3, stores=2, issue=5)
-_NEOVERSE_V = Ports(128, fma=4, fma_latency=2, add_latency=2, loads=3, stores=2, issue=8)
-_FIRESTORM = Ports(128, fma=4, fma_latency=4, add_latency=3, loads=3, stores=2, issue=8)
+_HASWELL = Ports(256, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=4, sums=1, both=2)
+_SKYLAKE = Ports(256, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=4, sums=2, both=2)
+_SKYLAKE_SERVER = Ports(512, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=4, sums=2, both=2)
+_ICELAKE_SERVER = Ports(512, fma=2, fma_latency=4, add_latency=4, loads=2, stores=1, issue=5, sums=2, both=2)
+_GOLDEN_COVE = Ports(512, fma=2, fma_latency=4, add_latency=3, loads=2, stores=1, issue=6, sums=2, both=2)
+_GOLDEN_COVE_CLIENT = Ports(256, fma=2, fma_latency=4, add_latency=3, loads=3, stores=2, issue=6, sums=2, both=3)
+_ZEN = Ports(128, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=5, sums=2, both=4)
+_ZEN2 = Ports(256, fma=2, fma_latency=5, add_latency=3, loads=2, stores=1, issue=6, sums=2, both=4)
+_ZEN3 = Ports(256, fma=2, fma_latency=4, add_latency=3, loads=2, stores=1, issue=6, sums=2, both=4)
+_ZEN5 = Ports(512, fma=2, fma_latency=4, add_latency=2, loads=2, stores=1, issue=8, sums=2, both=4)
+_NEOVERSE_N1 = Ports(128, fma=2, fma_latency=2, add_latency=2, loads=2, stores=1, issue=4, sums=2, both=2)
+_NEOVERSE_N2 = Ports(128, fma=2, fma_latency=2, add_latency=2, loads=3, stores=2, issue=5, sums=2, both=2)
+_NEOVERSE_V = Ports(128, fma=4, fma_latency=2, add_latency=2, loads=3, stores=2, issue=8, sums=4, both=4)
+_FIRESTORM = Ports(128, fma=4, fma_latency=4, add_latency=3, loads=3, stores=2, issue=8, sums=4, both=4)
 
 PORTS = {
     "haswell": _HASWELL, "broadwell": _HASWELL,

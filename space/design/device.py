@@ -87,7 +87,7 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
 
 
 def widths(extent: int, target: Target, dtype: str) -> list[int]:
-    """Vector widths for an axis: those about the native one on a CPU device, all up to 4 times it elsewhere."""
+    """Vector widths for an axis: those about the native one on a CPU device, all up to twice it elsewhere."""
     native = target.vector_lanes(dtype)
     lowest = max(1, native // 2) if target.is_cpu_device else 1
     found = [w for w in WIDTHS if lowest <= w <= 2 * native and w < 2 * extent]

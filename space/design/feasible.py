@@ -188,6 +188,10 @@ def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -
     """Bytes of an input that one iteration of the shared loops needs at most: the rest of its loops run inside."""
     operand = part.anchor.operands[number]
     inside = inside_shared(part, choices)
+    if part.block is not None and part.structure.row is not None:
+        row = part.structure.row
+        block = numbers(part, choices, part.block, f"tile:{part.anchor.axes[row].name}:block")
+        cover = cover | {row: np.minimum(cover[row] * block, part.anchor.axes[row].extent)}
     size: Ints = np.full(len(choices), max(1, operand.buffer.nbytes // max(1, operand.buffer.size)), dtype=np.int64)
     for extent, terms in zip(operand.shape, operand.dims, strict=True):
         span: Ints = np.ones(len(choices), dtype=np.int64)

@@ -74,7 +74,7 @@ def moved(part: Open, choices: Ints, number: int) -> Bools:
 
 
 def inside_shared(part: Open, choices: Ints) -> dict[int, Bools]:
-    """For each spatial axis, whether its outer loop runs inside the shared loops."""
+    """For each spatial axis, whether its outer loop runs inside the shared loops; fused axes have one loop."""
     wide = part.outer_axes()
     count = len(choices)
     shared = (
@@ -82,13 +82,13 @@ def inside_shared(part: Open, choices: Ints) -> dict[int, Bools]:
         if part.parallel is not None
         else np.ones(count, dtype=np.int64)
     )
-    result: dict[int, Bools] = {}
-    for axis in wide:
-        name = part.anchor.axes[axis].name
-        position = (
-            numbers(part, choices, part.order, f"order:{name}")
-            if part.order is not None
-            else np.zeros(count, dtype=np.int64)
-        )
-        result[axis] = position >= shared
-    return result
+    position: dict[int, Ints] = {axis: np.zeros(count, dtype=np.int64) for axis in wide}
+    if part.order is not None:
+        order = part.order
+        position = {a: numbers(part, choices, order, f"order:{part.anchor.axes[a].name}") for a in wide}
+    if part.fused is not None and part.structure.row is not None:
+        high, low, together = part.fused[0], part.structure.row, fused(part, choices)
+        if high in position and low in position:
+            ranks = {a: np.where(together & (position[high] < at), at - 1, at) for a, at in position.items()}
+            position = ranks | {high: np.where(together, ranks[low], position[high])}
+    return {axis: at >= shared for axis, at in position.items()}

@@ -9,11 +9,13 @@ choices.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any
+from math import prod
+from typing import Any, TypeVar
 
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
@@ -26,6 +28,7 @@ from .structure import Structure, open_decisions, structures
 
 MAX_SKETCHES = 64
 
+_Some = TypeVar("_Some")
 Interface = Mapping[str, str]
 Rule = Callable[[PrimFunc, Target, Interface], Iterable[Sketch]]
 """``rule(func, target, interface)``; names of loops and blocks in `func` are handles of `Schedule`."""
@@ -74,7 +77,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
     sketches = []
-    for combination in list(product(*options))[:MAX_SKETCHES] if anchors else [()]:
+    for combination in combinations(options):
         name = _name(anchors, combination)
         parts = tuple(
             open_decisions(schedule.func, anchor, structure, target, f"{name}/{anchor.name}")
@@ -82,6 +85,20 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
         )
         sketches.append(Sketch(name, schedule_start(func), target, parts, schedule))
     return tuple(sketches)
+
+
+def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -> list[tuple[_Some, ...]]:
+    """One of each of `options`, in all ways; of more ways than `most` so many, in which each option occurs.
+
+    Each option occurs as long as none of the sequences is longer than `most`.
+    """
+    if prod(map(len, options)) <= most:
+        return list(product(*options))
+    rng = random.Random(0)
+    found = {tuple(some[k % len(some)] for some in options): None for k in range(min(most, max(map(len, options))))}
+    while len(found) < most:
+        found.setdefault(tuple(rng.choice(some) for some in options))
+    return list(found)
 
 
 RULES: tuple[Rule, ...] = (tiling,)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import optuna
 import pytest
 import synthetic_space as synthetic
 
 from stridesmith.search.candidates import Ground
-from stridesmith.search.evolution import Scored, crossed, evolve, mutated, pick_diverse
+from stridesmith.search.evolution import Scored, crossed, evolve, mutated, pick_diverse, printed
 from stridesmith.search.sampler import ModelSampler
 from stridesmith.search.study import Study
 
@@ -127,10 +129,59 @@ def test_evolution_finds_the_best_of_a_large_space():
     assert len(np.unique(pool.rows, axis=0)) == len(pool.rows)
 
 
+def test_aliases_take_one_place():
+    """Candidates whose decisions come out as the same program are one candidate of a population."""
+    ground = Ground(synthetic.space())
+
+    def prints(number, rows):
+        return printed(np.delete(rows, synthetic.EDGE0, axis=1).astype(np.float32))
+
+    pool = evolve(
+        ground, 0, lambda _, rows: rows.sum(axis=1).astype(float), np.random.default_rng(1), prints=prints,
+        population=512, generations=2,
+    )  # fmt: skip
+    assert len(np.unique(np.delete(pool.rows, synthetic.EDGE0, axis=1), axis=0)) == len(pool.rows) > 256
+    assert len(np.unique(pool.prints)) == len(pool.rows)
+
+
+def test_the_sampler_stays_where_pins_let_it():
+    """The best stored candidates are of a sketch that a pin excludes: none of them, or near them, is asked for."""
+    before = Study(synthetic.space(), seed=1)
+    for candidate in before.ask(16):
+        before.tell(candidate, 1.0 + candidate.sketch)
+    study = Study(synthetic.space(), seed=2, pins={"sketch": "k2"})
+    for trial in before.study.trials:
+        study.study.add_trial(trial)
+    assert {candidate.sketch for candidate in study.ask(16)} == {2}
+    assert study.counts["masked"] == 0
+
+
+def test_latencies_of_different_runs_are_not_compared():
+    """What another run measured on a machine half as fast teaches the same order, not that it was worse."""
+    study = Study(synthetic.space(), seed=1)
+    device = synthetic.Device(study.space, 1)
+    batch = study.ask(48)
+    alone, both = (Study(synthetic.space(), seed=3) for _ in range(2))
+    for number, candidate in enumerate(batch):
+        latency = device(candidate.sketch, candidate.choice)
+        for other, factor in ((alone, 1.0), (both, 1.0 if number % 2 else 8.0)):
+            name = f"{number % 2}" if other is both else "0"
+            record = SimpleNamespace(
+                id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
+                latency_us=latency * factor, failure=None, run=name,
+            )  # fmt: skip
+            other.seed_records([record])
+    scores = []
+    for other in (alone, both):
+        asked = other.ask(16)
+        scores.append(np.mean([np.log(device(c.sketch, c.choice)) for c in asked]))
+    assert abs(scores[0] - scores[1]) < 0.35
+
+
 def test_a_diverse_pick_prefers_the_unlike_among_equals():
     """Among equal scores the second pick differs in every decision; what is taken is left out."""
     rows = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
-    pool = Scored(0, rows, np.zeros(3))
+    pool = Scored(0, rows, np.zeros(3), np.arange(3, dtype=np.uint64))
     assert pick_diverse([pool], 2, set(), [], weight=1.0) == [(0, 0, 0, 0), (0, 1, 1, 1)]
     assert pick_diverse([pool], 3, {(0, 0, 0, 0)}, [], weight=1.0) == [(0, 0, 0, 1), (0, 1, 1, 1)]
 

@@ -25,6 +25,7 @@ class Stored:
     space_version: int = 1
     latency_us: float | None = None
     failure: str | None = None
+    run: str = ""
 
 
 def work(study: Study, trials: int, batch: int = 16, device=None) -> list[tuple[int, tuple[int, ...], float]]:

@@ -7,6 +7,7 @@ import signal
 import statistics
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stridesmith.search import report, tuner
 from stridesmith.search.database import Database
 from stridesmith.search.ledger import Ledger
 from stridesmith.search.records import FAILURES, Record, read_log
+from stridesmith.search.rounds import CLEARLY
 from stridesmith.search.settings import TuneSettings, settings
 from stridesmith.search.study import Study, optuna_storage
 from stridesmith.search.task import Roof, Task, interface_of, performance
@@ -171,6 +173,18 @@ def test_a_part_of_the_next_batch_is_built_while_the_batch_is_asked_for(world: W
     assert built_before[0] == 16 + 1 + 4  # a batch, the untuned program, and what was held back
 
 
+def test_candidates_take_turns_with_a_good_one(world: World) -> None:
+    """Each after the first is timed beside one measured before, which gives way only to one that is clearly faster."""
+    world.run(trials=48)
+    first, *later = [job for job in world.shop.jobs if job["job"] == "measure" and job["artifact"] is not None]
+    assert first["rival"] is None
+    known = [job["rival"]["latency_us"] for job in later]
+    rivals = list(dict.fromkeys(known))
+    assert len(rivals) > 1
+    assert all(latency * CLEARLY < before for before, latency in pairwise(rivals))
+    assert all(latency <= job["best_us"] * CLEARLY for latency, job in zip(known, later, strict=True))
+
+
 def test_a_space_of_the_callers_own_is_scheduled_here(world: World) -> None:
     """Builders cannot derive it: their jobs have traces, and refusals are counted all the same."""
     space = fake_shop.space(lambda choice: choice[synthetic.PLACE] == 0)
@@ -225,6 +239,33 @@ def test_a_wrong_candidate_never_wins(world: World) -> None:
     assert record.id != wrong[0].id
     assert world.done["failed"]["wrong"] == 1
     assert world.done["verified"] is True
+
+
+def test_the_only_candidate_does_not_win_when_the_race_finds_it_wrong(world: World) -> None:
+    """Fresh data prove it wrong: there is no schedule, whatever its trial had said."""
+    wrong = {"status": "wrong", "message": "differs at [0, 0]", "samples": []}
+    world.shop.race_reply = lambda reply: reply | {"results": [wrong] * len(reply["results"])}
+    with pytest.raises(NoSchedule, match="none was valid"):
+        world.run(trials=1)
+    assert [record.status for record in world.stored()] == ["wrong"]
+
+
+def test_a_candidate_that_is_refused_leaves_its_number_to_nobody(world: World) -> None:
+    """Numbers of trials are distinct over rounds, with gaps where a schedule refused."""
+    world.use(fake_shop.space(lambda choice: choice[synthetic.PLACE] == 0))
+    world.run(trials=40)
+    numbers = [event["trial"] for event in world.of("trial")]
+    assert len(numbers) == 40 == len(set(numbers))
+
+
+def test_code_that_timed_out_is_not_run_again(world: World) -> None:
+    """Candidates that come out as the same code share a time-out, which costs its deadline once."""
+    original = world.shop.build
+    world.shop.build = lambda jobs, done=None: [{**r, "lowered_hash": "same"} for r in original(jobs, done)]
+    world.shop.measure_faults = {1: {"status": "run_timeout", "message": "10 s"}}
+    with pytest.raises(NoSchedule):
+        world.run(trials=16)
+    assert world.shop.measured == 2  # the untuned program, too
 
 
 def test_a_race_that_is_lost_as_a_whole_is_run_one_by_one(world: World) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from cpu_run import run_compiled
 
+from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.expr import variables
 from stridesmith.ir.target import Target
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
-from stridesmith.space.tree import extent_of, find_block, loops_above
+from stridesmith.space.tree import extent_of, find_block, leaf_blocks, loops_above
 from stridesmith.space.workloads import Workload, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
@@ -61,6 +62,24 @@ def test_tiles_cover_all_points_but_the_last_tile() -> None:
         along = {v for item in block.spatial for v in variables(item.binding)}
         loops = [loop for loop in loops_above(func, block) if loop.var in along and loop.kind in ("serial", "parallel")]
         assert np.prod([extent_of(loop) for loop in loops]) == 9
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_the_model_counts_the_chunks_of_the_program(layout: str) -> None:
+    """In every order of the loops, one or two of them shared, with blocks and panels: the parallel iterations."""
+    work = workload("conv2d", n=2, ci=8, h=8, w=6, co=24, k=3, layout=layout)
+    sketches = generate(work.func, CPU, dict.fromkeys(work.constants, "constant")).sketches
+    columns = FeatureMap(sketches, CPU)
+    seen = set()
+    for sketch, row in fused(work, 24):
+        labels = {name.rsplit("/", 1)[-1]: label for name, label in sketch.labels(row).items()}
+        func = sketch.schedule(row).func
+        block = next(b for b in leaf_blocks(func.body) if b.name.startswith("conv"))
+        shared = [extent_of(loop) for loop in loops_above(func, block) if loop.kind == "parallel"]
+        features = columns.matrix(sketches.index(sketch), np.asarray([row]))[0]
+        assert 2 ** features[columns.columns.index("chunks")] == pytest.approx(np.prod(shared), rel=0.02), labels
+        seen.add((labels["order"], labels["parallel"]))
+    assert len(seen) > 8
 
 
 def test_only_axes_that_inputs_share_are_fused() -> None:

@@ -13,7 +13,7 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search.candidates import Ground
-from stridesmith.space.design.rules import RULES, scripted
+from stridesmith.space.design.rules import RULES, combinations, scripted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.schedule import Schedule, ScheduleError
@@ -95,6 +95,15 @@ def test_what_a_rule_gives_is_checked() -> None:
         generate(WORK.func, CPU, rules=[blocked, blocked])
     with pytest.raises(ScheduleError, match="has 3 choices, but got 2"):
         generate(WORK.func, CPU, rules=[blocked]).sketches[0].schedule([0, 0])
+
+
+def test_of_too_many_combinations_every_option_occurs() -> None:
+    """Few are all taken, in order; of sixty million there are 64 different ones, with each option of each anchor."""
+    assert combinations(["ab", "xy"]) == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+    options = [range(6)] * 10
+    found = combinations(options)
+    assert len(set(found)) == 64
+    assert all(set(column) == set(range(6)) for column in zip(*found, strict=True))
 
 
 def test_rules_and_a_generator_exclude_each_other() -> None:
