@@ -177,7 +177,7 @@ def measure(job: Job, tick: Tick) -> Reply:
     known = float(job["rival"]["latency_us"]) * 1e-6 if rival else 1.0
 
     def slow(kernel: _Ticking, probe: float) -> float | None:
-        return hopeless(kernel, probe, best, rival and rival.kernel, known)
+        return hopeless(kernel, probe, best, None if rival is None else rival.kernel, known)
 
     candidate = _verified(job, job, tick, slow)
     if not isinstance(candidate, _Verified):

@@ -223,15 +223,18 @@ class ModelSampler(BaseSampler):
     def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
         """Up to `count` of the pools' candidates, each as likely as the others."""
         keys = [key for pool in pools for row in pool.rows.tolist() if (key := (pool.sketch, *row)) not in taken]
-        chosen = self._rng.choice(len(keys), size=min(count, len(keys)), replace=False) if keys else []
-        return [keys[position] for position in chosen]
+        order = self._rng.permutation(len(keys))
+        return [keys[position] for position in order[:count]]
 
     def _unlike(self, pools: list[Scored], taken: set[Key]) -> list[Scored]:
         """The pools without candidates that come out as the same program as one that is taken."""
         result = []
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]
-            result.append(pool.take(~np.isin(pool.prints, self._prints(pool.sketch, _rows(known)))) if known else pool)
+            if known:
+                same = np.isin(pool.prints, self._prints(pool.sketch, _rows(known)))
+                pool = pool.take(np.flatnonzero(~same))
+            result.append(pool)
         return result
 
     def _prints(self, number: int, rows: Population) -> NDArray[np.uint64]:
