@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import DeviceMissing, UnknownTarget, did_you_mean
+from ..errors import DeviceMissing, UnknownTarget, UsageError, did_you_mean
 from ..ir.target import KINDS, Target
 from . import cpu_topology as topology
 from .llvm.compile import binding
@@ -43,8 +43,10 @@ def _opencl(rest: str, threads: int | None) -> Target:
     except ImportError as error:
         advice = "install `pyopencl` and a driver, or use the target `cpu`"
         raise DeviceMissing(f"no OpenCL here: {error}; {advice}") from error
+    if threads is not None:
+        raise UsageError("an OpenCL device runs on all of its compute units: leave out the number of threads")
     found: Target = match_opencl(wanted_platform, wanted_device)
-    return found if threads is None else replace(found, threads=threads)
+    return found
 
 
 def list_devices() -> list[Target]:

@@ -43,8 +43,7 @@ def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
 
     target = discover(options["target"], options.get("threads"))
     for entry in all_work(options):
-        asked = interface(options.get("interface"), entry.work, entry.interface) if options.get("interface") else None
-        found = database.best(entry.work, target, asked)
+        found = database.best(entry.work, target, interface(options.get("interface"), entry.work, entry.interface))
         if found is not None:
             yield found
 

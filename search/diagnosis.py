@@ -122,7 +122,7 @@ def diagnose(record: Record, bench: Workbench | None = None) -> Diagnosis:
     with _Bench(bench) as place:
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
-        roof = _limits(place, record.device) if same else None
+        roof = _limits(place, record.device, record.dtype) if same else None
     note = "" if same else f"measured on {record.device_key}; the limits of that device are not known on {here.key}"
     return Diagnosis(record, task, schedule_text(record), found, roof, note)
 
@@ -205,8 +205,8 @@ def _built(bench: Workbench, record: Record, compiled: bool) -> Mapping[str, Any
     raise StridesmithError(f"record {record.id} could not be built: {status}: {message}")
 
 
-def _limits(bench: Workbench, target: Target) -> Roof:
-    reply = bench.run({"job": "limits", "target": target.to_json(), "deadline": SECONDS})
+def _limits(bench: Workbench, target: Target, dtype: str) -> Roof:
+    reply = bench.run({"job": "limits", "target": target.to_json(), "dtype": dtype, "deadline": SECONDS})
     if reply["status"] != "ok":
         raise TemporaryError(f"the limits of {target.key} could not be measured: {reply.get('message', '')}")
     return Roof(float(reply["peak_gflops"]), float(reply["bandwidth"]))

@@ -106,7 +106,9 @@ def race(
     could not be measured by itself would cost the others their race.
     """
     entries, entrants, lost = _entries(shop, task, records, untuned)
-    job = {"job": "race", "workload": task.job_workload, "seed": seed, "seconds": seconds}
+    job = {
+        "job": "race", "workload": task.job_workload, "dtype": task.work.dtype, "seed": seed, "seconds": seconds,
+    }  # fmt: skip
     if not entries:
         return Race([], lost, problem="nothing could be rebuilt")
     reply = shop.race({**job, "entries": entries})

@@ -196,7 +196,7 @@ def measure(job: Job, tick: Tick) -> Reply:
 def race(job: Job, tick: Tick) -> Reply:
     """Verify ``entries`` (artifact and layouts each), time them in turns, and measure the device's peak.
 
-    Job: ``entries``, ``workload``, ``seed``, and optionally ``rounds`` (at least) and ``seconds`` (at most).
+    Job: ``entries``, ``workload``, ``seed``, and optionally ``dtype``, ``rounds`` (at least) and ``seconds`` (at most).
     Reply: ``results`` in the order of the entries, ``peak_gflops`` (the better one of
     before and after), ``bandwidth`` in bytes per second.
     """
@@ -208,7 +208,7 @@ def race(job: Job, tick: Tick) -> Reply:
     racers = [entry for entry in checked if isinstance(entry, _Verified)]
     target = Target.from_json(job["entries"][0]["artifact"]["target"])
     rounds, seconds = int(job.get("rounds", RACE_ROUNDS)), float(job.get("seconds", RACE_SECONDS))
-    before = measure_peak(target)
+    before = measure_peak(target, _peak_dtype(job))
     tick()
     times = iter(interleave([r.kernel for r in racers], [r.seconds for r in racers], rounds, seconds))
     results = [
@@ -218,22 +218,28 @@ def race(job: Job, tick: Tick) -> Reply:
     return {
         "status": "ok",
         "results": results,
-        "peak_gflops": max(before, measure_peak(target)),
+        "peak_gflops": max(before, measure_peak(target, _peak_dtype(job))),
         "bandwidth": measure_bandwidth(target),
     }
 
 
 def limits(job: Job, tick: Tick) -> Reply:
-    """``peak_gflops`` and ``bandwidth`` (bytes per second) of the ``target``, as a race measures them."""
+    """``peak_gflops`` for a ``dtype`` and ``bandwidth`` (bytes per second) of ``target``, as a race measures them."""
     from ..backends.peak import measure_bandwidth, measure_peak
     from ..ir.target import Target
 
     target = Target.from_json(job["target"])
-    before = measure_peak(target)
+    dtype = _peak_dtype(job)
+    before = measure_peak(target, dtype)
     tick()
     bandwidth = measure_bandwidth(target)
     tick()
-    return {"status": "ok", "peak_gflops": max(before, measure_peak(target)), "bandwidth": bandwidth}
+    return {"status": "ok", "peak_gflops": max(before, measure_peak(target, dtype)), "bandwidth": bandwidth}
+
+
+def _peak_dtype(job: Job) -> str:
+    """The type whose multiply-adds make the peak for a job's ``dtype``: narrower ones are summed in float32."""
+    return "float64" if job.get("dtype") == "float64" else "float32"
 
 
 class _Ticking:

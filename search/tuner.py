@@ -194,7 +194,8 @@ class _Run:
     def _measure_limits(self) -> None:
         """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
         self.send({"event": "phase", "phase": "measuring the device's limits"})
-        reply = self.shop.measure([{"job": "limits", "target": self.task.target.to_json()}])[0]
+        job = {"job": "limits", "target": self.task.target.to_json(), "dtype": self.task.work.dtype}
+        reply = self.shop.measure([job])[0]
         if reply["status"] == "ok":
             self.roof = Roof(float(reply["peak_gflops"]), float(reply["bandwidth"]))
 

@@ -7,7 +7,7 @@ import pytest
 
 from stridesmith.backends import cpu_topology as topology
 from stridesmith.backends import devices
-from stridesmith.errors import UnknownTarget
+from stridesmith.errors import UnknownTarget, UsageError
 
 
 def write(path: Path, text: str) -> None:
@@ -52,6 +52,12 @@ def test_unknown_targets(text, sentence):
     with pytest.raises(UnknownTarget, match=sentence) as error:
         devices.discover(text)
     assert error.value.exit_code == 2
+
+
+def test_threads_are_a_cpus():
+    """An OpenCL device runs on all that it has; a number of threads for it is refused, not ignored."""
+    with pytest.raises(UsageError, match="leave out the number of threads"):
+        devices.discover("opencl", threads=1)
 
 
 def test_list_starts_with_the_cpu():

@@ -57,8 +57,8 @@ def test_the_first_batch_spreads_over_sketches_and_decisions():
 
 def test_single_asks_work_as_well_as_batches():
     """Asked one by one, with an answer in between, it still learns."""
-    best, study = tuned("stridesmith", 1, trials=24, batch=1)
-    assert best < np.median([tuned("random", seed, trials=24)[0] for seed in range(5)])
+    best, study = tuned("stridesmith", 1, trials=12, batch=1)
+    assert best < np.median([tuned("random", seed, trials=12)[0] for seed in range(5)])
     assert [m.model for m in study.rank_metrics][-1] == "learned"
 
 

@@ -50,6 +50,14 @@ f:                                      // @f
 """
 
 
+LOOP = """f:                                      # @f
+.LBB0_1:                                # %loop
+                                        # =>This Inner Loop Header: Depth=1
+{}	jne	.LBB0_1
+	retq
+"""
+
+
 def test_aarch64_sample() -> None:
     """Of two inner loops the one with more operations; a pair of registers is two loads."""
     loop = inner_loop(AARCH64, NEOVERSE, "aarch64")
@@ -87,6 +95,24 @@ def test_sums_apart_allow_more_than_the_peak() -> None:
     assert apart is not None and shared is not None
     assert apart.cycles is not None and apart.cycles["fma"] == 1.0 and apart.peak_cycles == 1.5
     assert shared.cycles is not None and shared.cycles["fma"] == 2.0
+
+
+def test_sums_are_slower_where_one_unit_does_them() -> None:
+    """Haswell starts two multiply-adds in a cycle, but one sum; two sums and a multiply-add take two cycles."""
+    sums = "\tvaddps\t%ymm1, %ymm2, %ymm3\n\tvaddps\t%ymm4, %ymm5, %ymm6\n\tvfmadd231ps\t%ymm7, %ymm8, %ymm9\n"
+    for name, cycles in (("haswell", 2.0), ("skylake", 1.5), ("alderlake", 1.0), ("znver3", 1.0)):
+        loop = inner_loop(LOOP.format(sums), Target(cpu=name, vector_bits=256, registers=16), "x86")
+        assert loop is not None and loop.cycles is not None
+        assert loop.cycles["fma"] == cycles, name
+
+
+def test_narrow_registers_take_one_pass() -> None:
+    """On units of 256 bits a register of 512 takes two passes, and one of 256 takes one on the same target."""
+    for kind, cycles in (("zmm", 1.0), ("ymm", 0.5), ("xmm", 0.5)):
+        code = f"\tvfmadd231ps\t%{kind}7, %{kind}8, %{kind}9\n"
+        loop = inner_loop(LOOP.format(code), Target(cpu="znver4", vector_bits=512, registers=32), "x86")
+        assert loop is not None and loop.cycles is not None
+        assert loop.cycles["fma"] == cycles, kind
 
 
 @pytest.mark.parametrize(

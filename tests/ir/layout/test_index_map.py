@@ -111,7 +111,7 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 STEPS = ("split", "split", "offset", "reverse", "stride", "fuse", "fuse", "shear", "clamp", "rotate", "choose", "drop")
 
 
-@settings(max_examples=scaled(250), deadline=None, suppress_health_check=SLOW, print_blob=True)
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=SLOW, print_blob=True)
 @given(layouts(), st.lists(st.integers(0, 2), min_size=6, max_size=6))
 def test_random_maps_agree_with_enumeration(layout: tuple[IndexMap, tuple[int, ...]], extra: list[int]) -> None:
     """Shape, injectivity, collision, inverse and padding of a random map are what enumeration finds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpu_run import run_compiled
+from scale import scaled
 
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.expr import variables
@@ -71,7 +72,7 @@ def test_the_model_counts_the_chunks_of_the_program(layout: str) -> None:
     sketches = generate(work.func, CPU, dict.fromkeys(work.constants, "constant")).sketches
     columns = FeatureMap(sketches, CPU)
     seen = set()
-    for sketch, row in fused(work, 24):
+    for sketch, row in fused(work, scaled(10)):
         labels = {name.rsplit("/", 1)[-1]: label for name, label in sketch.labels(row).items()}
         func = sketch.schedule(row).func
         block = next(b for b in leaf_blocks(func.body) if b.name.startswith("conv"))
@@ -79,7 +80,7 @@ def test_the_model_counts_the_chunks_of_the_program(layout: str) -> None:
         features = columns.matrix(sketches.index(sketch), np.asarray([row]))[0]
         assert 2 ** features[columns.columns.index("chunks")] == pytest.approx(np.prod(shared), rel=0.02), labels
         seen.add((labels["order"], labels["parallel"]))
-    assert len(seen) > 8
+    assert len(seen) > 6
 
 
 def test_only_axes_that_inputs_share_are_fused() -> None:
