@@ -26,7 +26,7 @@ MAX_WARM_UP_CALLS = 4096
 MIN_SAMPLES = 3
 MAX_SAMPLES = 50
 HOPELESS = 3.0
-RIVAL = 1.1
+CLOSE = 1.1
 COLD_SECONDS = 0.02
 MAX_ROUNDS = 400
 CERTAIN = 3.0
@@ -49,19 +49,24 @@ def hopeless(
 ) -> float | None:
     """Seconds of a call that takes more than `HOPELESS` times `best`; None where it does not.
 
-    `probe` is what one call took, perhaps a cold one: only a long one is believed.  Others have several chances, in
-    turns with a `rival` that tells by how much the machine is slower than when it took the seconds that are `known`:
+    `probe` is what one call took, perhaps a cold one: only a long one is believed.  Others have several chances, and
+    all have a `rival` that tells by how much the machine is slower than when it took the seconds that are `known`:
     where threads have to wake up, or lose their core for a while, milliseconds of warm calls were seen to take ten
     times as long as the next ones.
     """
     if best is None or probe <= HOPELESS * best:
         return None
-    for _ in range(0 if probe >= COLD_SECONDS else CHANCES):
-        probe = min(probe, warm_up(bound))
-        slower = 1.0 if rival is None else drift(warm_up(rival), known)
-        if probe <= HOPELESS * best * slower:
+    for _ in range(1 if probe >= COLD_SECONDS else CHANCES):
+        if probe < COLD_SECONDS:
+            probe = min(probe, warm_up(bound))
+        if probe <= HOPELESS * best * weather(rival, known):
             return None
     return probe
+
+
+def weather(rival: Timed | None, known: float) -> float:
+    """How many times as long as is `known` of it a rival takes now: 1 where it takes no longer, `DRIFT` at most."""
+    return 1.0 if rival is None else min(max(warm_up(rival) / known, 1.0), DRIFT)
 
 
 def measure(bound: Timed, probe: float, seconds: float, best: float | None = None) -> list[float]:
@@ -69,14 +74,14 @@ def measure(bound: Timed, probe: float, seconds: float, best: float | None = Non
 
     `probe` is what one call took, perhaps a cold one.  A candidate that still takes more than
     `HOPELESS` times `best` when it is warm, or longer than `seconds` for a single call, has the
-    fastest of these calls as its only sample; one that is no `RIVAL` of the best has `MIN_SAMPLES`.
+    fastest of these calls as its only sample; one that is not `CLOSE` to the best has `MIN_SAMPLES`.
     """
     probe = min(probe, warm_up(bound))
     if probe > seconds or (best is not None and probe > HOPELESS * best):
         return [probe]
     calls = calls_for(probe, MIN_SAMPLE_SECONDS)
     deadline = time.monotonic() + seconds
-    slowest = math.inf if best is None else RIVAL * best
+    slowest = math.inf if best is None else CLOSE * best
     samples: list[float] = []
     while len(samples) < MIN_SAMPLES or (
         len(samples) < MAX_SAMPLES and time.monotonic() < deadline and min(samples) <= slowest
@@ -85,20 +90,18 @@ def measure(bound: Timed, probe: float, seconds: float, best: float | None = Non
     return samples
 
 
-def in_turns(
-    bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float | None = None
-) -> list[float]:
+def in_turns(bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float) -> list[float]:
     """Samples of `bound` as they would be had `rival` taken the seconds that are `known` of it all the while.
 
     The two take turns for about `seconds`; ``sample = time * known / time of rival`` for neighbours in time, so that
     a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; one that takes
-    longer than `seconds` is the only sample.  A candidate that is no `RIVAL` of the `best` has `MIN_PAIRS`, fewer
+    longer than `seconds` is the only sample.  A candidate that is not `CLOSE` to the `best` has `MIN_PAIRS`, fewer
     where they are costly.  A rival that takes more than `DRIFT` times as long as is known, or as little, is no
     measure: the times stay as they are.
     """
-    probe, best = min(probe, warm_up(bound)), known if best is None else best
+    probe = min(probe, warm_up(bound))
     if probe > seconds:
-        return [probe]
+        return [probe / weather(rival, known)]
     mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
     start = time.monotonic()
     times: list[float] = []
@@ -111,14 +114,9 @@ def in_turns(
         spent = time.monotonic() - start
         if (len(samples) >= MIN_SAMPLES and spent > seconds) or (spent > COSTLY_SECONDS and min(samples) > FAR * best):
             break
-        if len(samples) >= MIN_PAIRS and min(samples) > RIVAL * best:
+        if len(samples) >= MIN_PAIRS and min(samples) > CLOSE * best:
             break
     return samples if 1 / DRIFT <= statistics.median(rivals) / known <= DRIFT else times
-
-
-def drift(now: float, known: float) -> float:
-    """How many times as long as is `known` of it a kernel takes `now`; 1 where it takes no longer, `DRIFT` at most."""
-    return min(max(now / known, 1.0), DRIFT)
 
 
 def _warm(bound: Timed, calls: int, long: float = math.inf) -> float:

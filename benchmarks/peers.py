@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PEERS = ("torch", "onnxruntime", "numpy")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**31)}
 """Lets glibc keep what is freed: a peer that allocates its results should not fetch pages in each call."""
 LIKE = 2e-3  # how far elements of two results may be apart, as a share of the largest
 SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
@@ -229,7 +229,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def told(rows: list[dict[str, Any]], ratios: list[float]) -> str:
     """A geometric mean, never without the number of those that have no ratio."""
-    failed = sum(bool(r["problem"]) for r in rows)
+    failed = sum(r["ours_us"] != r["ours_us"] for r in rows)
     alone = len(rows) - len(ratios) - failed
     return f"geometric mean {geometric_mean(ratios):.2f} of {len(ratios)}, {failed} failed, {alone} without a peer"
 
@@ -279,8 +279,10 @@ def main() -> None:
     log = arguments.out / "peers.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     results = list({line["key"]: line for line in lines}.values())
-    asked = {"seconds": arguments.seconds, "peers": arguments.peers, "rounds": arguments.rounds}
-    done = {r["key"] for r in results if r["asked"] == asked}
+    names = ("seconds", "peers", "peer_python", "rounds", "turn")
+    asked = {name: getattr(arguments, name) for name in names}
+    results = [r for r in results if r.get("asked") == asked]
+    done = {r["key"] for r in results}
     threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
     for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
         if case.key in done:
@@ -301,8 +303,8 @@ def main() -> None:
 
 def line_of(result: dict[str, Any]) -> str:
     """A result as it is printed when it comes."""
-    if result["problem"]:
-        return f"{result['key']}: {result['problem']}"
+    if result["ours_us"] != result["ours_us"]:
+        return f"{result['key']}: {result['problem'] or 'there is no result of ours'}"
     times = ", ".join(f"{n} {t[0]:.1f}" for n, t in result["times"].items())
     missing = "".join(f"; {name}: {reason}" for name, reason in result["missing"].items())
     return f"{result['key']}: {result['ratio']:.2f}, {result['gflops']:.1f} GFLOP/s; us: {times}{missing}"

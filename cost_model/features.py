@@ -118,7 +118,7 @@ class _Part:
         raw = self.geometry.effective(raw)
         derived = self.geometry.derive(raw)
         derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
-        shown = raw | self.geometry.nest(raw)
+        shown = raw | self.geometry.loops(raw)
         return {name: _scaled(name, values) for name, values in shown.items()} | derived
 
 

@@ -70,7 +70,7 @@ class Geometry:
                 found[f"place:{operand.name}"] = np.where(staged, raw[f"place:{operand.name}"], np.float32(ROOT))
         return found
 
-    def nest(self, raw: Columns) -> Columns:
+    def loops(self, raw: Columns) -> Columns:
         """The columns of the loops' order and of how many are shared, as they are after rows have been fused."""
         if self.pair is None or "parallel" not in raw:
             return {}

@@ -1,6 +1,6 @@
 """A ranker of candidates: small ensembles of boosted trees over features, trained on what was measured.
 
-The label of a candidate is its base-2 log throughput relative to its group (one workload on one device), so
+The label of a candidate is its base-2 log throughput relative to its group (one run on one device), so
 that groups of different size and speed share one model.  What the hand-written estimate already explains is
 taken out first, by as much as the data supports; the trees learn the rest.  Several ensembles, each on its own
 sample of rows and columns, give a mean and a spread, which the search uses to explore.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..space.design.population import loop_places
+
 if TYPE_CHECKING:
     from ..space.design.anatomy import Axis, Operand
 
@@ -123,18 +125,10 @@ def rows_fused(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None)
 
 
 def places(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = None) -> dict[int, Vector]:
-    """For each spatial axis with a loop, the place of its outer loop among those, from the outside.
-
-    The fused `pair` has a single loop in the place of the inner axis, counted among the loops that are left.
-    """
+    """For each spatial axis with a loop, the place of its outer loop among those, from the outside."""
     looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
     place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
-    if pair is None or pair[0] not in place or pair[1] not in place:
-        return place
-    high, low = pair
-    fused = rows_fused(axes, raw, pair) > 0
-    ranks = {n: np.where(fused & (place[high] < at), at - ONE, at) for n, at in place.items()}
-    return ranks | {high: np.where(fused, ranks[low], place[high])}
+    return place if pair is None else loop_places(place, pair, rows_fused(axes, raw, pair) > 0)
 
 
 def _blocks(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..space.design.space import Space
 
 SKETCH = "sketch"
+RUN = "run"  # the user attribute of a trial from elsewhere: the run and stage in which it was measured
 ENUMERATE = 4096  # a sketch with at most this many candidates is listed, not sampled
 FEW = 16  # random candidates among which one is new, unless most are known
 DRAWN = 256  # random candidates that are drawn at once; what is left over serves later draws
@@ -58,9 +59,10 @@ class Ground:
         if not able:
             raise ValueError(self._nothing_left(dict(pins or {})))
         self.open = tuple(n for n in able if not pins or len(self.draw(np.random.default_rng(0), n, 1)))
+        self._stock.clear()  # what was drawn to try the pins is not for the search
         if not self.open:
             text = ", ".join(f"{pin}={value}" for pin, value in (pins or {}).items())
-            raise ValueError(f"no candidate is possible with all of the pins {text}: leave one out")
+            raise ValueError(f"no possible candidate was found with all of the pins {text}: leave one out")
 
     def limits(self, number: int) -> list[tuple[int, int]]:
         """Lowest and highest alternative of each decision of a sketch; equal where it is pinned."""

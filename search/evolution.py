@@ -14,9 +14,22 @@ from numpy.typing import NDArray
 
 from .candidates import ENUMERATE, Ground, Key, Population
 
-Score = Callable[[int, Population], NDArray[np.float64]]
-Prints = Callable[[int, Population], NDArray[np.uint64]]
-"""Numbers that are equal for candidates that come out as the same program: some decisions have no effect in some."""
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at a population (N, D) found: positions of M of its candidates, their scores and `prints` (M,).
+
+    Each of them stands for those that come out as the same program, since some decisions have no effect in some
+    candidates; `prints` are numbers that are equal for the same program.
+    """
+
+    positions: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    prints: NDArray[np.uint64]
+
+
+Look = Callable[[int, Population], Looked]
+"""``look(sketch number, population)``."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,9 @@ class Scored:
 def evolve(
     ground: Ground,
     number: int,
-    score: Score,
+    look: Look,
     rng: np.random.Generator,
     *,
-    prints: Prints | None = None,
     population: int,
     generations: int,
     parents: Population | None = None,
@@ -52,12 +64,12 @@ def evolve(
     fills up with its mutations, crossovers and a tenth of new random candidates.
     """
     if ground.size(number) <= ENUMERATE:
-        return ranked(number, ground.draw(rng, number, ENUMERATE), score, prints)
+        return ranked(number, ground.draw(rng, number, ENUMERATE), look)
     rows = ground.draw(rng, number, population)
     if parents is not None and len(parents):
         repeated = parents[rng.integers(len(parents), size=population // 2)]
         rows = np.concatenate([rows, parents, possible(ground, number, mutated(ground, number, repeated, rng))])
-    seen = ranked(number, rows, score, prints)
+    seen = ranked(number, rows, look)
     for _ in range(generations):
         elite = seen.head(max(8, population // 4)).rows
         if not len(elite):
@@ -71,7 +83,7 @@ def evolve(
                 ground.draw(rng, number, population // 10),
             ]
         )
-        new = ranked(number, possible(ground, number, children), score, prints)
+        new = ranked(number, possible(ground, number, children), look)
         seen = _merged(seen, new, keep=4 * population)
     return seen
 
@@ -107,32 +119,33 @@ def possible(ground: Ground, number: int, rows: Population) -> Population:
     return rows[ground.keep(number, rows)] if len(rows) else rows
 
 
-def ranked(number: int, rows: Population, score: Score, prints: Prints | None = None) -> Scored:
-    """One of the rows for each program, best first; without `prints` rows that differ are different programs."""
+def ranked(number: int, rows: Population, look: Look) -> Scored:
+    """One of the rows for each program, best first."""
     rows = np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
     if not len(rows):
         return Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
-    found = (prints or _of_rows)(number, rows)
-    first = np.sort(np.unique(found, return_index=True)[1])
-    rows, found = rows[first], found[first]
-    scores = score(number, rows)
-    order = np.argsort(-scores, kind="stable")
-    return Scored(number, rows[order], scores[order], found[order])
+    found = look(number, rows)
+    order = np.argsort(-found.scores, kind="stable")
+    return Scored(number, rows[found.positions[order]], found.scores[order], found.prints[order])
 
 
-def printed(table: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """A number for each row of a table (N, F), equal for equal rows: its 32-bit words times random odd numbers, added.
+def distinct(prints: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Positions (M,) of the first candidate with each print, in order, and their prints (M,)."""
+    positions = np.sort(np.unique(prints, return_index=True)[1])
+    return positions, prints[positions]
 
-    Different rows have the same number with a probability of about ``2 ** -64`` (multiply-shift hashing).
+
+def row_prints(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A 64-bit number for each row of a table (N, F), equal for equal rows; others hardly ever share one.
+
+    ``sum over f of mix(word of column f) * factor of f`` with random odd factors, modulo ``2 ** 64``, where ``mix``
+    multiplies and folds, so that words of small numbers, whose low bits are all zero, fill all bits.
     """
-    words = np.ascontiguousarray(table, np.float32).view(np.uint32).astype(np.uint64)
+    words = np.ascontiguousarray(table + np.float32(0), np.float32).view(np.uint32).astype(np.uint64)
+    words = (words + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    words ^= words >> np.uint64(32)
     factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
-    with np.errstate(over="ignore"):
-        return np.asarray((words * factors).sum(axis=1, dtype=np.uint64))
-
-
-def _of_rows(number: int, rows: Population) -> NDArray[np.uint64]:
-    return printed(rows.astype(np.float32))
+    return np.asarray((words * factors).sum(axis=1, dtype=np.uint64))
 
 
 def pick_diverse(pools: list[Scored], count: int, taken: set[Key], picked: list[Key], weight: float) -> list[Key]:

@@ -1,10 +1,9 @@
 """Measuring is exclusive on a host: one lock, shared by all processes of all users.
 
 A device is a piece of hardware, not a Ray node or a tuner, and the CPU is the
-device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders
-hold the lock shared, a measurement holds it alone.  The second file is
-a turnstile: without it, builders that overlap would keep a measurement waiting
-for ever.
+device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders hold the
+lock shared, a measurement holds it alone.  The second file is a turnstile:
+without it, builders that overlap would keep a measurement waiting for ever.
 """
 
 from __future__ import annotations

@@ -163,13 +163,13 @@ def measure(job: Job, tick: Tick) -> Reply:
     """Verify an artifact on all samples, then time it.
 
     Job: ``artifact``, ``layouts``, ``workload``, ``seed``, and optionally ``repeat_ms``
-    (time to spend on samples), ``best_us`` (a candidate far slower is run once, on the first sample),
+    (time to spend on samples), ``best_us`` (a candidate far slower is run on the first sample alone),
     ``rival`` (artifact, layouts and ``latency_us`` of a kernel to take turns with),
     ``fault`` (``fake_latency`` claims a nanosecond).
     Reply: ``samples`` (seconds per call; with a rival, what they would be had it taken its ``latency_us``),
     ``max_abs_error``.
     """
-    from ..backends.timing import hopeless, in_turns
+    from ..backends.timing import hopeless, in_turns, weather
     from ..backends.timing import measure as time_samples
 
     best = None if job.get("best_us") is None else float(job["best_us"]) * 1e-6
@@ -183,10 +183,11 @@ def measure(job: Job, tick: Tick) -> Reply:
     if not isinstance(candidate, _Verified):
         return candidate
     seconds = float(job.get("repeat_ms", MEASURE_SECONDS * 1e3)) / 1e3
-    samples = [candidate.seconds]
-    if candidate.complete and rival is not None:
-        samples = in_turns(candidate.kernel, candidate.seconds, rival.kernel, known, seconds, best)
-    elif candidate.complete:
+    if not candidate.complete:
+        samples = [candidate.seconds / weather(None if rival is None else rival.kernel, known)]
+    elif rival is not None:
+        samples = in_turns(candidate.kernel, candidate.seconds, rival.kernel, known, seconds, best or known)
+    else:
         samples = time_samples(candidate.kernel, candidate.seconds, seconds, best)
     if job.get("fault") == "fake_latency":
         samples = [FAKE_LATENCY] * len(samples)
@@ -204,6 +205,7 @@ def race(job: Job, tick: Tick) -> Reply:
     from ..backends.timing import interleave
     from ..ir.target import Target
 
+    _RIVALS.clear()  # whose memory the entries may need
     checked = [_verified(entry, job, tick) for entry in job["entries"]]
     racers = [entry for entry in checked if isinstance(entry, _Verified)]
     target = Target.from_json(job["entries"][0]["artifact"]["target"])
@@ -322,10 +324,10 @@ _RIVALS: dict[str, _Verified | None] = {}
 
 
 def _bytes_of(artifact: Artifact) -> int:
-    from ..ir import dtypes
+    from ..backends.kernel import Memory
 
     buffers = [*artifact["params"], *artifact["workspaces"]]
-    return sum(math.prod(shape) * dtypes.nbytes(dtype) for _, shape, dtype, _ in buffers)
+    return sum(Memory(name, tuple(shape), dtype, scope).nbytes for name, shape, dtype, scope in buffers)
 
 
 def _arguments(entry: Job) -> tuple[Argument, ...]:

@@ -59,8 +59,10 @@ class Record(BaseModel):
     `samples` are seconds per call and `latency_us` their median in microseconds;
     both are present exactly when `status` is "ok".  `trace` is null for the
     untuned program.  `stage` is "race" once the final interleaved race measured
-    the record, and `verified` says that this machine compared its results with
-    the reference.  `choice` holds decision indices of `sketch` under
+    the record; before, in a "trial", its samples are relative to a kernel of the
+    same run with which it took turns, so that they compare with those of that
+    run alone.  `verified` says that this machine compared its results with the
+    reference.  `choice` holds decision indices of `sketch` under
     `space_version`; replay reads `trace` alone.
     """
 

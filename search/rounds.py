@@ -250,8 +250,9 @@ class Rounds:
     def _consider(self, item: _Sent, finished: Record) -> None:
         """Let the others take turns with this candidate from now on, where it is clearly faster than the rival.
 
-        Latencies are relative to the first rival's, but for those of hopeless candidates.  Would each narrow, perhaps
-        lucky winner become the rival, the luck of all would add up in what the others seem to take.
+        Latencies are relative to the first rival's where a rival can run along (see `backends.timing.in_turns`).
+        Would each narrow, perhaps lucky winner become the rival, the luck of all would add up in what the others
+        seem to take.
         """
         latency = finished.latency_us
         if latency is not None and (self.rival is None or latency * CLEARLY < self.rival.latency_us):

@@ -10,7 +10,7 @@ trials, so it resumes with them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,13 @@ from optuna.trial import FrozenTrial, TrialState
 from ..cost_model.features import FeatureMap
 from ..cost_model.metrics import kendall, spearman, top_k_recall
 from ..cost_model.model import Ranker
-from .candidates import SKETCH, Ground, Key, Population
-from .evolution import Scored, evolve, mutated, pick_diverse, possible, printed, ranked
+from .candidates import RUN, SKETCH, Ground, Key, Population
+from .evolution import Looked, Scored, distinct, evolve, mutated, pick_diverse, possible, ranked, row_prints
 
 if TYPE_CHECKING:
     from ..ir.target import Target
 
 KIND = "kind"  # the user attribute of a failed trial that says why
-RUN = "run"  # the user attribute of a trial of another run that names it
 TEACHING = ("refused", "build_error", "build_timeout", "run_timeout", "crash", "oom", "wrong")
 RANDOM_SHARE, CHANCE_SHARE, LOCAL_SHARE = 0.04, 0.1, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
@@ -147,7 +146,7 @@ class ModelSampler(BaseSampler):
         plan = Round(len(self.rounds) + 1, "learned" if learned else "estimate", len(history.latencies))
         for number in sorted({key[0] for key in batch}):
             keys = [key for key in batch if key[0] == number]
-            scores = self._score(number, _rows(keys), curiosity=0.0)
+            scores = self._scores(self.features.matrix(number, _rows(keys)), curiosity=0.0)
             plan.predicted.update(zip(keys, scores.tolist(), strict=True))
         self.rounds.append(plan)
         return batch
@@ -165,10 +164,9 @@ class ModelSampler(BaseSampler):
         self.ranker.fit(np.concatenate(blocks), times, runs)
         return self.ranker.trained
 
-    def _score(self, number: int, rows: Population, curiosity: float = CURIOSITY) -> NDArray[np.float64]:
-        if not self.ranker.trained:
-            return -self.features.estimate(number, rows).astype(np.float64)
-        mean, spread = self.ranker.predict_spread(self.features.matrix(number, rows))
+    def _scores(self, matrix: NDArray[np.float32], curiosity: float) -> NDArray[np.float64]:
+        """How fast candidates promise to be, from their features; by the estimate alone before the model is trained."""
+        mean, spread = self.ranker.predict_spread(matrix)
         return mean + curiosity * spread
 
     def _pools(self, history: _History, learned: bool) -> list[Scored]:
@@ -183,15 +181,14 @@ class ModelSampler(BaseSampler):
         for number in chosen:
             parents = history.best_of(number, 8) if learned else None
             pool = evolve(
-                self.ground, number, self._score, self._rng, prints=self._prints, population=share,
-                generations=GENERATIONS, parents=parents,
-            )  # fmt: skip
+                self.ground, number, self._look, self._rng, population=share, generations=GENERATIONS, parents=parents
+            )
             pools.append(pool.head(256))
         return pools
 
     def _promising(self, history: _History) -> list[int]:
         """The sketches of the fastest dozen, and the next of the others in turn."""
-        leading = {key[0] for key in history.best(LEADERS)} & set(self.ground.open)
+        leading = {key[0] for key in history.best(LEADERS, self.ground.open)}
         others = [number for number in self.ground.open if number not in leading]
         return sorted(leading | set(others[len(self.rounds) % len(others) :][:1] if others else ()))
 
@@ -211,7 +208,7 @@ class ModelSampler(BaseSampler):
         else:
             heads = [pool.head(1) for pool in pools]
             add(pick_diverse(heads, self._portion(0.4, count), taken, batch, weight=0.0))
-        chance = self._portion(CHANCE_SHARE, count)
+        chance = min(self._portion(CHANCE_SHARE, count), count - len(batch))
         spread = 0.6 if learned else 3.0
         rest = count - len(batch) - chance - self._portion(RANDOM_SHARE, count)
         add(pick_diverse(pools, rest, taken, batch, weight=spread))
@@ -239,16 +236,22 @@ class ModelSampler(BaseSampler):
 
     def _prints(self, number: int, rows: Population) -> NDArray[np.uint64]:
         """What tells the programs of candidates apart: all that their decisions do."""
-        return printed(self.features.matrix(number, rows))
+        return row_prints(self.features.matrix(number, rows))
+
+    def _look(self, number: int, rows: Population) -> Looked:
+        """One candidate for each program, with its score."""
+        matrix = self.features.matrix(number, rows)
+        positions, prints = distinct(row_prints(matrix))
+        return Looked(positions, self._scores(matrix[positions], CURIOSITY), prints)
 
     def _neighbours(self, history: _History) -> list[Scored]:
         """Candidates one to three changes away from the best measured, ranked."""
         pools = []
-        best = [key for key in history.best(LEADERS) if key[0] in self.ground.open][:4]
+        best = history.best(4, self.ground.open)
         for number in sorted({key[0] for key in best}):
             parents = _rows([key for key in best if key[0] == number])
             rows = mutated(self.ground, number, np.repeat(parents, 64, axis=0), self._rng)
-            pools.append(ranked(number, possible(self.ground, number, rows), self._score, self._prints))
+            pools.append(ranked(number, possible(self.ground, number, rows), self._look))
         return pools
 
     def _portion(self, share: float, count: int) -> int:
@@ -277,14 +280,14 @@ class _History:
             elif trial.state == TrialState.FAIL and trial.user_attrs.get(KIND) in TEACHING:
                 self.latencies.setdefault(key, float("inf"))
 
-    def best(self, count: int) -> list[Key]:
-        """The fastest measured candidates."""
-        good = [key for key, latency in self.latencies.items() if np.isfinite(latency)]
+    def best(self, count: int, sketches: Collection[int]) -> list[Key]:
+        """The fastest measured candidates of some sketches."""
+        good = [key for key, latency in self.latencies.items() if np.isfinite(latency) and key[0] in sketches]
         return sorted(good, key=self.latencies.__getitem__)[:count]
 
     def best_of(self, number: int, count: int) -> Population | None:
         """The fastest measured candidates of one sketch, (N, D); None without any."""
-        keys = [key for key in self.best(len(self.latencies)) if key[0] == number][:count]
+        keys = self.best(count, (number,))
         return _rows(keys) if keys else None
 
 

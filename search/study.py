@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from .candidates import SKETCH, Candidate, Ground, Key
+from .candidates import RUN, SKETCH, Candidate, Ground, Key
 
 if TYPE_CHECKING:
     import optuna
@@ -53,6 +53,8 @@ class Seed(Protocol):
     def failure(self) -> str | None: ...
     @property
     def run(self) -> str: ...
+    @property
+    def stage(self) -> str: ...
 
 
 class Study:
@@ -136,7 +138,7 @@ class Study:
             if key is None or key in self._seen:
                 continue
             self._seen.add(key)
-            attrs: dict[str, Any] = {"record": record.id, "seeded": True, "run": record.run}
+            attrs: dict[str, Any] = {"record": record.id, "seeded": True, RUN: f"{record.run}/{record.stage}"}
             state = optuna.trial.TrialState.COMPLETE
             if record.latency_us is None:
                 state = optuna.trial.TrialState.FAIL

@@ -4,7 +4,7 @@
 tune(settings, emit)
   resolve    program, device, interface          `task`
   prepare    database, workers, space, study     `_Run.__init__`
-  rounds     ask -> build -> measure -> tell     `_Run.search`, `rounds.Round`
+  rounds     ask -> build -> measure -> tell     `_Run.search`, `rounds.Rounds`
   finish     race -> record -> "done"            `_Run.finish`
 ```
 
@@ -175,7 +175,8 @@ class _Run:
         self.send({"event": "phase", "phase": "measuring the untuned program"})
         reply = built = self.shop.build([final.build_job(self.task, None)])[0]
         if built["status"] == "ok":
-            job = final.measure_job(self.task, built, self.settings.seed, self.tally.best_us)
+            rival = self.rounds.rival if self.rounds is not None else None
+            job = final.measure_job(self.task, built, self.settings.seed, self.tally.best_us, rival)
             reply = self.shop.measure([job])[0]
         if reply["status"] == "wrong":
             raise WrongResult(
@@ -281,6 +282,8 @@ class _Run:
             self._keep(last)
             self._admit_untuned(last)
             raced.update((record.id, record) for record in last.records)
+            for record in last.failed:
+                raced.pop(record.id, None)
             outcome = last if last.records else outcome.without(last.failed, last.problem)
             if not last.failed and self._settled(outcome):
                 break

@@ -155,7 +155,7 @@ def _facts(loop: Loop, read: Reader, isa: str, target: Target) -> InnerLoop:
 
 
 def _cycles(operations: list[Operation], ports: Ports) -> dict[str, float]:
-    """The least cycles of an iteration by each resource, an instruction counting once for each pass of its registers.
+    """The least cycles of an iteration by each resource; arithmetic, loads and stores count each pass of a register.
 
     ::
 
@@ -167,9 +167,9 @@ def _cycles(operations: list[Operation], ports: Ports) -> dict[str, float]:
     Divisions, square roots and shuffles count as little as other arithmetic does, or nothing: a loop with many takes
     longer.
     """
-    parts = [1 if o.is_broadcast else ports.parts(o.width) for o in operations]
-    sums = sum(n for o, n in zip(operations, parts, strict=True) if o.lanes and o.is_sum)
-    others = sum(n for o, n in zip(operations, parts, strict=True) if o.lanes and not o.is_sum)
+    passes = [(o, ports.parts(o.width)) for o in operations]
+    sums = sum(n for o, n in passes if o.lanes and o.is_sum)
+    others = sum(n for o, n in passes if o.lanes and not o.is_sum)
     chains = [
         sum(ports.fma_latency if o.is_fma else ports.add_latency for o in writes)
         for writes in _carried(operations).values()
@@ -178,8 +178,8 @@ def _cycles(operations: list[Operation], ports: Ports) -> dict[str, float]:
     return {
         "fma": max(others / ports.fma, sums / ports.sums, (others + sums) / ports.both),
         "latency": float(max(chains, default=0)),
-        "loads": sum(o.loads * n for o, n in zip(operations, parts, strict=True)) / ports.loads,
-        "stores": sum(o.stores * n for o, n in zip(operations, parts, strict=True)) / ports.stores,
+        "loads": sum(o.loads * (1 if o.is_broadcast else n) for o, n in passes) / ports.loads,
+        "stores": sum(o.stores * n for o, n in passes) / ports.stores,
         "issue": len(operations) / ports.issue,
     }
 

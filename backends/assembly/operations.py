@@ -38,9 +38,9 @@ class Operation:
     """The facts of one instruction.
 
     `lanes` is 0 where it computes no floating-point number; `bits` is the width of one, `width`
-    that of the widest vector register, 0 without any.  A
-    sum adds or subtracts.  `loads` and `stores` count the registers that it brings or takes
-    away (a pair counts two), a memory operand of an arithmetic instruction being a load.
+    that of the widest vector register, 0 without any.  A sum adds or subtracts.  `loads` and
+    `stores` count the registers that it brings or takes away (a pair counts two), a memory
+    operand of an arithmetic instruction being a load.
     `target` is the vector register that it writes, and `updates` says that it reads it, too.
     """
 

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .decision import OVERCOMPUTE
 from .structure import Open
 
+_Number = TypeVar("_Number", np.int64, np.float32)
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -87,8 +91,19 @@ def inside_shared(part: Open, choices: Ints) -> dict[int, Bools]:
         order = part.order
         position = {a: numbers(part, choices, order, f"order:{part.anchor.axes[a].name}") for a in wide}
     if part.fused is not None and part.structure.row is not None:
-        high, low, together = part.fused[0], part.structure.row, fused(part, choices)
-        if high in position and low in position:
-            ranks = {a: np.where(together & (position[high] < at), at - 1, at) for a, at in position.items()}
-            position = ranks | {high: np.where(together, ranks[low], position[high])}
+        position = loop_places(position, (part.fused[0], part.structure.row), fused(part, choices))
     return {axis: at >= shared for axis, at in position.items()}
+
+
+def loop_places(
+    position: Mapping[int, NDArray[_Number]], pair: tuple[int, int], together: Bools
+) -> dict[int, NDArray[_Number]]:
+    """Places of the axes' loops from those in the chosen order, where a pair of axes may be fused `together`.
+
+    The fused pair has a single loop in the place of the inner axis, counted among the loops that are left.
+    """
+    high, low = pair
+    if high not in position or low not in position:
+        return dict(position)
+    ranks = {a: np.where(together & (position[high] < at), at - at.dtype.type(1), at) for a, at in position.items()}
+    return ranks | {high: np.where(together, ranks[low], position[high])}

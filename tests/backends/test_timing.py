@@ -113,17 +113,17 @@ def test_a_rival_that_is_not_itself_is_no_measure() -> None:
 def test_only_rivals_of_the_best_take_turns_for_long() -> None:
     """Slower ones: a few pairs, fewer where a pair takes long, and no pair where one call takes all of the time."""
     rival = Clockwork(1e-3)
-    assert len(in_turns(Clockwork(5e-3), 5e-3, rival, 1e-3, 1.0)) == MIN_PAIRS
+    assert len(in_turns(Clockwork(5e-3), 5e-3, rival, 1e-3, 1.0, best=1e-3)) == MIN_PAIRS
     assert len(in_turns(Clockwork(1.3e-3), 1.3e-3, rival, 1e-3, 1.0, best=1e-3)) == MIN_PAIRS
     assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1e-3, 1.0, best=2e-3)) == MAX_SAMPLES
-    assert in_turns(Clockwork(2.0), 2.0, rival, 1e-3, 1.0) == [2.0]
+    assert in_turns(Clockwork(2.0), 2.0, rival, 1e-3, 1.0, best=1e-3) == [2.0]
 
     class Long(Clockwork):
         def time(self, calls: int) -> float:
             time.sleep(0.02)
             return self.seconds
 
-    assert len(in_turns(Long(0.02), 0.02, Long(0.01), 0.01, 1.0)) < MIN_PAIRS
+    assert len(in_turns(Long(0.02), 0.02, Long(0.01), 0.01, 1.0, best=0.01)) < MIN_PAIRS
 
 
 def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
@@ -137,6 +137,8 @@ def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
     assert hopeless(Unlucky(1e-4), 2e-3, 1e-4) is None
     assert hopeless(Clockwork(5e-4), 5e-4, 1e-4) == 5e-4
     assert hopeless(Clockwork(5e-4), 5e-4, 1e-4, Clockwork(2e-4), 1e-4) is None
+    assert hopeless(Clockwork(0.4), 0.4, 0.1, Clockwork(0.2), 0.1) is None
+    assert hopeless(Clockwork(0.4), 0.4, 0.1, Clockwork(0.1), 0.1) == 0.4
 
 
 def test_a_race_takes_turns() -> None:

@@ -10,7 +10,7 @@ import pytest
 import synthetic_space as synthetic
 
 from stridesmith.search.candidates import Ground
-from stridesmith.search.evolution import Scored, crossed, evolve, mutated, pick_diverse, printed
+from stridesmith.search.evolution import Looked, Scored, crossed, distinct, evolve, mutated, pick_diverse, row_prints
 from stridesmith.search.sampler import ModelSampler
 from stridesmith.search.study import Study
 
@@ -119,10 +119,12 @@ def test_evolution_finds_the_best_of_a_large_space():
     """A score with one optimum among 69 120 candidates is maximized exactly; pins and mask are kept."""
     ground = Ground(synthetic.space())
     goal = ground.draw(np.random.default_rng(3), 0, 1)[0]
-    pool = evolve(
-        ground, 0, lambda _, rows: -np.abs(rows - goal).sum(axis=1).astype(float), np.random.default_rng(1),
-        population=512, generations=6,
-    )  # fmt: skip
+
+    def look(_, rows):
+        scores = -np.abs(rows - goal).sum(axis=1).astype(float)
+        return Looked(np.arange(len(rows)), scores, row_prints(rows.astype(np.float32)))
+
+    pool = evolve(ground, 0, look, np.random.default_rng(1), population=512, generations=6)
     assert pool.rows[0].tolist() == goal.tolist()
     assert ground.keep(0, pool.rows).all()
     assert (np.diff(pool.scores) <= 0).all()
@@ -133,13 +135,11 @@ def test_aliases_take_one_place():
     """Candidates whose decisions come out as the same program are one candidate of a population."""
     ground = Ground(synthetic.space())
 
-    def prints(number, rows):
-        return printed(np.delete(rows, synthetic.EDGE0, axis=1).astype(np.float32))
+    def look(_, rows):
+        positions, prints = distinct(row_prints(np.delete(rows, synthetic.EDGE0, axis=1).astype(np.float32)))
+        return Looked(positions, rows[positions].sum(axis=1).astype(float), prints)
 
-    pool = evolve(
-        ground, 0, lambda _, rows: rows.sum(axis=1).astype(float), np.random.default_rng(1), prints=prints,
-        population=512, generations=2,
-    )  # fmt: skip
+    pool = evolve(ground, 0, look, np.random.default_rng(1), population=512, generations=2)
     assert len(np.unique(np.delete(pool.rows, synthetic.EDGE0, axis=1), axis=0)) == len(pool.rows) > 256
     assert len(np.unique(pool.prints)) == len(pool.rows)
 
@@ -168,7 +168,7 @@ def test_latencies_of_different_runs_are_not_compared():
             name = f"{number % 2}" if other is both else "0"
             record = SimpleNamespace(
                 id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
-                latency_us=latency * factor, failure=None, run=name,
+                latency_us=latency * factor, failure=None, run=name, stage="trial",
             )  # fmt: skip
             other.seed_records([record])
     scores = []

@@ -26,6 +26,7 @@ class Stored:
     latency_us: float | None = None
     failure: str | None = None
     run: str = ""
+    stage: str = "trial"
 
 
 def work(study: Study, trials: int, batch: int = 16, device=None) -> list[tuple[int, tuple[int, ...], float]]:
