@@ -30,6 +30,7 @@ class Node:
     _nodes: ClassVar[tuple[str, ...]] = ()
     _fields: ClassVar[Any]
     _hash: int | None = None
+    _twin: object | None = None  # the same for nodes that were found equal, so that they are compared once
 
     def __init_subclass__(cls) -> None:
         fields = inspect.get_annotations(cls)
@@ -55,7 +56,16 @@ class Node:
         own = self._hash
         if (hash(self) if own is None else own) != hash(other):
             return False
-        return self._key() == other._key()
+        assert isinstance(other, Node)
+        twin = self._twin
+        if twin is not None and twin is other._twin:
+            return True
+        if self._key() != other._key():
+            return False
+        twin = twin or other._twin or object()
+        object.__setattr__(self, "_twin", twin)
+        object.__setattr__(other, "_twin", twin)
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         """String hashes differ between processes, so a copy drops what is remembered."""
