@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .bench import Limits
 from .clock import Clock
 from .final import Reply, Rival, Shop, build_job, drawn_job, failed, measure_job
 from .lasting import lasting_thread
@@ -30,6 +31,7 @@ BARREN_ROUNDS = 8
 HELD_SHARE = 0.25  # of a batch
 CLEARLY = 1.25  # times faster than the rival: no luck
 LASTING = ("run_timeout", "wrong")  # failures that the same code has again
+LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
 
 NewRecord = Callable[[list[Any] | None, str, tuple[int, ...], int], Record]
 
@@ -79,6 +81,7 @@ class Rounds:
         self._barren = 0
         self._announced = 0
         self._asking = 0.0  # seconds that the last batch was asked for
+        self._until: float | None = None  # seconds of the clock at which builds are stopped
         self.pace: float | None = None
 
     def size(self, left: float | None) -> int:
@@ -93,8 +96,12 @@ class Rounds:
                 size = max(int(asked / self.pace), min(size, len(self._held), int(left / self.pace)))
         return max(0, size)
 
-    def play(self, size: int) -> bool:
-        """One round of up to `size` candidates; False when the space is exhausted."""
+    def play(self, size: int, left: float | None = None) -> bool:
+        """One round of up to `size` candidates; False when the space is exhausted.
+
+        A build that is not done when the seconds that are `left` have passed is stopped then.
+        """
+        self._until = None if left is None else self.clock.seconds + left
         before, began = self.tally.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
         asked = self._ask(size - len(held) + self._hold(size))
@@ -180,6 +187,8 @@ class Rounds:
                 if trace is None:
                     continue
                 job = build_job(self.task, trace, fault)
+            if self._until is not None and (left := self._until - self.clock.seconds) < Limits.build:
+                job["deadline"] = max(LEAST_DEADLINE, left)
             self.tally.trials += 1
             record = self.new_record(trace, sketch.name, candidate.choice, self._numbered)
             sent.append(_Sent(candidate, record, job))

@@ -213,10 +213,11 @@ class _Run:
         """One round; why it was the last one or none could be played, if so."""
         if reason := self._limit():
             return reason
-        size = rounds.size(self._left())
+        left = self._left()
+        size = rounds.size(left)
         if size == 0:
             return "seconds"
-        if not rounds.play(size):
+        if not rounds.play(size, left):
             return "exhausted"
         self.send(self._round_event(rounds))
         for note in self.ledger.notes:

@@ -21,7 +21,7 @@ from stridesmith.search import report, tuner
 from stridesmith.search.database import Database
 from stridesmith.search.ledger import Ledger
 from stridesmith.search.records import FAILURES, Record, read_log
-from stridesmith.search.rounds import CLEARLY
+from stridesmith.search.rounds import CLEARLY, LEAST_DEADLINE
 from stridesmith.search.settings import TuneSettings, settings
 from stridesmith.search.study import Study, optuna_storage
 from stridesmith.search.task import Roof, Task, interface_of, performance
@@ -329,6 +329,15 @@ def test_seconds_end_a_run_and_trials_are_unlimited_then(world: World) -> None:
     assert world.done["stopped_by"] == "seconds"
     assert world.done["seconds"] < 4.0
     assert world.done["trials"] > 16
+
+
+def test_builds_of_a_run_with_a_time_limit_end_with_it(world: World) -> None:
+    """A compiler that hangs may keep the run for what it has left, not for the deadline of a build."""
+    world.run(seconds=3.0)
+    built = [job for job in world.shop.jobs if "choice" in job]
+    assert all(LEAST_DEADLINE <= job["deadline"] <= 3.0 for job in built)
+    world.run(trials=4, resume=False)
+    assert not any("deadline" in job for job in world.shop.jobs[-4:] if "choice" in job)
 
 
 def test_an_exhausted_space_ends_the_run(world: World) -> None:
