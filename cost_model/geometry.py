@@ -272,7 +272,7 @@ class Geometry:
 
     def _parallel(self, cover: Cover, raw: Columns, out: Columns) -> None:
         threads = np.float32(max(1, self.target.threads))
-        chunks = cover.tiles("chunk", "spatial")
+        chunks = np.full(1, self.part.chunks, np.float32) if self.part.chunks else cover.tiles("chunk", "spatial")
         shared = np.ceil(chunks / raw.get("work_group", ONE))
         out["chunks"] = log2(chunks)
         out["idle"] = log2(np.ceil(shared / threads) * threads / shared)

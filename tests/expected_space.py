@@ -9,7 +9,7 @@ whose alternatives change needs its row changed; nothing else in the tests of sp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 
 from stridesmith.ir.target import Target
@@ -57,12 +57,17 @@ class Input:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A block that is scheduled in its own right; `neutral` labels what its reduction starts from."""
+    """A block that is scheduled in its own right; `neutral` labels what its reduction starts from.
+
+    `epilogue` says whether an element-wise block goes with it, `chunk` whether it runs on a chunk of the rows s0.
+    """
 
     spatial: Mapping[str, int]
     reduce: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
     neutral: str = ""
+    epilogue: bool = False
+    chunk: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class Structure:
 def structures(anchor: Anchor, target: Target) -> list[Structure]:
     """Each spatial axis in lanes with each other as rows; then each long reduction that all inputs have in unit stride.
 
-    A reduction is long if it fills two vectors; it is then cut into independent parts.
+    A reduction is long if it fills two vectors; it is then cut into independent parts.  The rows of a chunk are
+    never in the lanes.
     """
     pairs: list[tuple[str, str | None]] = []
     for vec in anchor.spatial:
@@ -90,7 +96,8 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
     for vec, extent in anchor.reduce.items():
         readers = [i for i in anchor.inputs.values() if i.uses(vec)]
         if extent >= 2 * LANES and all(i.dims[-1] == {vec: 1} for i in readers):
-            pairs += [(vec, row) for row in anchor.spatial]
+            pairs += [(vec, row) for row in anchor.spatial] or [(vec, None)]
+    pairs = [pair for pair in pairs if pair[0] != "s0" or not anchor.chunk]
     return [Structure(anchor, vec, row, target) for vec, row in pairs]
 
 
@@ -141,7 +148,8 @@ def panel(s: Structure) -> Found:
 
 def rows(s: Structure) -> Found:
     """Rows along the row axis, or along it and the next outer one of the result: inputs use both or neither."""
-    if s.target.kind == "cpu" and s.row is not None and s.anchor.reduce and s.vec in s.anchor.spatial:
+    shared = s.target.kind == "cpu" and not s.anchor.chunk
+    if shared and s.row is not None and s.anchor.reduce and s.vec in s.anchor.spatial:
         outer = f"s{int(s.row[1:]) - 1}"
         alike = all(i.uses(outer) == i.uses(s.row) for i in s.anchor.inputs.values())
         if outer in s.anchor.spatial and outer != s.vec and alike:
@@ -169,8 +177,8 @@ def order(s: Structure) -> Found:
 
 
 def parallel(s: Structure) -> Found:
-    """How many outer loops are shared between threads."""
-    yield "parallel", texts(range(1, len(s.anchor.spatial) + 1))
+    """How many outer loops are shared between threads; those of a chunk are not."""
+    yield "parallel", texts(range(1, 2 if s.anchor.chunk else len(s.anchor.spatial) + 1))
 
 
 def vector(s: Structure) -> Found:
@@ -280,10 +288,40 @@ But for tiles and vectors, a decision with a single alternative is none.
 
 def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:
     """By sketch: each decision's kind and labels under its name.  `anchors` are those of a program, in its order."""
+    found = _sketches("", anchors, target)
+    for size in chunks(anchors, target):
+        found |= _sketches(f"rows={size};", {name: _in_chunks(a, size) for name, a in anchors.items()}, target)
+    return found
+
+
+def chunks(anchors: Mapping[str, Anchor], target: Target) -> list[int]:
+    """Rows of the chunks in which all stages may run together: divisors, at least one chunk for each thread.
+
+    On CPUs, where stages have the same rows and nothing goes with them that is no stage.
+    """
+    rows = {a.spatial.get("s0", 1) for a in anchors.values()}
+    apart = any(i.source in ("stage", "padded") for a in anchors.values() for i in a.inputs.values())
+    if target.kind != "cpu" or len(anchors) < 2 or len(rows) > 1 or apart or any(a.epilogue for a in anchors.values()):
+        return []
+    (extent,) = rows
+    return [c for c in (1, 2, 4, 8, 16, 32) if extent % c == 0 and extent // c >= target.threads]
+
+
+def _in_chunks(anchor: Anchor, size: int) -> Anchor:
+    """The anchor with the rows of a chunk, whose inputs lie as they do."""
+    spatial = {name: size if name == "s0" else e for name, e in anchor.spatial.items() if name != "s0" or size > 1}
+    inputs = {name: replace(item, source="between") for name, item in anchor.inputs.items()}
+    return replace(anchor, spatial=spatial, inputs=inputs, chunk=True)
+
+
+def _sketches(
+    prefix: str, anchors: Mapping[str, Anchor], target: Target
+) -> dict[str, dict[str, tuple[str, Labels]]]:
+    """The sketches of anchors in every combination of their structures."""
     found = {}
     for combination in product(*(structures(anchor, target) for anchor in anchors.values())):
         names = [f"{a}:{s.name}" if len(anchors) > 1 else s.name for a, s in zip(anchors, combination, strict=True)]
-        sketch = ";".join(names)
+        sketch = prefix + ";".join(names)
         decisions = {}
         for anchor, structure in zip(anchors, combination, strict=True):
             for name, kind, row in TABLE:

@@ -70,14 +70,14 @@ def _pairs(stmt: Stmt, place: Position) -> list[tuple[Position, int, For, For]]:
     return found
 
 
-def merge_nests(func: PrimFunc, first: For, second: For) -> PrimFunc:
+def merge_nests(func: PrimFunc, first: For, second: For, inner: bool = True) -> PrimFunc:
     """The function with two neighbouring loops, given by identity, as one; `obstacle` must find nothing.
 
-    Where both hold but a loop, these are neighbours then, and merged as well if they may be.
+    Where both hold but a loop, these are neighbours then, and merged as well if they may be and `inner` loops are to.
     """
     place, number = neighbours(func, first, second)
     name = first.var.name
-    is_nest = isinstance(first.body, For) and isinstance(second.body, For)
+    is_nest = inner and isinstance(first.body, For) and isinstance(second.body, For)
     func = distinct(_merged(func, place, number, first, second))
     if not is_nest:
         return func

@@ -30,7 +30,7 @@ def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Ta
     """Apply one anchor's decisions.  Raises ScheduleError where a primitive refuses."""
     values = {n: d.values[c] for n, (d, c) in enumerate(zip(part.decisions, choice, strict=True))}
     plan = Plan(sch, part, target, values, block=part.anchor.block)
-    plan.loops = {axis: loop_of(plan, axis) for axis in range(len(part.anchor.axes))}
+    plan.loops = {number: loop_of(sch, plan.block, axis) for number, axis in enumerate(part.anchor.axes)}
     stage_inputs(plan)
     if part.structure.factored:
         factor(plan)
@@ -97,9 +97,9 @@ def _read_index(plan: Plan, number: int) -> int:
 
 
 def _share(plan: Plan) -> None:
-    """Fuse the leading outer loops and give them to threads."""
+    """Fuse the leading outer loops and give them to threads, unless the anchor runs in chunks that threads share."""
     sch = plan.sch
-    if not plan.outer:
+    if not plan.outer or plan.part.chunks:
         return
     count = len(plan.single) + plan.shared
     shared = plan.outer[:count]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from ...ir.expr import variables
 from ..errors import ScheduleError
+from ..schedule import Schedule
 from ..tree import find_block
+from .anatomy import Axis
 from .fused_rows import fuse_iterators
 from .plan import Plan
 
 
-def loop_of(plan: Plan, axis: int) -> str:
-    """The loop that an axis of the anchor is bound to."""
-    block = find_block(plan.sch.func, plan.anchor.block)
-    for item in block.iters:
-        if item.var.name == plan.anchor.axes[axis].var:
-            return str(item.binding)
-    raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block.name, axis=plan.anchor.axes[axis].var)
+def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
+    """The loop that an axis of an anchor is bound to; of several the innermost, the others are for whole chunks."""
+    for item in find_block(sch.func, block).iters:
+        if item.var.name == axis.var:
+            used = {var.name for var in variables(item.binding)}
+            return str([loop for loop in sch.get_loops(block) if loop in used][-1])
+    raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block, axis=axis.var)
 
 
 def factor(plan: Plan) -> None:

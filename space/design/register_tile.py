@@ -43,7 +43,7 @@ def _result_shape(plan: Plan) -> tuple[list[int], int]:
     for axis in plan.anchor.spatial:
         dim = output.plain_dim(axis)
         if dim is not None:
-            shape[dim] = plan.rounded(axis)
+            shape[dim] = max(shape[dim], plan.rounded(axis))
     if plan.part.structure.factored:
         return [*shape, plan.cover(vec)], len(shape)
     dim = output.plain_dim(vec)

@@ -25,6 +25,7 @@ from .decision import Decision, decision
 from .halo import with_halos_in_padding
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
+from .together import chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
 
 MAX_SKETCHES = 64
 
@@ -67,7 +68,7 @@ def scripted(
         plain = all(isinstance(v, (int, float)) for v in values)
         table = {f"choice:{key}": values if plain else range(len(values))}
         found.append(decision(f"{name}/{key}", "choice", tuple(values), [str(v) for v in values], table))
-    return ScriptedSketch(name, func, target, (), None, tuple(found), script)
+    return ScriptedSketch(name, func, target, (), choices=tuple(found), script=script)
 
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
@@ -87,6 +88,29 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
     return tuple(sketches)
 
 
+def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
+    """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `together`)."""
+    schedule = _with_chains_inlined(func)
+    found = anatomy.anchors(schedule.func, dict(interface))
+    sketches = []
+    for size in chunk_sizes(found, schedule.func, target):
+        split = in_chunks(schedule, found, size)
+        anchors = tuple(of_a_chunk(anchor, size) for anchor in found)
+        options = [structures_of_a_chunk(anchor, target) for anchor in anchors]
+        if split is None or not all(options):
+            continue
+        start, loops = split
+        chunks = found[0].axes[0].extent // size
+        for combination in combinations(options):
+            name = f"rows={size};{_name(anchors, combination)}"
+            parts = tuple(
+                open_decisions(start.func, anchor, structure, target, f"{name}/{anchor.name}", chunks)
+                for anchor, structure in zip(anchors, combination, strict=True)
+            )
+            sketches.append(Sketch(name, schedule_start(func), target, parts, start, loops))
+    return tuple(sketches)
+
+
 def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -> list[tuple[_Some, ...]]:
     """One of each of `options`, in all ways; of more ways than `most` so many, in which each option occurs.
 
@@ -101,7 +125,7 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
     return list(found)
 
 
-RULES: tuple[Rule, ...] = (tiling,)
+RULES: tuple[Rule, ...] = (tiling, chunked)
 """What `generate` uses unless it is told otherwise."""
 
 

@@ -23,6 +23,7 @@ from .decision import Decision
 from .feasible import feasible, verdicts
 from .stages import schedule_stage
 from .structure import Open
+from .together import merge_chunks
 
 DRAWN = 4096
 """Rows that are drawn at once, most of which the rules exclude."""
@@ -35,7 +36,8 @@ class Sketch:
 
     A candidate is one alternative for each decision, as numbers in the order of
     `decisions`; a population is an array of shape (candidates, decisions).  Every candidate starts from `start`,
-    a schedule of `func` with the steps that leave nothing to decide.
+    a schedule of `func` with the steps that leave nothing to decide.  Its loops over the `chunks` of all anchors, if
+    there are any, become one in the end (see `together`).
     """
 
     name: str
@@ -43,6 +45,7 @@ class Sketch:
     target: Target = field(repr=False)
     parts: tuple[Open, ...] = field(repr=False)
     start: Schedule | None = field(repr=False, compare=False, default=None)
+    chunks: tuple[str, ...] = ()
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -111,6 +114,8 @@ class Sketch:
             schedule_anchor(sch, part, [int(c) for c in choice[start:stop]], self.target)
             start = stop
         _schedule_rest(sch, self.target)
+        if self.chunks:
+            merge_chunks(sch, self.chunks)
         return sch
 
     def check_length(self, choice: Sequence[int]) -> None:

@@ -64,7 +64,10 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
 
 @dataclass(frozen=True)
 class Open:
-    """The decisions of one anchor in one structure, grouped by what they decide; values index `decisions`."""
+    """The decisions of one anchor in one structure, grouped by what they decide; values index `decisions`.
+
+    `chunks` is 0, or the number of chunks of rows that threads share, each with all anchors (see `together`).
+    """
 
     anchor: Anchor
     structure: Structure
@@ -81,14 +84,20 @@ class Open:
     device: Device = field(default_factory=Device)
     panel: tuple[int, int] | None = None
     fused: tuple[int, int] | None = None
+    chunks: int = 0
 
     def outer_axes(self) -> tuple[int, ...]:
         """Spatial axes with a loop outside the register tile."""
         return tuple(a for a in self.anchor.spatial if self.anchor.axes[a].extent > 1)
 
 
-def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target: Target, prefix: str) -> Open:
-    """Every decision of an anchor in a structure, with the numbers that describe its alternatives."""
+def open_decisions(
+    func: PrimFunc, anchor: Anchor, structure: Structure, target: Target, prefix: str, chunks: int = 0
+) -> Open:
+    """Every decision of an anchor in a structure, with the numbers that describe its alternatives.
+
+    In one of several `chunks` nothing is shared, and rows are not fused beyond it.
+    """
     out = Collector(prefix)
     tile = _tiles(out, anchor, structure, target)
     block = None
@@ -100,13 +109,13 @@ def open_decisions(func: PrimFunc, anchor: Anchor, structure: Structure, target:
     order = _orders(out, anchor)
     reduce_order = _reduce_orders(out, anchor, structure)
     panel = _panel(out, anchor, structure)
-    fused = _fused(out, anchor, structure, target)
-    parallel = _parallel(out, anchor)
+    fused = None if chunks else _fused(out, anchor, structure, target)
+    parallel = None if chunks else _parallel(out, anchor)
     layout, pad, place = _operands(out, func, anchor, structure, target)
     device = device_decisions(out, anchor, structure, target)
     return Open(
         anchor, structure, tuple(out.decisions), tile, block, boundary, order, reduce_order, parallel,
-        layout, pad, place, device, panel, fused,
+        layout, pad, place, device, panel, fused, chunks,
     )  # fmt: skip
 
 

@@ -86,13 +86,13 @@ def reduce_loop_extents(func: PrimFunc, block: str) -> Result:
 
 
 @primitive
-def merge_adjacent_loops(func: PrimFunc, *loops: str) -> Result:
+def merge_adjacent_loops(func: PrimFunc, *loops: str, inner: bool = True) -> Result:
     """``for i in N: A(i);  for j in N: B(j)`` -> ``for i in N: { A(i); B(i) }``, for the loops named, in order.
 
     Conditions: (1) each loop follows directly on the one before; (2) all are serial; (3) their
     extents are equal; (4) for no i > j does what A(i) writes meet what B(j) reads or writes,
     or what A(i) reads meet what B(j) writes.  Of perfect nests, the loops inside follow as far
-    as they may.  Returns the loop's name.  Source: RFC 0077,
+    as they may, unless `inner` is false.  Returns the loop's name.  Source: RFC 0077,
     "Utility - Merge Adjacent Loops".
     """
     if len(loops) < 2:
@@ -104,7 +104,7 @@ def merge_adjacent_loops(func: PrimFunc, *loops: str) -> Result:
         reason = obstacle(func, first, second)
         if reason is not None:
             raise ScheduleError("{reason}", reason=reason)
-        func = merge_nests(func, first, second)
+        func = merge_nests(func, first, second, inner)
     return func, loops[0]
 
 

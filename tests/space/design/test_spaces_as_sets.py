@@ -92,7 +92,7 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
     "two stages": (
         func_of(TWO_STAGES),
         {
-            "b0": Anchor({"s0": 9, "s1": 24}, {"r0": 20}, PRODUCT, "0"),
+            "b0": Anchor({"s0": 9, "s1": 24}, {"r0": 20}, PRODUCT, "0", epilogue=True),
             "b1": Anchor({"s0": 9}, {"r0": 24}, {"i0": Input("between", "s0, r0")}, "0"),
         },
     ),
