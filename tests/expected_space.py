@@ -128,22 +128,40 @@ def _fits(s: Structure, vectors: int) -> bool:
 
 
 def block(s: Structure) -> Found:
-    """Tiles that follow each other along the rows."""
+    """Tiles that follow each other along the rows; along the vectors of a reduction that has no rows, on a CPU.
+
+    There a block is longer: of as many tiles as there may be, the smallest of which is half a vector.
+    """
     if s.row and extent(s, s.row) >= 4:
         yield f"{s.row}:block", texts(b for b in (1, 2, 4, 8, 16) if b <= extent(s, s.row))
+    if _has_strips(s):
+        most = extent(s, s.vec) // (LANES // 2)
+        yield f"{s.vec}:block", texts(b for b in (1, 2, 4, 8, 16, 32, 64, 128) if b <= most)
+
+
+def _has_strips(s: Structure) -> bool:
+    """Whether blocks run along the vectors: a block of two is possible, and another one can follow it."""
+    plain = s.row is None and bool(s.anchor.reduce) and s.target.kind == "cpu"
+    return plain and extent(s, s.vec) >= 4 * (LANES // 2)
 
 
 def panel(s: Structure) -> Found:
     """The longest reduction whole, or in up to 64 equal panels of 4 steps or more, around tiles along two axes.
 
-    Not one that is in the lanes.
+    Along a single axis, around blocks, equal panels of 4 to 64 steps, of seven lengths at most.  Not one that is in
+    the lanes.
     """
-    if s.anchor.reduce and s.vec not in s.anchor.reduce and len(s.anchor.spatial) > 1:
+    if s.anchor.reduce and s.vec not in s.anchor.reduce and (len(s.anchor.spatial) > 1 or _has_strips(s)):
         axis = max(s.anchor.reduce, key=lambda a: s.anchor.reduce[a])
         size = s.anchor.reduce[axis]
-        parts = [n for n in range(2, 65) if size % n == 0 and size // n >= 4]
-        if parts:
-            yield f"{axis}:panel", ("whole", *texts(size // n for n in parts))
+        sizes = [size // n for n in range(2, size) if size % n == 0 and size // n >= 4]
+        if len(s.anchor.spatial) > 1:
+            sizes = [p for p in sizes if size // p <= 64]
+        else:
+            sizes = [p for p in sizes if p <= 64]
+            assert len(sizes) < 8, "of more lengths some are taken: see stream_sizes"
+        if sizes:
+            yield f"{axis}:panel", ("whole", *texts(sizes))
 
 
 def rows(s: Structure) -> Found:

@@ -93,7 +93,7 @@ def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Ope
     anatomy = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
     tile, boundary = {0: ROW, 1: LANE, 2: STEP}, {0: EDGE0, 1: EDGE1}
     return Open(
-        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, BLOCK, boundary, ORDER, None, None,
+        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, (0, BLOCK), boundary, ORDER, None, None,
         {2: LAYOUT}, {}, {2: PLACE},
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from .anatomy import Operand
 from .decision import INLINE, ROOT
 from .device import TEXEL, element_bytes
 from .layouts import LayoutChoice, physical_shape, steps_of
-from .population import Bools, Ints, covers, inside_shared, lanes, moved, numbers
+from .population import Bools, Ints, blocks, covers, inside_shared, lanes, moved, numbers
 from .structure import Open
 
 IDENTITY = LayoutChoice("identity")
@@ -76,13 +76,8 @@ def in_local_memory(part: Open, choices: Ints) -> Bools:
 
 def tiles_along(part: Open, choices: Ints, cover: Mapping[int, Ints]) -> dict[int, Ints]:
     """For each axis with an outer loop, the number of its tiles, those that a block takes together as one."""
-    result: dict[int, Ints] = {}
-    for axis in part.outer_axes():
-        item = part.anchor.axes[axis]
-        result[axis] = -(-item.extent // cover[axis])
-        if part.block is not None and axis == part.structure.row:
-            result[axis] = result[axis] // numbers(part, choices, part.block, f"tile:{item.name}:block")
-    return result
+    result = {axis: -(-part.anchor.axes[axis].extent // cover[axis]) for axis in part.outer_axes()}
+    return result | {axis: result[axis] // block for axis, block in blocks(part, choices).items()}
 
 
 # ---------------------------------------------------------------- texture memory

@@ -14,7 +14,19 @@ from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .device_feasible import device_verdicts, in_local_memory
 from .layouts import steps_of
 from .panels import fitting_panels
-from .population import Bools, Ints, covers, extents, fused, inside_shared, lanes, moved, numbers, overcomputed
+from .population import (
+    Bools,
+    Ints,
+    blocks,
+    covers,
+    extents,
+    fused,
+    inside_shared,
+    lanes,
+    moved,
+    numbers,
+    overcomputed,
+)
 from .structure import Open
 
 MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
@@ -82,13 +94,10 @@ def _versions(part: Open, choices: Ints, cover: dict[int, Ints]) -> Ints:
 
 def _blocks(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     """A block of tiles divides the number of tiles, so that no tile is computed in vain."""
-    row = part.structure.row
-    if part.block is None or row is None:
-        return np.ones(len(choices), dtype=bool)
-    axis = part.anchor.axes[row]
-    block = numbers(part, choices, part.block, f"tile:{axis.name}:block")
-    tiles = -(-extents(part, choices)[row] // cover[row])
-    result: Bools = tiles % block == 0
+    result: Bools = np.ones(len(choices), dtype=bool)
+    extent = extents(part, choices)
+    for axis, block in blocks(part, choices).items():
+        result &= -(-extent[axis] // cover[axis]) % block == 0
     return result
 
 
@@ -98,9 +107,7 @@ def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     axis, number = part.panel
     sizes = numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:panel")
     loops = [inside & (part.anchor.axes[a].extent > cover[a]) for a, inside in inside_shared(part, choices).items()]
-    if part.block is not None and part.structure.row is not None:
-        name = part.anchor.axes[part.structure.row].name
-        loops.append(numbers(part, choices, part.block, f"tile:{name}:block") > 1)
+    loops.extend(block > 1 for block in blocks(part, choices).values())
     loops.append(in_local_memory(part, choices))
     return fitting_panels(part, sizes, cover.get(axis, np.ones(len(choices), dtype=np.int64)), loops)
 
@@ -188,10 +195,8 @@ def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -
     """Bytes of an input that one iteration of the shared loops needs at most: the rest of its loops run inside."""
     operand = part.anchor.operands[number]
     inside = inside_shared(part, choices)
-    if part.block is not None and part.structure.row is not None:
-        row = part.structure.row
-        block = numbers(part, choices, part.block, f"tile:{part.anchor.axes[row].name}:block")
-        cover = cover | {row: np.minimum(cover[row] * block, part.anchor.axes[row].extent)}
+    for axis, block in blocks(part, choices).items():
+        cover = cover | {axis: np.minimum(cover[axis] * block, part.anchor.axes[axis].extent)}
     size: Ints = np.full(len(choices), max(1, operand.buffer.nbytes // max(1, operand.buffer.size)), dtype=np.int64)
     for extent, terms in zip(operand.shape, operand.dims, strict=True):
         span: Ints = np.ones(len(choices), dtype=np.int64)

@@ -43,8 +43,7 @@ def cut_panels(plan: Plan) -> None:
 def tile(plan: Plan) -> None:
     """Split each axis and bring the loops into their order."""
     part, sch = plan.part, plan.sch
-    vec, row = part.structure.vec, part.structure.row
-    loops = plan.loops
+    vec, loops = part.structure.vec, plan.loops
     alone = [a for a in plan.anchor.spatial if a in part.tile]
     if plan.fused:
         _fuse_rows(plan, *plan.fused)
@@ -53,22 +52,19 @@ def tile(plan: Plan) -> None:
     outer: dict[int, str] = {}
     blocks: list[str] = []
     for axis in alone:
-        size = plan.values[part.tile[axis]]
-        if axis == vec:
-            outer[axis], vectors, lanes = sch.split(loops[axis], [None, *plan.vector_shape()])
-            plan.vectors, plan.lanes = [vectors], [lanes]
-            plan.tile_loops[axis] = [vectors, lanes]
-        elif axis == row and plan.value(part.block, 1) > 1:
-            outer[axis], block, inner = sch.split(loops[axis], [None, plan.value(part.block), size])
-            blocks.append(block)
-            plan.rows.append(inner)
-            plan.tile_loops[axis] = [inner]
-        elif size > 1:
-            outer[axis], inner = sch.split(loops[axis], [None, size])
-            plan.rows.append(inner)
-            plan.tile_loops[axis] = [inner]
-        else:
+        size, count = plan.cover(axis), plan.block_of(axis)
+        if axis != vec and size == count == 1:
             outer[axis] = loops[axis]
+            continue
+        block = [count] if count > 1 else []
+        inner = plan.vector_shape() if axis == vec else [size]
+        outer[axis], *within = sch.split(loops[axis], [None, *block, *inner])
+        blocks += within[: len(block)]
+        plan.tile_loops[axis] = within[len(block) :]
+        if axis == vec:
+            plan.vectors, plan.lanes = within[-2:-1], within[-1:]
+        else:
+            plan.rows += within[-1:]
     if part.structure.factored:
         vectors, lanes = sch.split(loops[vec], plan.vector_shape())
         plan.vectors, plan.lanes = [vectors], [lanes]

@@ -55,6 +55,12 @@ class Plan:
         size = self.values[self.part.tile[axis]]
         return int(size[0] * size[1]) if isinstance(size, tuple) else int(size)
 
+    def block_of(self, axis: int) -> int:
+        """How many neighbouring tiles along an axis follow each other in a loop of their own."""
+        if self.part.block is None or self.part.block[0] != axis:
+            return 1
+        return int(self.values[self.part.block[1]])
+
     def lane(self) -> int:
         """Lanes of one vector of the register tile."""
         device = self.part.device

@@ -34,6 +34,14 @@ def covers(part: Open, choices: Ints) -> dict[int, Ints]:
     }
 
 
+def blocks(part: Open, choices: Ints) -> dict[int, Ints]:
+    """For the axis that has blocks of tiles, how many tiles one of them has; empty where none has."""
+    if part.block is None:
+        return {}
+    axis, number = part.block
+    return {axis: numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:block")}
+
+
 def fused(part: Open, choices: Ints) -> Bools:
     """Whether the rows of the tile run along two fused axes."""
     if part.fused is None or part.structure.row is None:

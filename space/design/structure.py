@@ -18,12 +18,13 @@ from .decision import BOUNDARIES, BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL, PLAC
 from .device import Device, device_decisions, device_tiles
 from .fused_rows import partner
 from .layouts import LayoutChoice, alternatives
-from .panels import panel_axis, panel_sizes
+from .panels import panels
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
 SIDE_ROWS = (1, 2, 3, 4)
 BLOCKS = (1, 2, 4, 8, 16)
+STRIPS = (*BLOCKS, 32, 64, 128)
 UNROLLS = (1, 2, 4, 8)
 MAX_ORDERS = 6
 
@@ -66,6 +67,7 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
 class Open:
     """The decisions of one anchor in one structure, grouped by what they decide; values index `decisions`.
 
+    `block`, `panel` and `fused` are an axis and the decision about it: blocks of tiles, panels, rows fused with it.
     `chunks` is 0, or the number of chunks of rows that threads share, each with all anchors (see `together`).
     """
 
@@ -73,7 +75,7 @@ class Open:
     structure: Structure
     decisions: tuple[Decision, ...]
     tile: dict[int, int]
-    block: int | None
+    block: tuple[int, int] | None
     boundary: dict[int, int]
     order: int | None
     reduce_order: int | None
@@ -100,15 +102,11 @@ def open_decisions(
     """
     out = Collector(prefix)
     tile = _tiles(out, anchor, structure, target)
-    block = None
-    if structure.row is not None and anchor.axes[structure.row].extent >= 2 * BLOCKS[1]:
-        name = anchor.axes[structure.row].name
-        values = [b for b in BLOCKS if b <= anchor.axes[structure.row].extent]
-        block = out.add(f"tile:{name}:block", "tile", values, [str(v) for v in values], {f"tile:{name}:block": values})
+    block = _block(out, anchor, structure, target)
     boundary = {a: _boundary(out, anchor, a, structure) for a in tile}
     order = _orders(out, anchor)
     reduce_order = _reduce_orders(out, anchor, structure)
-    panel = _panel(out, anchor, structure)
+    panel = _panel(out, anchor, structure, block is not None)
     fused = None if chunks else _fused(out, anchor, structure, target)
     parallel = None if chunks else _parallel(out, anchor)
     layout, pad, place = _operands(out, func, anchor, structure, target)
@@ -129,13 +127,35 @@ def _fused(out: Collector, anchor: Anchor, structure: Structure, target: Target)
     return axis, out.add(f"tile:{name}:rows", "tile", (False, True), labels, {f"fused:{name}": (0, 1)})
 
 
-def _panel(out: Collector, anchor: Anchor, structure: Structure) -> tuple[int, int] | None:
-    """The axis of the reduction that may be cut in panels, and the decision how long they are."""
-    axis = panel_axis(anchor, structure)
+def _block(out: Collector, anchor: Anchor, structure: Structure, target: Target) -> tuple[int, int] | None:
+    """The axis whose neighbouring tiles may follow each other, and the decision how many do.
+
+    It is the row axis.  A reduction without one has long blocks along its vectors on a CPU, where a thread's share
+    of the columns can be a single block, around which panels run.
+    """
+    axis, smallest = structure.row, 1
+    sizes: tuple[int, ...] = BLOCKS
     if axis is None:
+        if target.kind != "cpu" or structure.factored or not anchor.op:
+            return None
+        axis, sizes = structure.vec, STRIPS
+        lanes = target.vector_lanes(anchor.output.dtype)
+        smallest = min(v * lane for v, lane in _vector_shapes(anchor.axes[axis].extent, lanes, structure.factored))
+    name, extent = anchor.axes[axis].name, anchor.axes[axis].extent
+    if extent < 2 * BLOCKS[1] * smallest:
         return None
+    values = [b for b in sizes if b * smallest <= extent]
+    labels = [str(v) for v in values]
+    return axis, out.add(f"tile:{name}:block", "tile", values, labels, {f"tile:{name}:block": values})
+
+
+def _panel(out: Collector, anchor: Anchor, structure: Structure, blocked: bool) -> tuple[int, int] | None:
+    """The axis of the reduction that may be cut in panels, and the decision how long they are."""
+    found = panels(anchor, structure, blocked)
+    if found is None:
+        return None
+    axis, sizes = found
     name = anchor.axes[axis].name
-    sizes = panel_sizes(anchor.axes[axis].extent)
     labels = ["whole", *(str(size) for size in sizes[1:])]
     return axis, out.add(f"tile:{name}:panel", "tile", sizes, labels, {f"tile:{name}:panel": sizes})
 

@@ -11,6 +11,8 @@ import synthetic_space as synthetic
 
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap, features
 from stridesmith.space.design.anatomy import Axis
+from stridesmith.space.design.space import generate
+from stridesmith.space.workloads import workload
 
 PLAIN = {
     "tile:s1": "2x8", "tile:s0": "4", "tile:s0:block": "1", "tile:r0": "1", "boundary:s0": "overcompute",
@@ -112,6 +114,39 @@ def test_footprints_by_hand():
     sizes = [2 ** value(f"bytes:op{number}:panel") for number in range(3)]
     assert sizes == pytest.approx([4 * 16 * 4, 4 * 131 * 4, 131 * 16 * 4], rel=1e-4)
     assert 2 ** value("bytes:op1:block", tile__s0__block="8") == pytest.approx(8 * 4 * 131 * 4, rel=1e-4)
+
+
+def vector_times_matrix(n: int, k: int, **labels: str) -> tuple[FeatureMap, np.ndarray]:
+    """A space of one sketch, and drawn candidates whose decisions have the labels, by the decision's last word."""
+    (sketch,) = generate(workload("matmul", m=1, n=n, k=k).func, synthetic.TARGET).sketches
+    allowed = [
+        np.array([c for c, label in enumerate(d.labels) if label == labels.get(d.name.split("/")[-1], label)])
+        for d in sketch.decisions
+    ]
+    return FeatureMap((sketch,), synthetic.TARGET), sketch.draw(np.random.default_rng(0), 4000, allowed)
+
+
+def test_blocks_along_the_vectors_by_hand():
+    """256 columns in two blocks of four tiles of 32, panels of 8 steps of 80: sizes of each level in bytes."""
+    chosen = {"tile:s1": "4x8", "tile:s1:block": "4", "tile:r0:panel": "8", "tile:r0": "2"}
+    plain = {"layout:i0": "identity", "layout:i1": "identity"}
+    space, rows = vector_times_matrix(256, 80, **chosen, **plain)
+    matrix = space.matrix(0, rows[:1])[0]
+    found = {name: 2 ** float(v) for name, v in zip(space.columns, matrix, strict=True)}
+    assert found["chunks"] == pytest.approx(2) and found["idle"] == pytest.approx(1)
+    assert found["panels"] == pytest.approx(80 / 8)
+    assert found["reduce_trips"] == pytest.approx(8 / 2)
+    assert found["bytes:op1:panel"] == pytest.approx(8 * 32 * 4) and found["bytes:op1:block"] == 4 * 8 * 32 * 4
+    assert found["bytes:op0:panel"] == pytest.approx(32 * 4) and found["bytes:op0:block"] == 4 * 32 * 4
+
+
+def test_the_estimate_reads_a_large_matrix_in_short_panels():
+    """Rows of 16 KiB compete for the sets of a cache, so that a few of them at a time are read faster than all."""
+    best = {}
+    for panel in ("whole", "16", "8"):
+        space, rows = vector_times_matrix(4096, 4096, **{"tile:r0:panel": panel})
+        best[panel] = space.estimate(0, rows).min()
+    assert max(best["16"], best["8"]) < best["whole"] - 0.2
 
 
 def test_the_loop_order_decides_what_stays_in_a_cache():

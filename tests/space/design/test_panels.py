@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpu_run import run_compiled
+from scale import scaled
 
 from stridesmith.backends.lower import lower
 from stridesmith.ir.stmt import For
 from stridesmith.ir.target import Target
-from stridesmith.space.design.panels import panel_sizes
+from stridesmith.space.design.panels import panel_sizes, stream_sizes
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.tree import find_block, loops_above
@@ -23,6 +24,13 @@ WORKS = {
     "conv2d": {"ci": 16, "h": 7, "w": 9, "co": 10, "k": 3},
     "conv2d_bias_act": {"ci": 16, "h": 6, "w": 6, "co": 9, "k": 3, "layout": "nhwc"},
     "conv1d": {"ci": 64, "w": 20, "co": 9, "k": 3},
+}
+
+VECTOR_TIMES_MATRIX = {
+    "whole tiles": ("matmul", {"m": 1, "n": 256, "k": 96}),
+    "ragged": ("matmul", {"m": 1, "n": 77, "k": 60}),
+    "with an epilogue": ("matmul_bias_act", {"m": 1, "n": 200, "k": 48}),
+    "sums of rows": ("row_sum", {"rows": 130, "cols": 40}),
 }
 
 
@@ -46,6 +54,51 @@ def test_panels_divide_the_reduction() -> None:
     assert panel_sizes(96) == [96, 48, 32, 24, 16, 12, 8, 6, 4]
     assert panel_sizes(131) == [131]
     assert panel_sizes(6) == [6]
+
+
+def test_rows_of_a_panel_are_few_streams() -> None:
+    """Along a single axis panels have 4 to 64 steps, however many there are of them; of many lengths some remain."""
+    assert stream_sizes(4096) == [4096, 64, 32, 16, 8, 4]
+    assert stream_sizes(777) == [777, 37, 21, 7]
+    assert stream_sizes(6) == [6] and stream_sizes(4) == [4] and stream_sizes(8) == [8, 4]
+    many = stream_sizes(720)
+    assert len(many) == 8 and many[:2] == [720, 60] and many[-1] == 4
+    assert many == sorted(set(many), reverse=True) and all(720 % size == 0 for size in many)
+
+
+def strips(name: str, rng: np.random.Generator, count: int) -> tuple[Workload, Sketch, np.ndarray]:
+    """Candidates without rows whose vectors form blocks of several tiles, around which most have panels."""
+    kind, shape = VECTOR_TIMES_MATRIX[name]
+    work = workload(kind, **shape)
+    sketches = generate(work.func, CPU, dict.fromkeys(work.constants, "constant")).sketches
+    sketch = next(s for s in sketches if not s.main.structure.factored)
+    drawn = sketch.draw(rng, 4096)
+    assert sketch.main.block is not None and sketch.main.panel is not None
+    blocked, cut = drawn[:, sketch.main.block[1]] > 0, drawn[:, sketch.main.panel[1]] > 0
+    assert not (cut & ~blocked).any(), "nothing runs inside of a panel"
+    return work, sketch, np.concatenate([drawn[blocked & cut][:count], drawn[blocked & ~cut][: count // 2]])
+
+
+@pytest.mark.parametrize("name", VECTOR_TIMES_MATRIX)
+def test_blocks_along_the_vectors_compute_the_reference(name: str) -> None:
+    """Blocks of tiles along the only wide axis, inside of panels or of none, leave the program what it was."""
+    work, sketch, rows = strips(name, np.random.default_rng(7), scaled(8))
+    assert len(rows) >= 8
+    for row in rows:
+        run_compiled(work, sketch.schedule(row).func)
+
+
+def test_a_thread_runs_panels_around_a_block_of_its_columns() -> None:
+    """threads / panels / tiles of the block / steps of the panel: as many trips as were chosen."""
+    _, sketch, rows = strips("whole tiles", np.random.default_rng(3), 12)
+    part = sketch.main
+    assert part.block is not None and part.panel is not None
+    for row in rows[:12]:
+        block, panel = (part.decisions[number].values[row[number]] for _, number in (part.block, part.panel))
+        func = sketch.schedule(row).func
+        loops = loops_above(func, find_block(func, "matmul_rf"))
+        assert [loop.kind for loop in loops[:3]] == ["parallel", "serial", "serial"]
+        assert [int(loop.extent.value) for loop in loops[1:3]] == [96 // panel, block]
 
 
 @pytest.mark.parametrize("name", WORKS)

@@ -63,6 +63,10 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
         workload("matmul", m=13, n=19, k=11).func,
         {"b0": Anchor({"s0": 13, "s1": 19}, {"r0": 11}, PRODUCT, "0")},
     ),
+    "vector times matrix": (
+        workload("matmul", m=1, n=200, k=80).func,
+        {"b0": Anchor({"s1": 200}, {"r0": 80}, PRODUCT, "0")},
+    ),
     "rows times rows": (
         workload("matmul", m=13, n=19, k=40, transpose_b=1).func,
         {"b0": Anchor(
