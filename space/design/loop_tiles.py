@@ -17,14 +17,6 @@ def loop_of(plan: Plan, axis: int) -> str:
     raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block.name, axis=plan.anchor.axes[axis].var)
 
 
-def factor(plan: Plan) -> None:
-    """Reduce along the vector axis in as many independent parts as the tile has lanes."""
-    vec = plan.part.structure.vec
-    outer, plan.loops[vec] = plan.sch.split(plan.loops[vec], [None, plan.cover(vec)])
-    plan.block = plan.sch.rfactor(plan.loops[vec], -1)
-    plan.reduce_outer.append(outer)
-
-
 def cut_panels(plan: Plan) -> None:
     """Reduce in panels, whose loop stands between the shared loops and the others (see `panels`)."""
     if plan.part.panel is None:
@@ -66,10 +58,6 @@ def tile(plan: Plan) -> None:
             plan.tile_loops[axis] = [inner]
         else:
             outer[axis] = loops[axis]
-    if part.structure.factored:
-        vectors, lanes = sch.split(loops[vec], plan.vector_shape())
-        plan.vectors, plan.lanes = [vectors], [lanes]
-        plan.tile_loops[vec] = [vectors, lanes]
     _tile_reductions(plan)
     order = [a for a in plan.value(part.order, tuple(outer)) if a in outer]
     order = [*order, *(a for a in outer if a not in order)]
