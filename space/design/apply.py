@@ -2,7 +2,7 @@
 
 1. stage inputs: layouts of constants and free arguments, caches and producers of the others;
 2. tile: split every axis, reorder to ``outer.. | reduce.. | rows.. | vectors | lanes``;
-3. give the result a register tile (``local``), with the epilogue or a copy as its way out;
+3. give the result a register tile (``local``), with the epilogue, a copy or the sum of its parts as its way out;
 4. separate the initialisation, and settle each ragged edge;
 5. share the outer loops between threads, unroll and vectorize the tile;
 6. load what the items of a work-group share; place the staged inputs and schedule them.
@@ -19,7 +19,8 @@ from ..tree import find_block
 from .decision import INLINE, INNER
 from .device_apply import TEXTURE, image_layout, share_between_groups, stage_locally
 from .layouts import IDENTITY, LayoutChoice, index_map, logical_extents, physical_shape
-from .loop_tiles import cut_panels, factor, loop_of, tile
+from .loop_tiles import cut_panels, loop_of, tile
+from .parts import factor, sum_parts
 from .plan import Plan
 from .register_tile import register_tile, settle_edges, vectorize_tile
 from .stages import distribute, schedule_inner_stage, schedule_stage
@@ -37,15 +38,16 @@ def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Ta
     cut_panels(plan)
     tile(plan)
     if part.anchor.reduce:
-        register_tile(plan)
+        if part.structure.factored:
+            sum_parts(plan)
+        else:
+            register_tile(plan)
         settle_edges(plan)
     _share(plan)
     vectorize_tile(plan)
     _load_together(plan)
     _place(plan)
     _finish_panels(plan)
-    if part.structure.factored:
-        _finish_parts(plan)
 
 
 def stage_inputs(plan: Plan) -> None:
@@ -134,13 +136,3 @@ def _finish_panels(plan: Plan) -> None:
     if plan.panel_loop and epilogue:
         plan.sch.reverse_compute_at(epilogue, plan.place_inside)
         schedule_inner_stage(plan.sch, epilogue, plan.place_inside, plan.target)
-
-
-def _finish_parts(plan: Plan) -> None:
-    """Share the sum of the parts, and the epilogue after it."""
-    sch = plan.sch
-    spatial = sch.get_loops(plan.anchor.block)[:-1]
-    if spatial:
-        distribute(sch, sch.fuse(*spatial) if len(spatial) > 1 else spatial[0], plan.target, 1)
-    if plan.anchor.epilogue:
-        schedule_stage(sch, plan.anchor.epilogue, plan.target)

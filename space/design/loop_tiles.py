@@ -20,14 +20,6 @@ def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
     raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block, axis=axis.var)
 
 
-def factor(plan: Plan) -> None:
-    """Reduce along the vector axis in as many independent parts as the tile has lanes."""
-    vec = plan.part.structure.vec
-    outer, plan.loops[vec] = plan.sch.split(plan.loops[vec], [None, plan.cover(vec)])
-    plan.block = plan.sch.rfactor(plan.loops[vec], -1)
-    plan.reduce_outer.append(outer)
-
-
 def cut_panels(plan: Plan) -> None:
     """Reduce in panels, whose loop stands between the shared loops and the others (see `panels`)."""
     if plan.part.panel is None:
@@ -65,10 +57,6 @@ def tile(plan: Plan) -> None:
             plan.vectors, plan.lanes = within[-2:-1], within[-1:]
         else:
             plan.rows += within[-1:]
-    if part.structure.factored:
-        vectors, lanes = sch.split(loops[vec], plan.vector_shape())
-        plan.vectors, plan.lanes = [vectors], [lanes]
-        plan.tile_loops[vec] = [vectors, lanes]
     _tile_reductions(plan)
     order = [a for a in plan.value(part.order, tuple(outer)) if a in outer]
     order = [*order, *(a for a in outer if a not in order)]

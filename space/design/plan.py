@@ -29,6 +29,7 @@ class Plan:
     parts: int = 1
     panel_loop: str = ""
     sum_init: str = ""
+    sums: list[str] = field(default_factory=list)
     shared: int = 1
     outer: list[str] = field(default_factory=list)
     reduce_outer: list[str] = field(default_factory=list)
@@ -127,3 +128,12 @@ class Plan:
             width = self.anchor.axes[row].extent
             return width if axis == row else -(-self.computed(row) // width)
         return self.computed(axis)
+
+    def rounded_shape(self) -> list[int]:
+        """The extents of the result, each rounded to what is computed along its axis."""
+        shape = list(self.anchor.output.shape)
+        for axis in self.anchor.spatial:
+            dim = self.anchor.output.plain_dim(axis)
+            if dim is not None:
+                shape[dim] = max(shape[dim], self.rounded(axis))
+        return shape

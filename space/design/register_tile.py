@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..schedule import Schedule
 from .decision import OVERCOMPUTE, PEEL
 from .fused_rows import fuse_result
+from .parts import unroll_sums
 from .plan import Plan
 
 
@@ -16,7 +17,7 @@ def register_tile(plan: Plan) -> None:
     if plan.panel_loop:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.block
-    elif plan.anchor.epilogue and not plan.part.structure.factored:
+    elif plan.anchor.epilogue:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.epilogue
     else:
@@ -38,15 +39,8 @@ def register_tile(plan: Plan) -> None:
 
 def _result_shape(plan: Plan) -> tuple[list[int], int]:
     """Extents of the tiled block's result, rounded where it is computed over, and the dimension of the vector axis."""
-    output, vec = plan.anchor.output, plan.part.structure.vec
-    shape = list(output.shape)
-    for axis in plan.anchor.spatial:
-        dim = output.plain_dim(axis)
-        if dim is not None:
-            shape[dim] = max(shape[dim], plan.rounded(axis))
-    if plan.part.structure.factored:
-        return [*shape, plan.cover(vec)], len(shape)
-    dim = output.plain_dim(vec)
+    shape = plan.rounded_shape()
+    dim = plan.anchor.output.plain_dim(plan.part.structure.vec)
     assert dim is not None
     if plan.fused:
         high, low = plan.fused_dims
@@ -100,9 +94,12 @@ def vectorize_tile(plan: Plan) -> None:
             sch.unroll(loop)
         _vectorize(sch, [f"{loop}_init" for loop in plan.lanes], plan.lane())
         peeled |= {f"{loop}_init" for loop in peeled if f"{loop}_init" in sch.get_loops(plan.init)}
-    for block in (plan.copy, plan.sum_init):
-        if block:
-            _way_out(plan, block)
+    if plan.sums:
+        unroll_sums(plan)
+    else:
+        for block in (plan.copy, plan.sum_init):
+            if block:
+                _way_out(plan, block)
     for loop in sorted(peeled):
         sch.annotate(loop, "peel", True)
 
@@ -118,7 +115,7 @@ def _way_out(plan: Plan, block: str) -> None:
     sch = plan.sch
     shape, vec_dim = _result_shape(plan)
     inner = sch.get_loops(block)[-len(shape) :]
-    contiguous = plan.part.structure.factored or plan.anchor.output.stride(plan.part.structure.vec) == 1
+    contiguous = plan.anchor.output.stride(plan.part.structure.vec) == 1
     rest = list(inner)
     if contiguous and plan.lane() > 1:
         after = [size for size in shape[vec_dim + 1 :] if size > 1 or not plan.fused]
