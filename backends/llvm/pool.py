@@ -27,7 +27,7 @@ from .compile import LoadedObject, compile_object, provide_symbol
 
 SYMBOL = "stridesmith_parallel"
 MAX_THREADS = 4096
-SPINS_BEFORE_SLEEP = 4000
+SPINS_BEFORE_SLEEP = 40_000
 STACK_BYTES = 16 << 20
 
 _TEXT = r"""

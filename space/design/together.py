@@ -4,8 +4,8 @@
     ->    for c in M / C:  { for i in C: m[c C + i] = ..;    for i in C: e[c C + i, j] = ..;    ... }
 
 What the stages hand to each other is a chunk then, which stays in the first caches, and threads meet once instead of
-after each stage.  In primitives: each stage's rows split by C; every stage tiled as if it had C rows; in the end the outer loops
-merged (`merge_adjacent_loops`, which proves that no chunk needs another one) and shared between threads.
+after each stage.  In primitives: each stage's rows split by C; every stage tiled as if it had C rows; in the end the
+outer loops merged (`merge_adjacent_loops`, which proves that no chunk needs another one) and shared between threads.
 Source: RFC 0077, "Utility - Merge Adjacent Loops"; the same is `compute_at` of all stages in Halide's terms.
 """
 
