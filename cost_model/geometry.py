@@ -185,15 +185,15 @@ class Geometry:
         return loads
 
     def _memory(self, cover: Cover, raw: Columns, out: Columns) -> None:
-        sizes: dict[str, list[Vector]] = {level: [] for level in cover.nest}
+        sizes: dict[str, list[Vector]] = {level: [] for level in cover.path}
         for number, operand in enumerate(self.operands):
             width = np.float32(dtypes.bits(operand.dtype) / 8)
             runs = self._runs(operand, cover, raw, out, number)
-            for level in cover.nest:
+            for level in cover.path:
                 lines = np.maximum(np.float32(lines_of.LINE) / (runs[level] * width), ONE)
                 sizes[level].append(cover.footprint(operand, level) * width * lines)
-        totals = {level: np.asarray(sum(sizes[level]), np.float32) for level in cover.nest}
-        tiles = {level: cover.tiles(level) for level in cover.nest}
+        totals = {level: np.asarray(sum(sizes[level]), np.float32) for level in cover.path}
+        tiles = {level: cover.tiles(level) for level in cover.path}
         for level in cover.nest[:-1]:
             out[f"bytes:{level}"] = log2(totals[level])
             for number in range(len(self.operands)):
@@ -202,7 +202,7 @@ class Geometry:
         for cache, capacity in caches.items():
             moved = np.zeros(1, np.float32)
             for number in range(len(self.operands)):
-                moved = moved + _traffic(cover.nest, [s[number] for s in sizes.values()], totals, tiles, capacity)
+                moved = moved + _traffic(cover.path, [s[number] for s in sizes.values()], totals, tiles, capacity)
             if cache == "l3":  # all threads share it: what it holds as a whole is there in the next call as well
                 moved = np.where(totals[cover.nest[-1]] <= capacity, np.float32(0), moved)
             out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
@@ -214,8 +214,8 @@ class Geometry:
         """Per level, the run of neighbouring elements in the candidates' layouts; adds how much runs compete."""
         if not operand.dims:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
-            return {level: np.full(1, lines_of.LINE, np.float32) for level in cover.nest}
-        reach = {level: cover.reach(operand, level) for level in ("reg", *cover.nest)}
+            return {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
+        reach = {level: cover.reach(operand, level) for level in ("reg", *cover.path)}
         width = dtypes.bits(operand.dtype) / 8
         runs: Columns = {}
         places, spots = ONE, ONE

@@ -12,22 +12,22 @@ import numpy as np
 from .geometry import STRIDED
 from .tiling import Columns, Vector, log2
 
-FMA_LATENCY, PORTS = 3.2, 2.0
-LOAD_COST = {"broadcast": 0.4, "contiguous": 0.5, "strided": 0.7, "inlined": 0.9}  # cycles
-BYTES_PER_CYCLE = {"l1": 100.0, "l2": 48.0, "l3": 6.5}  # what lies behind the named cache delivers
-TURN_COST = 0.73  # cycles for each turn of the unrolled body
-SPILL_COST = 0.6  # cycles per multiply-add when twice the registers would be needed
-SCATTER_COST = 7.3  # elements stored one by one, against a vector of them
-SUM_COST = 0.9  # more for a store that adds a panel to the result
-COPY_COST = {"plain": 1.0, "scattered": 4.6}  # cycles per copied element
-CONFLICT_COST = 0.07  # powers of two for each that runs exceed what a cache holds side by side
-SCALAR_COST = 0.35  # powers of two when the ragged edge of the vector axis is tested
-ODD_COST = 2.4  # more for a point that peeling leaves to a part of a vector
-LANE_COST = 1.0  # more for a point of a vector that a test cuts, which is computed lane by lane
-BRANCH_COST = 0.18  # powers of two per other ragged axis that is tested in the tile
-TAIL_COST = 0.23  # share of a rounded tail's points that its own code costs
+FMA_LATENCY, PORTS = 4.1, 2.0
+LOAD_COST = {"broadcast": 0.48, "contiguous": 0.34, "strided": 1.0, "inlined": 0.75}  # cycles
+BYTES_PER_CYCLE = {"l1": 115.0, "l2": 40.0, "l3": 5.7}  # what lies behind the named cache delivers
+TURN_COST = 1.1  # cycles for each turn of the unrolled body
+SPILL_COST = 0.24  # cycles per multiply-add when twice the registers would be needed
+SCATTER_COST = 9.3  # elements stored one by one, against a vector of them
+SUM_COST = 1.9  # more for a store that adds a panel to the result
+COPY_COST = {"plain": 0.68, "scattered": 2.1}  # cycles per copied element
+CONFLICT_COST = 0.06  # powers of two for each that runs exceed what a cache holds side by side
+SCALAR_COST = 0.33  # powers of two when the ragged edge of the vector axis is tested
+ODD_COST = 2.8  # more for a point that peeling leaves to a part of a vector
+LANE_COST = 0.53  # more for a point of a vector that a test cuts, which is computed lane by lane
+BRANCH_COST = 0.1  # powers of two per other ragged axis that is tested in the tile
+TAIL_COST = 0.19  # share of a rounded tail's points that its own code costs
 EMULATED_COST = {"image": 2.4, "local": 0.4}  # powers of two per input in memory that a CPU device only imitates
-LONG_BODY, BODY_COST = 7.5, 0.14  # powers of two, beyond which each costs: instruction cache, and time to build
+LONG_BODY, BODY_COST = 8.6, 0.14  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
 def estimate(columns: Columns, lanes: float) -> Vector:

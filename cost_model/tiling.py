@@ -31,13 +31,15 @@ ONE: Vector = np.ones(1, np.float32)
 class Cover:
     """Per level and axis, how many points of the axis one tile of the level covers, (N,) or (1,) each.
 
-    `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner one has the points of
-    both where `fused`, and its tiles do not end with a row.
+    `nest` names the levels of loops from the inside out, `path` those and the ones between them in which all panels of
+    a reduction have run as well.  `extents` are what tiles cut: of the fused `pair` of axes, outer and inner, the inner
+    one has the points of both where `fused`, and its tiles do not end with a row.
     """
 
     axes: tuple[Axis, ...]
     levels: Mapping[str, tuple[Vector, ...]]
     nest: tuple[str, ...]
+    path: tuple[str, ...]
     extents: tuple[Vector, ...]
     fused: Vector
     pair: tuple[int, int] | None = None
@@ -97,25 +99,33 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
     place = places(axes, raw, pair)
     shared = raw.get("parallel", ONE)
 
-    def inside(first: Vector) -> list[Vector]:
-        """The loops from position `first` on are complete."""
+    def inside(first: Vector, panels: bool = False) -> list[Vector]:
+        """The loops from position `first` on are complete, with `panels` the one over panels around them as well."""
         found = []
+        all_panels = first <= shared if panels else first < shared
         for n, (axis, cover) in enumerate(zip(axes, block, strict=True)):
-            done = place[n] >= first if n in place else (axis.kind == "reduce") & (first < shared)
+            done = place[n] >= first if n in place else (axis.kind == "reduce") & all_panels
             found.append(np.where(done, np.maximum(extents[n], cover), cover))
         return found
 
-    nest = ["panel", "block"]
-    for complete in range(1, len(place) + 1):
-        nest.append(f"in{complete}")
-        levels[nest[-1]] = inside(np.full(1, len(place) - complete, np.float32))
+    nest, path = ["panel", "block"], ["panel"]
+    cut = any(f"tile:{axis.name}:panel" in raw for axis in axes)
+    for complete in range(len(place) + 1):
+        first = np.full(1, len(place) - complete, np.float32)
+        if complete:
+            nest.append(f"in{complete}")
+            levels[nest[-1]] = inside(first)
+        path.append(nest[-1])
+        if cut and complete < len(place):
+            path.append(f"{nest[-1]} in all panels")
+            levels[path[-1]] = inside(first, panels=True)
     levels["chunk"] = [
         np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
     ]
     if pair is not None:
         extents[pair[1]] = np.where(fused > 0, extents[pair[0]] * extents[pair[1]], extents[pair[1]])
     held = {name: tuple(vectors) for name, vectors in levels.items()}
-    return Cover(tuple(axes), held, tuple(nest), tuple(extents), fused, pair)
+    return Cover(tuple(axes), held, tuple(nest), tuple(path), tuple(extents), fused, pair)
 
 
 def rows_fused(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None) -> Vector:

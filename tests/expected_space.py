@@ -332,9 +332,7 @@ def _in_chunks(anchor: Anchor, size: int) -> Anchor:
     return replace(anchor, spatial=spatial, inputs=inputs, chunk=True)
 
 
-def _sketches(
-    prefix: str, anchors: Mapping[str, Anchor], target: Target
-) -> dict[str, dict[str, tuple[str, Labels]]]:
+def _sketches(prefix: str, anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:
     """The sketches of anchors in every combination of their structures."""
     found = {}
     for combination in product(*(structures(anchor, target) for anchor in anchors.values())):

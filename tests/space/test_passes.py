@@ -119,6 +119,15 @@ def test_merging_takes_loops_by_name() -> None:
     replayed(sch, text)
 
 
+def test_merging_can_leave_the_loops_inside_as_they_are() -> None:
+    """With `inner` false one loop has both nests inside, and the results are the same."""
+    text = BARE.format(value="2.0")
+    sch = schedule(text)
+    assert sch.merge_adjacent_loops("i", "k", inner=False) == "i"
+    assert "for i in range(4)" in sch.func.script() and "for l in range(4)" in sch.func.script()
+    replayed(sch, text)
+
+
 def test_merging_refuses_with_two_iterations() -> None:
     """Each of the numbered conditions."""
     sch = schedule(BARE.format(value="B[3 - k, l] + 1.0").replace("i == 0", "i == 3"))
