@@ -83,8 +83,9 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
     """The design space of one variant."""
     whole = generate(func, target, interface)
     if variant == "divisors":
-        keep = divisors({a.name: a.extent for s in whole.sketches for p in s.parts for a in p.anchor.axes})
-        return restricted(replace(whole, sketches=tuple(with_scalars(s, keep) for s in whole.sketches)), keep)
+        apart = tuple(sketch for sketch in whole.sketches if not sketch.chunks)
+        keep = divisors({a.name: a.extent for s in apart for p in s.parts for a in p.anchor.axes})
+        return restricted(replace(whole, sketches=tuple(with_scalars(s, keep) for s in apart)), keep)
     return restricted(whole, {"full": everything, "no layouts": no_layouts, "branch only": branch_only}[variant])
 
 

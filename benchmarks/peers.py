@@ -235,22 +235,39 @@ def told(rows: list[dict[str, Any]], ratios: list[float]) -> str:
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Ratios as bars, sorted, one colour for each suite."""
+    """Ratios as marks: a line for each workload, the suites one below the other, a mark for each layout."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = sorted((r for r in results if r["ratio"] == r["ratio"]), key=lambda r: r["ratio"])
-    suites = sorted({r["suite"] for r in rows})
-    figure, axes = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
-    colours = [f"C{suites.index(r['suite'])}" for r in rows]
-    labels = [f"{r['name']} {r['layout']} {r['threads']}t" for r in rows]
-    axes.barh(labels, [r["ratio"] for r in rows], color=colours)
+    rows = [r for r in results if r["ratio"] == r["ratio"]]
+    several = len({r["threads"] for r in rows}) > 1
+    best: dict[tuple[str, str], float] = {}
+    for r in rows:
+        key = (r["suite"], f"{r['name']} {r['threads']}t" if several else r["name"])
+        r["line"], best[key] = key, max(best.get(key, 0.0), r["ratio"])
+    lines = sorted(best, key=lambda key: (key[0], best[key]))
+    suites = sorted({suite for suite, _ in lines})
+    place = {key: number + suites.index(key[0]) for number, key in enumerate(lines)}
+    figure, axes = plt.subplots(figsize=(8, 0.17 * len(place) + 1.2))
+    for layout, marker in (("nchw", "o"), ("nhwc", "s"), ("", "D")):
+        mine = [r for r in rows if r["layout"] == layout]
+        colours = [f"C{suites.index(r['suite'])}" for r in mine]
+        axes.scatter([r["ratio"] for r in mine], [place[r["line"]] for r in mine], s=26, marker=marker, c=colours,
+                     alpha=0.8, label=layout or "no layout")  # fmt: skip
+    for suite in suites:
+        axes.text(0.99, max(y for key, y in place.items() if key[0] == suite), suite, ha="right", va="center",
+                  transform=axes.get_yaxis_transform(), color=f"C{suites.index(suite)}")  # fmt: skip
     axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_yticks(list(place.values()), [name for _, name in place], fontsize=7)
     axes.set_xscale("log")
-    axes.set_xlabel("best peer's time / ours (more is better)")
-    axes.legend([plt.Rectangle((0, 0), 1, 1, color=f"C{k}") for k in range(len(suites))], suites)
+    ticks = [0.5, 0.75, 1, 1.5, 2, 3, 4]
+    axes.set_xticks(ticks, [str(t) for t in ticks])
+    axes.minorticks_off()
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_xlabel("best peer's time / ours: right of the line, ours is faster")
+    axes.legend(loc="lower right", fontsize=8)
     axes.margins(y=0.01)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

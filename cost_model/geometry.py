@@ -203,7 +203,9 @@ class Geometry:
             moved = np.zeros(1, np.float32)
             for number in range(len(self.operands)):
                 moved = moved + _traffic(cover.path, [s[number] for s in sizes.values()], totals, tiles, capacity)
-            if cache == "l3":  # all threads share it: what it holds as a whole is there in the next call as well
+            # All threads share the last cache: what it holds as a whole is there in the next call as well.  A part in
+            # chunks finds there what an earlier stage of its chunk left.
+            if cache == "l3":
                 moved = np.where(totals[cover.nest[-1]] <= capacity, np.float32(0), moved)
             out[f"traffic:{cache}"] = log2(moved / np.float32(self.points))
         for name, level in (("conflicts", "conflict"), ("collisions", "collision")):
@@ -276,7 +278,8 @@ class Geometry:
         shared = np.ceil(chunks / raw.get("work_group", ONE))
         out["chunks"] = log2(chunks)
         out["idle"] = log2(np.ceil(shared / threads) * threads / shared)
-        out["chunk_points"] = log2(np.float32(self.points) / chunks)
+        points = self.points * max(1, self.part.chunks)
+        out["chunk_points"] = log2(np.float32(points) / chunks)
 
     def _copies(self, cover: Cover, raw: Columns, out: Columns) -> None:
         """Elements that are written to staging buffers per point, and how often parallel chunks repeat that."""

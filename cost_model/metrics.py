@@ -51,7 +51,6 @@ def top_k_recall(predicted: ArrayLike, measured: ArrayLike, k: int = 5) -> float
     return len(best & set(np.argsort(-a, kind="stable")[:k].tolist())) / k
 
 
-
 def _pair(predicted: ArrayLike, measured: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     a, b = np.asarray(predicted, dtype=np.float64), np.asarray(measured, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:

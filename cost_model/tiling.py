@@ -3,7 +3,8 @@
 Levels from the inside out: `lane` (one vector), `step` (the register tile in one step of the reduction), `reg` (the
 register tile with its unrolled reduction steps),
 `panel` (the register tile over the whole reduction), `block` (neighbouring tiles), then `in1`, `in2`, ... with
-one more of the outer loops complete, in the order in which the candidate nests them.  `chunk` is what one
+one more of the outer loops complete, in the order in which the candidate nests them.  `block in all panels`,
+`in1 in all panels`, ... are these after the loop over panels, where that is the next one.  `chunk` is what one
 iteration of the shared (parallel) loops covers.
 """
 
@@ -99,10 +100,10 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
     place = places(axes, raw, pair)
     shared = raw.get("parallel", ONE)
 
-    def inside(first: Vector, panels: bool = False) -> list[Vector]:
-        """The loops from position `first` on are complete, with `panels` the one over panels around them as well."""
+    def inside(first: Vector, around: bool = False) -> list[Vector]:
+        """The loops from position `first` on are complete, and if `around`, one over panels around them as well."""
         found = []
-        all_panels = first <= shared if panels else first < shared
+        all_panels = first <= shared if around else first < shared
         for n, (axis, cover) in enumerate(zip(axes, block, strict=True)):
             done = place[n] >= first if n in place else (axis.kind == "reduce") & all_panels
             found.append(np.where(done, np.maximum(extents[n], cover), cover))
@@ -118,7 +119,7 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
         path.append(nest[-1])
         if cut and complete < len(place):
             path.append(f"{nest[-1]} in all panels")
-            levels[path[-1]] = inside(first, panels=True)
+            levels[path[-1]] = inside(first, around=True)
     levels["chunk"] = [
         np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
     ]

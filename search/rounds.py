@@ -81,7 +81,7 @@ class Rounds:
         self._barren = 0
         self._announced = 0
         self._asking = 0.0  # seconds that the last batch was asked for
-        self._until: float | None = None  # seconds of the clock at which builds are stopped
+        self._until: float | None = None  # seconds of the clock by which builds should be done
         self.pace: float | None = None
 
     def size(self, left: float | None) -> int:
@@ -99,7 +99,7 @@ class Rounds:
     def play(self, size: int, left: float | None = None) -> bool:
         """One round of up to `size` candidates; False when the space is exhausted.
 
-        A build that is not done when the seconds that are `left` have passed is stopped then.
+        A build may take no more than what is left of the seconds (`left`) when its job is made, or `LEAST_DEADLINE`.
         """
         self._until = None if left is None else self.clock.seconds + left
         before, began = self.tally.trials, self._working()
@@ -164,7 +164,12 @@ class Rounds:
         return [item for item, reply in zip(sent, replies, strict=True) if self._is_scheduled(item, reply)]
 
     def _is_scheduled(self, item: _Sent, reply: Reply) -> bool:
-        """Take the builder's reply; a candidate that the builder's schedule refused was no trial."""
+        """Take the builder's reply; a candidate that the builder's schedule refused was no trial.
+
+        A build that only the end of the run stopped says nothing of its candidate.
+        """
+        if reply["status"] == "build_timeout" and "deadline" in item.job:
+            reply = {**reply, "status": "infrastructure"}
         item.built = reply
         if "trace" in reply:
             item.record = item.record.changed(trace=reply["trace"])

@@ -122,8 +122,8 @@ def tile(s: Structure) -> Found:
 
 
 def _fits(s: Structure, vectors: int) -> bool:
-    """The last vector begins inside of a spatial axis; in a reduction it ends there, too."""
-    beyond = 0 if s.vec in s.anchor.reduce else LANES - 1
+    """The last vector begins inside of a spatial axis; in a reduction a tile is less than the axis."""
+    beyond = -1 if s.vec in s.anchor.reduce else LANES - 1
     return vectors * LANES <= extent(s, s.vec) + beyond
 
 

@@ -6,7 +6,8 @@ runtime.  ``stridesmith_parallel(task, record, total, chunk, threads)`` calls
 which the caller is one, and returns when all are done.  Ranges of `chunk` iterations (0: a
 sixteenth of a thread's share) are handed out by an atomic counter.
 
-Workers persist.  Between jobs they spin for some tens of microseconds, then sleep on a condition.
+Workers persist.  Between jobs they spin for `SPINS_BEFORE_SLEEP` pauses, some tenths of a millisecond up to two, then
+sleep on a condition: after a sleep of 20 ms a worker was seen to miss the first milliseconds of the next call.
 A call from inside a task, or while another thread's job runs, executes its range by itself.
 
 A job is published by one atomic word: the number of the job, shifted left by 16, plus how many

@@ -75,15 +75,16 @@ def device_decisions(out: Collector, anchor: Anchor, structure: Structure, targe
 def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> list[int]:
     """Extents of the register tile along the vector axis, whose lanes are a decision of their own.
 
-    At most the axis's extent, rounded up to a native vector of `lanes` where it is not a reduction in parts.
+    At most the axis's extent, rounded up to a native vector of `lanes`; of a reduction in parts less than the extent,
+    and more than one.
     """
-    limit = extent if factored else -(-extent // lanes) * lanes
+    limit = extent - 1 if factored else -(-extent // lanes) * lanes
     half = max(1, lanes // 2)
     found = {v * lanes for v in TILE_VECTORS if v * lanes <= limit}
     found |= {v * half for v in (1, 3) if v * half <= max(extent, half)}
     if not target.is_cpu_device:
         found |= {t for t in (1, 2) if t <= extent}
-    return sorted(found)
+    return sorted(t for t in found if t > 1 or not factored)
 
 
 def widths(extent: int, target: Target, dtype: str) -> list[int]:

@@ -12,7 +12,10 @@ from .plan import Plan
 
 
 def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
-    """The loop that an axis of an anchor is bound to; of several the innermost, the others are for whole chunks."""
+    """The loop that an axis of an anchor is bound to: of a chunk's and that inside of it the inner one.
+
+    With a single row in a chunk no index depends on the inner one, and it is the chunk's.
+    """
     for item in find_block(sch.func, block).iters:
         if item.var.name == axis.var:
             used = {var.name for var in variables(item.binding)}

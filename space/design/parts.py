@@ -17,18 +17,19 @@ from .plan import Plan
 
 
 def factor(plan: Plan) -> None:
-    """Reduce along the vector axis in as many independent parts as the tile has lanes."""
+    """Reduce along the vector axis in as many independent parts as the tile has elements along it.
+
+    Lanes or vectors of which there is one have no loop: nothing is summed along them.
+    """
     sch, vec = plan.sch, plan.part.structure.vec
     vectors, lane = plan.vector_shape()
-    outer, *across, lanes = sch.split(plan.loops[vec], [None, *([vectors] if vectors > 1 else []), lane])
+    outer, *parts = sch.split(plan.loops[vec], [None, *(size for size in (vectors, lane) if size > 1)])
     plan.reduce_outer.append(outer)
-    plan.vectors, plan.lanes = across, [lanes]
-    plan.tile_loops[vec] = [*across, lanes]
-    plan.sums = [plan.block]
-    plan.block = sch.rfactor(lanes, -1)
-    for loop in across:
+    plan.tile_loops[vec] = parts
+    plan.vectors, plan.lanes = (parts[:-1], parts[-1:]) if lane > 1 else (parts, [])
+    for place, loop in enumerate(reversed(parts)):
         plan.sums.insert(0, plan.block)
-        plan.block = sch.rfactor(loop, -2)
+        plan.block = sch.rfactor(loop, -1 - place)
 
 
 def sum_parts(plan: Plan) -> None:

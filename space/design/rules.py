@@ -2,15 +2,15 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped one, `tiling`, knows everything that `structure`, `layouts` and `apply` do.  A
-rule of a user's own needs no more than `scripted`: a schedule as a function of named
-choices.
+The shipped ones are `tiling`, which knows everything that `structure`, `layouts` and `apply`
+do, and `chunked`, which runs all stages of a chunk of rows together (see `together`).  A rule
+of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,7 @@ from .decision import Decision, decision
 from .halo import with_halos_in_padding
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
-from .together import chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .together import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
 
 MAX_SKETCHES = 64
 
@@ -77,22 +77,14 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
-    sketches = []
-    for combination in combinations(options):
-        name = _name(anchors, combination)
-        parts = tuple(
-            open_decisions(schedule.func, anchor, structure, target, f"{name}/{anchor.name}")
-            for anchor, structure in zip(anchors, combination, strict=True)
-        )
-        sketches.append(Sketch(name, schedule_start(func), target, parts, schedule))
-    return tuple(sketches)
+    return tuple(_sketches(func, schedule, anchors, options, target))
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `together`)."""
     schedule = _with_chains_inlined(func)
     found = anatomy.anchors(schedule.func, dict(interface))
-    sketches = []
+    sketches: list[Sketch] = []
     for size in chunk_sizes(found, schedule.func, target):
         split = in_chunks(schedule, found, size)
         anchors = tuple(of_a_chunk(anchor, size) for anchor in found)
@@ -100,15 +92,29 @@ def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketc
         if split is None or not all(options):
             continue
         start, loops = split
-        chunks = found[0].axes[0].extent // size
-        for combination in combinations(options):
-            name = f"rows={size};{_name(anchors, combination)}"
-            parts = tuple(
-                open_decisions(start.func, anchor, structure, target, f"{name}/{anchor.name}", chunks)
-                for anchor, structure in zip(anchors, combination, strict=True)
-            )
-            sketches.append(Sketch(name, schedule_start(func), target, parts, start, loops))
+        count = found[0].axes[ROWS].extent // size
+        sketches += _sketches(func, start, anchors, options, target, f"rows={size};", count, loops)
     return tuple(sketches)
+
+
+def _sketches(
+    func: PrimFunc,
+    start: Schedule,
+    anchors: tuple[anatomy.Anchor, ...],
+    options: Sequence[Sequence[Structure]],
+    target: Target,
+    prefix: str = "",
+    chunks: int = 0,
+    loops: tuple[str, ...] = (),
+) -> Iterator[Sketch]:
+    """A sketch for each combination of the anchors' structures, all of which begin with `start`."""
+    for combination in combinations(options):
+        name = prefix + _name(anchors, combination)
+        parts = tuple(
+            open_decisions(start.func, anchor, structure, target, f"{name}/{anchor.name}", chunks)
+            for anchor, structure in zip(anchors, combination, strict=True)
+        )
+        yield Sketch(name, schedule_start(func), target, parts, start, loops)
 
 
 def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -> list[tuple[_Some, ...]]:

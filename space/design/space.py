@@ -13,7 +13,7 @@ from ...ir.target import Target
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
-SPACE_VERSION = 2
+SPACE_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,7 @@ def generate(
 
 
 @lru_cache(maxsize=8)
-def _generate(
-    func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...], rules: tuple[Rule, ...]
-) -> Space:
+def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...], rules: tuple[Rule, ...]) -> Space:
     start = schedule_start(func)
     sketches: dict[str, Sketch] = {}
     for rule in rules:

@@ -57,7 +57,11 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
         found.extend(Structure(vec, row, False) for row in rows or [None])
     for axis in anchor.reduce:
         readers = [o for o in anchor.inputs if o.uses(axis)]
-        if anchor.axes[axis].extent >= 2 * lanes and readers and all(o.dims and o.stride(axis) == 1 for o in readers):
+        if (
+            anchor.axes[axis].extent >= 2 * max(lanes, 2)
+            and readers
+            and all(o.dims and o.stride(axis) == 1 for o in readers)
+        ):
             rows = list(wide)
             found.extend(Structure(axis, row, True) for row in rows or [None])
     return tuple(found)
@@ -189,10 +193,10 @@ def _tiles(out: Collector, anchor: Anchor, structure: Structure, target: Target)
 def _vector_shapes(extent: int, lanes: int, factored: bool) -> list[tuple[int, int]]:
     """``(vectors, lanes)`` whose product does not exceed the extent rounded up to one vector.
 
-    The parts of a reduction that is factored must each have a first element, so there it does not exceed the extent.
+    A reduction that is factored has two parts or more, each of which sums: there it is less than the extent.
     """
-    limit = extent if factored else -(-extent // lanes) * lanes
-    found = [(v, lanes) for v in VECTORS if v * lanes <= limit]
+    limit = extent - 1 if factored else -(-extent // lanes) * lanes
+    found = [(v, lanes) for v in VECTORS if v * lanes <= limit and (v * lanes > 1 or not factored)]
     half = lanes // 2
     if half > 1:
         found += [(v, half) for v in (1, 3) if v * half <= max(extent, half)]
@@ -220,7 +224,7 @@ def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
 
     A spatial axis needs the local tile of a reduction to write into; a reduction needs a
     factor with a dimension of its own for the axis, whose padding is then neutral.  An axis of
-    one point has no index that could go beyond it.
+    one point has no index that could go beyond it, and beyond the rows of a chunk are those of the next one.
     """
     if anchor.axes[axis].extent == 1:
         return False
@@ -228,7 +232,8 @@ def _may_overcompute(anchor: Anchor, axis: int, structure: Structure) -> bool:
     if not anchor.reduce or any(not o.dims or o.source == "other" for o in users):
         return False
     if anchor.axes[axis].kind == "spatial":
-        return anchor.output.plain_dim(axis) is not None
+        dim = anchor.output.plain_dim(axis)
+        return dim is not None and anchor.output.shape[dim] == anchor.axes[axis].extent
     return any(anchor.operands[f].plain_dim(axis) is not None for f in anchor.factors)
 
 

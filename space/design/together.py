@@ -24,7 +24,7 @@ from .loop_tiles import loop_of
 from .structure import Structure, structures
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
-ROWS = 0  # the first axis of an anchor, along which its result goes on in memory last
+ROWS = 0  # an anchor's first axis, that of the outermost dimension of its result
 
 
 def chunk_sizes(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> list[int]:

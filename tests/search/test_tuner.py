@@ -335,9 +335,19 @@ def test_builds_of_a_run_with_a_time_limit_end_with_it(world: World) -> None:
     """A compiler that hangs may keep the run for what it has left, not for the deadline of a build."""
     world.run(seconds=3.0)
     built = [job for job in world.shop.jobs if "choice" in job]
-    assert all(LEAST_DEADLINE <= job["deadline"] <= 3.0 for job in built)
+    assert built and all(LEAST_DEADLINE <= job["deadline"] <= 3.0 for job in built)
+    before = len(world.shop.jobs)
     world.run(trials=4, resume=False)
-    assert not any("deadline" in job for job in world.shop.jobs[-4:] if "choice" in job)
+    built = [job for job in world.shop.jobs[before:] if "choice" in job]
+    assert built and not any("deadline" in job for job in built)
+
+
+def test_what_the_end_of_a_run_stops_is_no_failure_of_its_candidate(world: World) -> None:
+    """A build that a run with a time limit cut short is kept as a fault of the infrastructure."""
+    world.shop.build_faults = {4: {"status": "build_timeout", "message": "cut"}}
+    world.run(seconds=3.0)
+    assert world.done["failed"]["build_timeout"] == 0
+    assert world.done["failed"]["infrastructure"] == 1
 
 
 def test_an_exhausted_space_ends_the_run(world: World) -> None:

@@ -120,7 +120,7 @@ def test_merging_takes_loops_by_name() -> None:
 
 
 def test_merging_can_leave_the_loops_inside_as_they_are() -> None:
-    """With `inner` false one loop has both nests inside, and the results are the same."""
+    """With `inner` false one loop has both nests inside; the program verifies and its trace replays."""
     text = BARE.format(value="2.0")
     sch = schedule(text)
     assert sch.merge_adjacent_loops("i", "k", inner=False) == "i"

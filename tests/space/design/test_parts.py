@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,10 +26,11 @@ from stridesmith.space.workloads import workload
 
 SHAPES = {
     "row_sum": {"rows": 9, "cols": 37},
+    "row_sum two vectors long": {"rows": 5, "cols": 16},
     "softmax": {"rows": 5, "cols": 19},
     "layernorm": {"rows": 3, "cols": 19},
 }
-TARGETS = {"cpu": CPU, "opencl": OPENCL}
+TARGETS = {"cpu": CPU, "opencl": OPENCL, "gpu": replace(OPENCL, is_cpu_device=False, vector_bits=128)}
 
 PEAKS = """
 @T.prim_func
@@ -61,7 +63,7 @@ def total(x: T.Buffer((133,), "float32"), y: T.Buffer((1,), "float32")):
 def program(name: str) -> PrimFunc:
     """A workload at its shape here, or one of the programs above."""
     texts = {"peaks": PEAKS, "total": TOTAL}
-    func = parse(texts[name], name) if name in texts else workload(name, **SHAPES[name]).func
+    func = parse(texts[name], name) if name in texts else workload(name.split()[0], **SHAPES[name]).func
     assert isinstance(func, PrimFunc)
     return func
 
