@@ -37,6 +37,7 @@ _ERFC_LOG = (
     -0.0001773340190993622, 1.1295276880264282, 0.6333212852478027, 0.10830826312303543,
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
+_EXP_ENDS = (-87.33654022216797, 88.72283172607422)  # the ends of the normal results: 2**-126 and the largest
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; the first has 9 bits
 _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which the low bits then hold
 
@@ -140,22 +141,19 @@ class _Float:
     def from_bits(self, a: str) -> str:
         return self.out.emit(f"bitcast {self.int_kind} {a} to {self.kind}")
 
-    def power_of_two(self, exponent: str) -> str:
-        """``2**exponent`` for -126 <= exponent <= 127."""
-        return self.from_bits(self.int_op("shl", self.int_op("add", exponent, 127), 23))
-
 
 def _exp(f: _Float, x: str) -> str:
-    """``e**x = 2**n * e**r`` with n the integer nearest to x / ln 2; exact ends: 0 and infinity."""
-    x = f.clamp(x, -104.0, 89.0)
+    """``e**x = 2**n * e**r`` with n the integer nearest to x / ln 2, added to the exponent's bits.
+
+    Infinity above the largest float, and 0 where the result would be subnormal.  NaN stays NaN: its low bits are 0.
+    """
     shifted = f.fma(x, 1.0 / math.log(2.0), _ROUND)
     n = f.op("fsub", shifted, _ROUND)
     r = f.fma(n, -_LN2_LOW, f.fma(n, -_LN2_HIGH, x))
     value = f.op("fadd", f.fma(f.op("fmul", r, r), f.horner(r, _EXP), r), 1.0)
-    whole = f.int_op("sub", f.bits(shifted), 0x4B400000)
-    half = f.int_op("ashr", whole, 1)  # in two steps, because n may leave the range of exponents
-    value = f.op("fmul", value, f.power_of_two(half))
-    return f.op("fmul", value, f.power_of_two(f.int_op("sub", whole, half)))
+    scaled = f.from_bits(f.int_op("add", f.bits(value), f.int_op("shl", f.bits(shifted), 23)))
+    above = f.select(f.compare("ogt", x, _EXP_ENDS[1]), math.inf, scaled)
+    return f.select(f.compare("olt", x, _EXP_ENDS[0]), 0.0, above)
 
 
 def _log(f: _Float, x: str) -> str:

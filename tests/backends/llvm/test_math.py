@@ -93,6 +93,17 @@ def test_special_values(lanes):
         np.testing.assert_allclose(got, np.array(expected, np.float32), rtol=3e-7, err_msg=name)
 
 
+def test_exponentials_at_the_ends_of_their_range():
+    """Accurate to the least and the largest normal result; 0 for subnormal ones, infinity beyond the largest."""
+    least, largest = np.float32(-87.33654), np.float32(88.72283)
+    below, above = np.nextafter(least, -np.inf, dtype=np.float32), np.nextafter(largest, np.inf, dtype=np.float32)
+    x = np.concatenate([np.linspace(-87.3365, -86.5, 500), np.linspace(88, 88.7228, 499), [largest]]).astype(np.float32)
+    assert units(apply("exp", [x], "float32", 8), np.exp(x.astype(np.float64)), np.float32) <= 2
+    got = apply("exp", [np.array([below, -100, above, 100, least, largest, 0, 0], np.float32)], "float32", 8)
+    np.testing.assert_array_equal(got[:4], [0, 0, np.inf, np.inf])
+    assert 1.17e-38 < got[4] < 1.18e-38 and 3.4e38 < got[5] < np.inf
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_power_and_fused_multiply_add(dtype):
     """`pow` is the C library's; `fma` rounds once."""
