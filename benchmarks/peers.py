@@ -2,13 +2,15 @@
 
     python benchmarks/peers.py --suite resnet50,ragged --seconds 60 --threads all --layout nchw --out FOLDER
 
-Each workload is tuned from an empty database by ``tune --fresh``, in at most ``--seconds`` from the
-start of its process.  Then ours and every form of every peer take turns; each library is a process of
-its own, stopped (SIGSTOP) while another is timed, so that its idle threads cost nothing.  A peer's
-time is its best form's.  Where something is constant, peers get their prepacked form too.  A form whose result
-differs from ours does something else, and is left out by name, as is a peer that is not installed.  Results
-go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings continue where they ended), a table
-and a plot; a workload without a result of ours counts as failed and is told with every mean.
+Each workload is tuned from an empty database by ``tune --fresh``, in at most ``--seconds`` from the start of its
+process.  Then ours and every form of every peer take turns; each library is a process of its own, stopped (SIGSTOP)
+while another is timed, so that its idle threads cost nothing.  The ratio to a form of a peer is the median over the
+rounds of what it took over what ours took in the same round: within minutes this kind of machine changes its speed by
+a factor, which meets both.  A workload's ratio is that to the best form of any peer.  Where something is constant,
+peers get their prepacked form too.  A form whose result differs from ours does something else, and is left out by name,
+as is a peer that is not installed.  Results go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings
+continue where they ended), a table and a plot; a workload without a result of ours counts as failed and is told with
+every mean.  ``--again`` races what an earlier run has tuned once more.
 """
 
 from __future__ import annotations
@@ -112,9 +114,20 @@ class Library:
         self.process.wait()
 
 
+def database(case: Case, folder: Path) -> Path:
+    return folder / "databases" / f"{case.key.replace('/', '_')}.db"
+
+
+def earlier(case: Case, results: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """What an earlier run has told of its tuning."""
+    (result,) = [result for result in results if result["key"] == case.key]
+    event = "error" if result["problem"] else "done"
+    return {"event": event, "message": result["problem"], "db": str(database(case, folder)), **result["tune"]}
+
+
 def tune(case: Case, seconds: float, folder: Path) -> dict[str, Any]:
     """Tune in a process of its own; its last JSON line, with the database."""
-    db = folder / "databases" / f"{case.key.replace('/', '_')}.db"
+    db = database(case, folder)
     db.parent.mkdir(parents=True, exist_ok=True)
     db.unlink(missing_ok=True)
     shape = ",".join(f"{n}={v}" for n, v in case.params.items() if n != "dtype")
@@ -149,7 +162,8 @@ def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> di
     finally:
         for library in libraries:
             library.close()
-    return {"missing": missing, "times": {name: spread(values) for name, values in samples.items()}}
+    rounds = {name: [round(value * 1e6, 3) for value in values] for name, values in samples.items()}
+    return {"missing": missing, "rounds": rounds, "times": {name: spread(v) for name, v in samples.items()}}
 
 
 def runners_of(
@@ -185,16 +199,21 @@ def spread(values: list[float]) -> list[float]:
 
 
 def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[str, Any]:
-    """A result line: the ratio is the best peer's time over ours."""
-    times = timed["times"]
+    """A result line: the ratio is that to the best form of any peer, in the same rounds."""
+    times, rounds = timed["times"], timed["rounds"]
     ours = times.get("stridesmith:kernel", [math.nan])[0]
-    peers = {name: value for name, value in times.items() if not name.startswith("stridesmith")}
-    best = min(peers, key=lambda name: peers[name][0]) if peers else None
+    mine = rounds.get("stridesmith:kernel", [])
+    ratios = {
+        name: statistics.median(yours / own for yours, own in zip(values, mine, strict=False))
+        for name, values in rounds.items()
+        if mine and not name.startswith("stridesmith")
+    }
+    best = min(ratios, key=ratios.__getitem__) if ratios else None
     fields = ("latency_us", "gflops", "peak_gflops", "roofline_fraction", "trials", "seconds", "failed")
     return {
         "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "threads": case.threads,
-        "ours_us": ours, "best_peer": best, "ratio": peers[best][0] / ours if best else math.nan,
-        "gflops": case.flops / ours * 1e-3, "times": times, "missing": timed["missing"],
+        "ours_us": ours, "best_peer": best, "ratio": ratios[best] if best else math.nan,
+        "gflops": case.flops / ours * 1e-3, "times": times, "rounds": rounds, "missing": timed["missing"],
         "tune": {n: found.get(n) for n in fields} | {"process_seconds": found["process_seconds"]},
         "problem": found.get("message", "") if found["event"] != "done" else timed["missing"].get("stridesmith", ""),
     }  # fmt: skip
@@ -284,6 +303,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--turn", type=float, default=0.1, help="seconds of one turn")
     parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+    parser.add_argument("--again", action="store_true", help="race again what an earlier run has tuned")
     parser.add_argument("--out", type=Path, default=Path("peers"))
     return parser.parse_args()
 
@@ -302,10 +322,12 @@ def main() -> None:
     done = {r["key"] for r in results}
     threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
     for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
-        if case.key in done:
+        if (case.key in done) is not arguments.again:
             continue
-        found = tune(case, arguments.seconds, arguments.out)
-        nothing = {"missing": {}, "times": {}}
+        found = (
+            earlier(case, results, arguments.out) if arguments.again else tune(case, arguments.seconds, arguments.out)
+        )
+        nothing: dict[str, Any] = {"missing": {}, "times": {}, "rounds": {}}
         timed = race(case, found, arguments) if found["event"] == "done" else nothing
         result = summary(case, found, timed) | {"asked": asked}
         results = [r for r in results if r["key"] != case.key] + [result]
