@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir.target import Target
-from .kernel import ALIGNMENT, Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from .kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
 from .llvm.codegen import entry_name, generate
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool
+from .memory import ALIGNMENT, zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,7 +140,7 @@ class _Zone:
         self.memory = memory
         self.shape = memory.shape if memory.nbytes else (0,)
         total = memory.nbytes + 2 * guard_bytes + ALIGNMENT
-        self._storage = np.empty(total, np.uint8)
+        self._storage = zeros(total)
         start = guard_bytes + -(self._storage.ctypes.data + guard_bytes) % ALIGNMENT
         end = start + memory.nbytes
         self.data = self._storage[start:end]

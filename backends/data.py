@@ -24,6 +24,7 @@ from ..ir.layout.index_map import IndexMap
 from ..ir.layout.pad_value import PadValue
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
+from .memory import zeros
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
@@ -98,7 +99,8 @@ def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array
     dtype = boundary_dtype(argument.dtype)
     if not argument.index_map:
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
-    physical = np.zeros(prod(argument.physical_shape), dtype)
+    count = prod(argument.physical_shape)
+    physical = zeros(count * dtype.itemsize).view(dtype) if count else np.zeros(0, dtype)
     if argument.pads and fill is not None:
         physical[...] = fill.reshape(-1)
     physical[positions(argument)] = logical

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .lower import Lowered
 
-ALIGNMENT = 64  # of every buffer that a Bound allocates, in bytes
 
 numpy_dtype = boundary_dtype
 """The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""

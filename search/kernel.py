@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..backends.data import Argument, Array, arguments_of, pack, unpack
-from ..backends.kernel import ALIGNMENT, Executable, compile_lowered, load_artifact, numpy_dtype
+from ..backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ..backends.memory import zeros
 from ..errors import BadRecord, NoRecord, UsageError, did_you_mean
 from ..ir import dtypes
 from ..ir.interpreter.numbers import bfloat16_bits
@@ -21,7 +22,7 @@ from .task import command, interface_of
 
 if TYPE_CHECKING:
     from ..backends.cpu import CpuExecutable
-    from ..backends.kernel import Bound, Memory
+    from ..backends.kernel import Bound
     from ..ir.stmt import PrimFunc
     from ..ir.target import Target
     from ..space.workloads import Workload
@@ -264,7 +265,7 @@ class _InPlace(_Memory):
 
     def __init__(self, executable: CpuExecutable) -> None:
         self._executable = executable
-        self._workspaces = [_aligned(memory) for memory in executable.workspaces]
+        self._workspaces = [zeros(memory.nbytes) for memory in executable.workspaces]
         self._arrays: list[Array | None] = [None] * len(executable.params)
         empty = [0] * len(executable.params)
         self._pointers = executable.pack([*empty, *(w.ctypes.data for w in self._workspaces)])
@@ -301,10 +302,3 @@ def _memory(executable: Executable) -> _Memory:
     from ..backends.cpu import CpuExecutable
 
     return _InPlace(executable) if isinstance(executable, CpuExecutable) else _Copied(executable.bind())
-
-
-def _aligned(memory: Memory) -> Array:
-    """Zeroed bytes for a workspace, aligned as kernels expect."""
-    storage = np.zeros(memory.nbytes + ALIGNMENT, np.uint8)
-    start = -storage.ctypes.data % ALIGNMENT
-    return storage[start : start + max(1, memory.nbytes)]
