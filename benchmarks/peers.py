@@ -276,7 +276,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
         axes.scatter([r["ratio"] for r in mine], [place[r["line"]] for r in mine], s=26, marker=marker, c=colours,
                      alpha=0.8, label=layout or "no layout")  # fmt: skip
     for suite in suites:
-        axes.text(0.99, max(y for key, y in place.items() if key[0] == suite), suite, ha="right", va="center",
+        axes.text(0.01, max(y for key, y in place.items() if key[0] == suite), suite, ha="left", va="center",
                   transform=axes.get_yaxis_transform(), color=f"C{suites.index(suite)}")  # fmt: skip
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_yticks(list(place.values()), [name for _, name in place], fontsize=7)
