@@ -7,6 +7,7 @@ another.  A huge page lies in one piece.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 
@@ -33,6 +34,7 @@ def zeros(nbytes: int) -> NDArray[np.uint8]:
     shift = next(_blocks) % 16 * (4096 + ALIGNMENT)
     pages = -(-(size + shift) // HUGE_PAGE) + 1
     region = mmap.mmap(-1, pages * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    region.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):  # a kernel that was built without huge pages
+        region.madvise(mmap.MADV_HUGEPAGE)
     storage = np.frombuffer(region, np.uint8)
     return storage[-storage.ctypes.data % HUGE_PAGE + shift :][:size]

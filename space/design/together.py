@@ -33,13 +33,14 @@ def chunk_sizes(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> 
     There are no chunks where the anchors are not all blocks of the program, or where an anchor has no rows, others
     than the rest, or reads what is computed element by element for it alone.
     """
-    everything = {anchor.block for anchor in anchors} == {block.name for block in leaf_blocks(func.body)}
-    rows = {anchor.axes[ROWS].extent for anchor in anchors if anchor.spatial}
-    alike = len(rows) == 1 and all(anchor.output.plain_dim(ROWS) is not None for anchor in anchors if anchor.spatial)
-    plain = all(anchor.spatial and all(o.source != "stage" for o in anchor.inputs) for anchor in anchors)
-    if target.kind != "cpu" or len(anchors) < 2 or not (everything and alike and plain):
+    if target.kind != "cpu" or len(anchors) < 2 or not all(anchor.spatial for anchor in anchors):
         return []
-    (extent,) = rows
+    everything = {anchor.block for anchor in anchors} == {block.name for block in leaf_blocks(func.body)}
+    alike = len({anchor.axes[ROWS].extent for anchor in anchors}) == 1
+    plain = all(a.output.plain_dim(ROWS) is not None and all(o.source != "stage" for o in a.inputs) for a in anchors)
+    if not (everything and alike and plain):
+        return []
+    extent = anchors[0].axes[ROWS].extent
     return [size for size in CHUNKS if extent % size == 0 and extent // size >= target.threads > 0]
 
 

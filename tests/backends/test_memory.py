@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import mmap
 
 import numpy as np
 import pytest
@@ -28,6 +29,18 @@ def test_large_blocks_begin_at_different_places_of_their_pages() -> None:
     assert len({block.ctypes.data % HUGE_PAGE for block in blocks}) == 16
     starts = sorted((block.ctypes.data, block.ctypes.data + block.size) for block in blocks)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(starts))
+
+
+def test_a_system_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system refuses to advise is memory all the same."""
+
+    class Refusing(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    block = zeros(LARGE)
+    assert block.size == LARGE and block.ctypes.data % ALIGNMENT == 0 and not block.any()
 
 
 def test_a_part_of_a_block_keeps_its_memory() -> None:
