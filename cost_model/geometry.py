@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 
 from ..ir import dtypes
 from . import lines as lines_of
-from .tiling import ONE, Columns, Cover, Vector, covers, log2, places, rows_fused
+from .tiling import ONE, Columns, Cover, Vector, covers, log2, places, product, rows_fused
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.design.anatomy import Operand
+    from ..space.design.anatomy import Operand, Terms
     from ..space.design.structure import Open
 
 BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
 BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0
 INLINE, ROOT, INNER = 0.0, 1.0, 2.0
-LOADS = ("broadcast", "contiguous", "strided", "inlined")
+LOADS = ("broadcast", "contiguous", "shifted", "strided", "inlined")
+SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
 
@@ -137,16 +138,19 @@ class Geometry:
         steps = cover.volume("reg") / (accumulators * lane)
         wide = np.maximum(lane / self.lanes, 1)
         loads = {kind: np.zeros(1, np.float32) for kind in LOADS}
-        live: Vector = np.zeros(1, np.float32)
+        live: list[Vector] = []
+        tested: Vector = np.zeros(1, np.float32)
         for number, operand in enumerate(self.inputs):
             access = raw.get(f"meets:{operand.name}", np.full(1, self._meets(operand), np.float32))
             elements = self._loaded(cover, operand, access, accumulators * wide, lane)
             inlined = raw.get(f"place:{operand.name}", ONE) == INLINE
             out[f"access:in{number}"] = access
             out[f"inlined:in{number}"] = inlined.astype(np.float32)
-            for kind, here in self._loads(access, elements, elements / lane, inlined).items():
+            tested = np.maximum(tested, inlined & (access == CONTIGUOUS) & self._is_tested(operand))
+            for kind, here in self._loads(operand, access, elements, elements / lane, inlined).items():
                 loads[kind] = np.asarray(loads[kind] + here, np.float32)
-            live = live + np.where(access == BROADCAST, ONE, vectors)
+            step = self._values(cover, operand, access, "step")
+            live.append(np.where(access == BROADCAST, step, step / lane))
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
@@ -155,8 +159,11 @@ class Geometry:
         out["rows"] = log2(rows)
         out["vectors"] = log2(vectors)
         out["accumulators"] = log2(accumulators)
-        out["pressure"] = (accumulators + live) * wide / registers
+        # The operand with most values passes one by one while those of the others stay in registers.
+        held = sum(live, start=np.zeros(1, np.float32)) - np.max(np.broadcast_arrays(*live), axis=0) + ONE
+        out["pressure"] = (accumulators + held) * wide / registers
         out["spill"] = np.maximum(out["pressure"] - ONE, np.float32(0))
+        out["tested"] = tested
         out["loads_per_fma"] = np.asarray(sum(out[f"loads:{kind}"] for kind in LOADS), np.float32)
         out["panels"] = log2(cover.volume("chunk", "reduce") / cover.volume("panel", "reduce"))
         out["reduce_trips"] = log2(cover.volume("panel", "reduce") / cover.volume("reg", "reduce"))
@@ -169,16 +176,40 @@ class Geometry:
         What neighbouring steps share is loaded once where the registers that accumulators leave hold it, else in
         each step.
         """
-        whole, step = cover.footprint(operand, "reg"), cover.footprint(operand, "step")
+        whole, step = (self._values(cover, operand, access, level) for level in ("reg", "step"))
         kept = np.where(access == BROADCAST, whole, whole / lane)
         steps = cover.volume("reg", "reduce")
         return np.asarray(np.where(taken + kept <= self.target.registers, whole, step * steps), np.float32)
 
+    def _values(self, cover: Cover, operand: Operand, access: Vector, level: str) -> Vector:
+        """Elements that a tile of the level needs in registers; vectors that overlap are values of their own."""
+        if not operand.dims:
+            return cover.footprint(operand, level)
+        apart = [
+            product([cover.levels[level][axis] for axis, _ in terms]) if self._lies_along(terms) else reach
+            for terms, reach in zip(operand.dims, cover.reach(operand, level), strict=True)
+        ]
+        return np.where(access == CONTIGUOUS, product(apart), cover.footprint(operand, level))
+
+    def _lies_along(self, terms: Terms) -> bool:
+        return any(axis == self.vec for axis, _ in terms)
+
+    def _is_shifted(self, operand: Operand) -> bool:
+        """Whether vectors begin at any element, since another axis moves them along their own dimension."""
+        return any(len(terms) > 1 and self._lies_along(terms) for terms in operand.dims)
+
+    def _is_tested(self, operand: Operand) -> bool:
+        """Whether what computes the operand chooses along the vector axis, so that lanes of a vector differ."""
+        return any(self._lies_along(operand.dims[dim]) for dim in operand.tested if operand.dims)
+
     def _loads(
-        self, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
+        self, operand: Operand, access: Vector, elements: Vector, vectors: Vector, inlined: NDArray[np.bool_]
     ) -> dict[str, Vector]:
         """Loads by kind; an inlined producer is computed, with its conditions, for every element."""
-        kinds = {"broadcast": (access == BROADCAST, elements), "contiguous": (access == CONTIGUOUS, vectors)}
+        shifted = self._is_shifted(operand)
+        kinds = {"broadcast": (access == BROADCAST, elements)}
+        kinds["contiguous"] = ((access == CONTIGUOUS) & (not shifted), vectors)
+        kinds["shifted"] = ((access == CONTIGUOUS) & shifted, vectors)
         kinds["strided"] = (access == STRIDED, elements)
         loads = {kind: np.where(here & ~inlined, count, np.float32(0)) for kind, (here, count) in kinds.items()}
         loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))
@@ -186,13 +217,16 @@ class Geometry:
 
     def _memory(self, cover: Cover, raw: Columns, out: Columns) -> None:
         sizes: dict[str, list[Vector]] = {level: [] for level in cover.path}
+        held: dict[str, list[Vector]] = {level: [] for level in cover.path}
         for number, operand in enumerate(self.operands):
             width = np.float32(dtypes.bits(operand.dtype) / 8)
-            runs = self._runs(operand, cover, raw, out, number)
+            runs, apart = self._runs(operand, cover, raw, out, number)
             for level in cover.path:
                 lines = np.maximum(np.float32(lines_of.LINE) / (runs[level] * width), ONE)
                 sizes[level].append(cover.footprint(operand, level) * width * lines)
-        totals = {level: np.asarray(sum(sizes[level]), np.float32) for level in cover.path}
+                # Runs a power of two apart lie in some sets of a cache and leave the others empty.
+                held[level].append(sizes[level][-1] * np.maximum(apart[level] / (runs[level] * width * lines), ONE))
+        totals = {level: np.asarray(sum(held[level]), np.float32) for level in cover.path}
         tiles = {level: cover.tiles(level) for level in cover.path}
         for level in cover.nest[:-1]:
             out[f"bytes:{level}"] = log2(totals[level])
@@ -201,8 +235,10 @@ class Geometry:
         caches = {"l1": self.target.l1_bytes, "l2": self.target.l2_bytes, "l3": self.target.l3_bytes}
         for cache, capacity in caches.items():
             moved = np.zeros(1, np.float32)
-            for number in range(len(self.operands)):
-                moved = moved + _traffic(cover.path, [s[number] for s in sizes.values()], totals, tiles, capacity)
+            for number, operand in enumerate(self.operands):
+                passes = np.float32(SUM_PASSES if operand.is_output else 1)
+                own = [size[number] for size in sizes.values()]
+                moved = moved + passes * _traffic(cover.path, own, totals, tiles, capacity)
             # All threads share the last cache: what it holds as a whole is there in the next call as well.  A part in
             # chunks finds there what an earlier stage of its chunk left.
             if cache == "l3":
@@ -212,30 +248,34 @@ class Geometry:
             each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
             out[name] = np.asarray(sum(each), np.float32)
 
-    def _runs(self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int) -> Columns:
-        """Per level, the run of neighbouring elements in the candidates' layouts; adds how much runs compete."""
+    def _runs(
+        self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int
+    ) -> tuple[Columns, Columns]:
+        """Per level, the run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart.
+
+        Adds how much runs compete for places in a cache.
+        """
         if not operand.dims:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
-            return {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
+            lines = {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
+            return lines, lines
         reach = {level: cover.reach(operand, level) for level in ("reg", *cover.path)}
         width = dtypes.bits(operand.dtype) / 8
         runs: Columns = {}
-        places, spots = ONE, ONE
+        apart: Columns = {}
         chosen = raw.get(f"alternative:{operand.name}", np.zeros(1, np.float32))
         for index, choice in enumerate(self._choices(number)):
             order = lines_of.physical(operand, choice, cover.levels["reg"])
             here = chosen == index
-            slots = lines_of.slots(order, reach["panel"], operand.shape, width)
-            places = np.where(here, slots, places)
-            spots = np.where(here, lines_of.slots(order, reach["reg"], operand.shape, width), spots)
             for level in reach:
                 run = lines_of.run(order, reach[level], operand.shape)
                 runs[level] = np.where(here, run, runs.get(level, ONE))
-        rows = cover.footprint(operand, "panel") / runs["panel"]
-        out[f"conflict:op{number}"] = np.maximum(log2(rows / places), np.float32(0))
-        near = cover.footprint(operand, "reg") / runs["reg"]
-        out[f"collision:op{number}"] = np.maximum(log2(near / spots), np.float32(0))
-        return runs
+                distance = lines_of.apart(order, reach[level], operand.shape, width)
+                apart[level] = np.where(here, distance, apart.get(level, ONE))
+        for name, level in (("conflict", "panel"), ("collision", "reg")):
+            rows = cover.footprint(operand, level) / runs[level]
+            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / lines_of.CACHE), np.float32(0))
+        return runs, apart
 
     def _choices(self, number: int) -> tuple[Any, ...]:
         """The layout alternatives of an operand; its own alone where there is no choice."""
@@ -282,17 +322,22 @@ class Geometry:
         out["chunk_points"] = log2(np.float32(points) / chunks)
 
     def _copies(self, cover: Cover, raw: Columns, out: Columns) -> None:
-        """Elements that are written to staging buffers per point, and how often parallel chunks repeat that."""
+        """Elements that are written to staging buffers per point, and how often parallel chunks repeat that.
+
+        Those of a copy that the second cache cannot hold beside its source are `far`, too.
+        """
         chunks = cover.tiles("chunk", "spatial")
-        copied: Columns = {"plain": np.zeros(1, np.float32), "scattered": np.zeros(1, np.float32)}
+        copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "scattered", "far")}
         for number, operand in enumerate(self.operands):
             if operand.is_output:
                 continue
             place = raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32))
             staged = self._staged(operand, raw) & (operand.source not in PACKED_AHEAD)
             whole = np.float32(np.prod(operand.shape, dtype=np.float64))
-            size = np.where(place == INNER, chunks * cover.footprint(operand, "chunk"), whole)
-            here = np.where(staged, size, np.float32(0)).astype(np.float32)
+            size = np.where(place == INNER, cover.footprint(operand, "chunk"), whole)
+            here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)
+            far = 2 * size * np.float32(dtypes.bits(operand.dtype) / 8) > self.target.l2_bytes
+            copied["far"] = copied["far"] + np.where(far, here, np.float32(0))
             scattered = self._scattered(number, raw)
             copied["plain"] = copied["plain"] + np.where(scattered, np.float32(0), here)
             copied["scattered"] = copied["scattered"] + np.where(scattered, here, np.float32(0))

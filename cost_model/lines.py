@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LINE = 64  # bytes
 WAY = 4096  # bytes after which addresses fall into the same set
-WAYS = 8
+CACHE = 8 * WAY  # bytes of all sets and ways
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def run(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int]) -> 
     return length
 
 
-def slots(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float) -> Vector:
-    """How many runs fit one cache side by side: few where they are a power of two apart.
+def apart(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float) -> Vector:
+    """The largest power of two of bytes, a line at least and a way at most, that divides the distance of runs.
 
-    The distance is that of the innermost dimension in which the tile takes several steps without filling what
-    is inside it.
+    A cache holds `CACHE` over so many of them side by side.  The distance is that of the innermost dimension in which
+    the tile takes several steps without filling what is inside it.
     """
     stride = np.full(1, width, np.float32)
     distance, found = np.full(1, LINE, np.float32), np.zeros(1, bool)
@@ -92,5 +92,4 @@ def slots(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], w
         found = found | steps
         inside = inside & (touched >= size)
         stride = stride * (size + dim.step if dim.part == "pitched" else size)
-    apart = np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY)
-    return np.asarray(WAYS * WAY / apart, np.float32)
+    return np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32)

@@ -12,22 +12,23 @@ import numpy as np
 from .geometry import STRIDED
 from .tiling import Columns, Vector, log2
 
-FMA_LATENCY, PORTS = 4.1, 2.0
-LOAD_COST = {"broadcast": 0.48, "contiguous": 0.34, "strided": 1.0, "inlined": 0.75}  # cycles
-BYTES_PER_CYCLE = {"l1": 115.0, "l2": 40.0, "l3": 5.7}  # what lies behind the named cache delivers
-TURN_COST = 1.1  # cycles for each turn of the unrolled body
-SPILL_COST = 0.24  # cycles per multiply-add when twice the registers would be needed
-SCATTER_COST = 9.3  # elements stored one by one, against a vector of them
-SUM_COST = 1.9  # more for a store that adds a panel to the result
-COPY_COST = {"plain": 0.68, "scattered": 2.1}  # cycles per copied element
-CONFLICT_COST = 0.06  # powers of two for each that runs exceed what a cache holds side by side
-SCALAR_COST = 0.33  # powers of two when the ragged edge of the vector axis is tested
-ODD_COST = 2.8  # more for a point that peeling leaves to a part of a vector
-LANE_COST = 0.53  # more for a point of a vector that a test cuts, which is computed lane by lane
-BRANCH_COST = 0.1  # powers of two per other ragged axis that is tested in the tile
-TAIL_COST = 0.19  # share of a rounded tail's points that its own code costs
+FMA_LATENCY, PORTS = 3.5, 2.0
+LOAD_COST = {"broadcast": 0.51, "contiguous": 0.72, "shifted": 0.69, "strided": 1.3, "inlined": 1.0}  # cycles
+BYTES_PER_CYCLE = {"l1": 190.0, "l2": 35.0, "l3": 5.3}  # what lies behind the named cache delivers
+TURN_COST = 1.4  # cycles for each turn of the unrolled body
+SPILL_COST = (0.19, 0.28)  # cycles per multiply-add: where registers do not suffice, and more for twice as many
+SCATTER_COST = 5.0  # elements stored one by one, against a vector of them
+SUM_COST = 1.7  # more for a store that adds a panel to the result
+COPY_COST = {"plain": 0.58, "scattered": 5.0, "far": 0.95}  # cycles per copied element; far ones cost more
+CONFLICT_COST = 0.064  # powers of two for each that runs exceed what a cache holds side by side
+SCALAR_COST = 0.43  # powers of two when the ragged edge of the vector axis is tested
+ODD_COST = 2.5  # more for a point that peeling leaves to a part of a vector
+LANE_COST = 0.39  # more for a point of a vector that a test cuts, which is computed lane by lane
+BRANCH_COST = {"branches": 0.26, "inner_branches": 0.13}  # powers of two per other ragged axis tested in the tile
+TESTED_COST = 0.29  # powers of two where lanes of inlined values are chosen by a test
+TAIL_COST = 0.17  # share of a rounded tail's points that its own code costs
 EMULATED_COST = {"image": 2.4, "local": 0.4}  # powers of two per input in memory that a CPU device only imitates
-LONG_BODY, BODY_COST = 8.6, 0.14  # powers of two, beyond which each costs: instruction cache, and time to build
+LONG_BODY, BODY_COST = 7.5, 0.16  # powers of two, beyond which each costs: instruction cache, and time to build
 
 
 def estimate(columns: Columns, lanes: float) -> Vector:
@@ -39,12 +40,13 @@ def estimate(columns: Columns, lanes: float) -> Vector:
     trips = np.exp2(columns["reduce_trips"] + columns["steps"])
     chained = np.where(trips > 1, FMA_LATENCY, 1.0) / accumulators
     loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in LOAD_COST.items())
-    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + TURN_COST / body + SPILL_COST * columns["spill"]
+    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + TURN_COST / body
+    cycles = cycles + SPILL_COST[0] * (columns["spill"] > 0) + SPILL_COST[1] * columns["spill"]
     stores = np.where(columns["access:out"] == STRIDED, SCATTER_COST, 1.0) / trips
     stores = stores * np.where(columns["panels"] > 0, 1.0 + SUM_COST, 1.0)
     length = BODY_COST * np.maximum(columns["body"] - LONG_BODY, 0)
-    tested = columns["branches"] + columns["inner_branches"]
-    edges = TAIL_COST * columns["tails"] + BRANCH_COST * tested + SCALAR_COST * columns["scalar"]
+    tests = sum(columns[kind] * cost for kind, cost in BRANCH_COST.items()) + TESTED_COST * columns["tested"]
+    edges = TAIL_COST * columns["tails"] + tests + SCALAR_COST * columns["scalar"]
     compute = (cycles + stores) / (lanes * columns["lanes_used"]) * np.exp2(columns["waste"] + edges + length)
     compute = compute * (1.0 + ODD_COST * columns["odd"] + LANE_COST * columns["lanewise"])
     for cache, rate in BYTES_PER_CYCLE.items():

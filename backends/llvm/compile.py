@@ -14,6 +14,8 @@ from typing import Any
 
 from ...ir.target import Target
 
+IDLE_PASSES = ("-disable-lsr", "-disable-cgp")  # loop strength reduction, and what prepares selection across blocks
+
 _lock = threading.Lock()
 
 
@@ -37,11 +39,18 @@ def _libm() -> str:
     return ctypes.util.find_library("m") or "libm.so.6"
 
 
+@lru_cache(maxsize=1)
+def _leave_out_idle_passes() -> None:
+    """LLVM's options belong to the process: only one that compiles for us asks for this."""
+    for option in IDLE_PASSES:
+        binding().set_option("stridesmith", option)
+
+
 @lru_cache(maxsize=8)
 def target_machine(cpu: str, features: str) -> Any:
     """A code generator for the instruction set; position independent, small code model."""
-    llvm = binding()
-    native = llvm.Target.from_default_triple()
+    _leave_out_idle_passes()
+    native = binding().Target.from_default_triple()
     return native.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
 
 

@@ -10,7 +10,7 @@ permuting independent loops leave the anatomy equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
@@ -18,7 +18,7 @@ from ...ir.node import walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
-from ..tree import block_stores, blocks_below, consumers, leaf_blocks, loops_above, producers
+from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
 
 Terms = tuple[tuple[int, int], ...]
 
@@ -41,6 +41,7 @@ class Operand:
     in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
+    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Operand:
     offsets: tuple[int, ...]
     source: str
     producer: str = ""
+    tested: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -231,7 +233,8 @@ def _anchor(
         alone = sum(other.buffer == load.buffer for other in accesses) == 1
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
-        operands.append(_operand(func, f"i{number}", load, position, source, producer))
+        operand = _operand(func, f"i{number}", load, position, source, producer)
+        operands.append(replace(operand, tested=_tested(func, producer)))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -312,8 +315,22 @@ def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[
 
 def has_condition(func: PrimFunc, block: str) -> bool:
     """Whether a block's value is chosen by a condition, as padding is."""
-    found = [b for b in leaf_blocks(func.body) if b.name == block]
-    return any(isinstance(n, Call) and n.name == "if_then_else" for b in found for n in walk(b.body))
+    return bool(_conditions(func, block))
+
+
+def _conditions(func: PrimFunc, block: str) -> list[Expr]:
+    """What the value of a block depends on."""
+    bodies = [b.body for b in leaf_blocks(func.body) if b.name == block]
+    return [n.args[0] for body in bodies for n in walk(body) if isinstance(n, Call) and n.name == "if_then_else"]
+
+
+def _tested(func: PrimFunc, producer: str) -> tuple[int, ...]:
+    """The dimensions of a producer's buffer that its conditions depend on."""
+    used = {var for cond in _conditions(func, producer) for var in _vars(cond)}
+    if not used:
+        return ()
+    (store,) = block_stores(find_block(func, producer))
+    return tuple(dim for dim, index in enumerate(store.indices) if index in used)
 
 
 def product_factors(value: Expr) -> list[Expr]:
