@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from ..space.design.anatomy import Operand, Terms
     from ..space.design.structure import Open
 
-BROADCAST, CONTIGUOUS, STRIDED = 0.0, 1.0, 2.0
+BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
 BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0
 INLINE, ROOT, INNER = 0.0, 1.0, 2.0
-LOADS = ("broadcast", "contiguous", "shifted", "strided", "inlined")
+LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
+AS_BEFORE = ("identity", "copy", "pitched")  # layouts in which neighbours along a row stay neighbours
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
@@ -120,8 +121,10 @@ class Geometry:
             return STRIDED
         if not operand.uses(self.vec):
             return BROADCAST
-        plain = CONTIGUOUS if operand.stride(self.vec) == 1 else STRIDED
         kind = "identity" if choice is None else choice.kind
+        plain = CONTIGUOUS if operand.stride(self.vec) == 1 else STRIDED
+        if operand.stride(self.vec) == 2 and not operand.is_output and kind in AS_BEFORE and self.target.kind == "cpu":
+            plain = PAIRED
         if kind == "tiled":
             return CONTIGUOUS if choice.axis == self.vec else STRIDED
         if kind == "last":
@@ -189,7 +192,7 @@ class Geometry:
             product([cover.levels[level][axis] for axis, _ in terms]) if self._lies_along(terms) else reach
             for terms, reach in zip(operand.dims, cover.reach(operand, level), strict=True)
         ]
-        return np.where(access == CONTIGUOUS, product(apart), cover.footprint(operand, level))
+        return np.where(access == BROADCAST, cover.footprint(operand, level), product(apart))
 
     def _lies_along(self, terms: Terms) -> bool:
         return any(axis == self.vec for axis, _ in terms)
@@ -210,6 +213,7 @@ class Geometry:
         kinds = {"broadcast": (access == BROADCAST, elements)}
         kinds["contiguous"] = ((access == CONTIGUOUS) & (not shifted), vectors)
         kinds["shifted"] = ((access == CONTIGUOUS) & shifted, vectors)
+        kinds["paired"] = (access == PAIRED, vectors)
         kinds["strided"] = (access == STRIDED, elements)
         loads = {kind: np.where(here & ~inlined, count, np.float32(0)) for kind, (here, count) in kinds.items()}
         loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))

@@ -15,6 +15,9 @@ from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_
 from .known import Known, place_of
 from .types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
 
+TWO = Linear(2)
+FEWEST_PAIRED = 4  # lanes from which picking out of two vectors beats loading one by one
+
 Value = Linear | Ramped | Lanes | bool | str
 
 
@@ -116,6 +119,8 @@ class Loads(Builder):
             return value
         if stride is None or stride == ONE:
             name = self._load_here(buffer, base, dtype)
+        elif stride == TWO and self._pairs(root, dtype):
+            name = self._load_paired(buffer, base, dtype)
         else:
             name = self._load_lanes(buffer, Ramped(base, stride, lanes), dtype)
         known.learn(key, name)
@@ -131,6 +136,23 @@ class Loads(Builder):
             return name
         zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
         return self.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
+
+    def _pairs(self, root: str, dtype: str) -> bool:
+        """Whether every second element of a memory is picked out of vectors; a register tile has no addresses."""
+        count = dtypes.lanes(dtype)
+        return root not in self.tiles and count >= FEWEST_PAIRED and count % 2 == 0 and not dtypes.is_bool(dtype)
+
+    def _load_paired(self, buffer: Buffer, base: Linear, dtype: str) -> str:
+        """Every second element, picked out of two vectors of neighbours.
+
+        The second one begins an element early: it ends with the last element that is asked for, and so in the buffer.
+        """
+        kind, count = value_type(dtype), dtypes.lanes(dtype)
+        first = self._load_plain(buffer, base, ONE, dtype)
+        second = self._load_plain(buffer, base + Linear(count - 1), ONE, dtype)
+        picked = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
+        lanes = ", ".join(f"i32 {number}" for number in picked)
+        return self.emit(f"shufflevector {kind} {first}, {kind} {second}, <{count} x i32> <{lanes}>")
 
     def _load_lanes(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
         if dtypes.lanes(buffer.dtype) != 1:

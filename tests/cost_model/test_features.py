@@ -79,6 +79,47 @@ def test_register_tile_by_hand():
     assert value("spill", tile__s0="14") > 0.5
 
 
+def test_the_operand_with_most_values_passes_through_a_register():
+    """6 x 2 vectors keep 2 vectors while 6 rows pass; 2 x 3 keep 2 rows while 3 vectors pass."""
+    assert value("pressure", tile__s0="6") == pytest.approx((12 + 2 + 1) / 16)
+    assert value("pressure", tile__s0="2", tile__s1="3x8") == pytest.approx((6 + 2 + 1) / 16)
+
+
+def moving(**changed) -> synthetic.Sketch:
+    """`C[s0, s1] += A[s0, r0] * B[s1 + r0]`: vectors of B begin at any element; `changed` replaces fields of B."""
+    plain = synthetic.part().anchor.operands
+    along = synthetic.operand("i1", (1, 129 + 130), ((), ((1, 1), (2, 1))))
+    return altered(operands=(*plain[:2], dataclasses.replace(along, **changed)))
+
+
+def test_vectors_that_overlap_are_loaded_each():
+    """Two vectors in each of four unrolled steps are eight loads for 32 multiply-adds, though they share elements."""
+    assert value("loads:shifted", moving(), tile__r0="4") == pytest.approx(8 / 32)
+    assert value("loads:contiguous", moving(), tile__r0="4") == 0
+    assert value("loads:shifted", tile__r0="4") == 0
+
+
+def test_every_second_element_is_picked_out_of_vectors():
+    """A stride of two is a load by itself in a layout that keeps neighbours, elements one by one in another."""
+    plain = synthetic.part().anchor.operands
+    apart = synthetic.operand("i1", (131, 258), (((2, 1),), ((1, 2),)))
+    sketch = altered(operands=(*plain[:2], apart))
+    assert value("loads:paired", sketch) == pytest.approx(2 / 8)
+    assert value("loads:strided", sketch) == 0
+    third = altered(operands=(*plain[:2], synthetic.operand("i1", (131, 387), (((2, 1),), ((1, 3),)))))
+    assert value("loads:paired", third) == 0
+    assert value("loads:strided", third) == pytest.approx(16 / 8)
+
+
+def test_lanes_are_tested_where_an_inlined_producer_chooses_along_the_vector():
+    """The flag needs all three: conditions, along the vector axis, in a value that is computed in place."""
+    tested = moving(source="stage", producer="pad", tested=(1,))
+    assert value("tested", tested, place__i1="inline") == 1
+    assert value("tested", tested, place__i1="root") == 0
+    assert value("tested", moving(source="stage", producer="pad"), place__i1="inline") == 0
+    assert value("estimate", tested, place__i1="inline") > value("estimate", moving(source="stage"), place__i1="inline")
+
+
 def test_unrolled_reduction_steps_are_part_of_the_body():
     """Four steps make the body four times as long and the trips a quarter; loads per multiply-add stay."""
     assert value("body", tile__r0="4") == value("body") + 2
@@ -177,6 +218,13 @@ def test_copies_are_counted_unless_packed_ahead():
     assert value("copied", altered(operands=(*plain[:2], constant)), layout__i1="copy") == -20
 
 
+def test_large_copies_are_far():
+    """131 x 129 elements fit the second cache beside their source, 1310 x 1290 do not."""
+    assert value("copied:far", layout__i1="copy") == -20
+    large = altered(extents=(127, 1290, 1310))
+    assert value("copied:far", large, layout__i1="copy") == pytest.approx(np.log2(1 / 127), abs=1e-3)
+
+
 def test_decisions_without_effect_have_no_features():
     """Where a tile divides, its boundary changes nothing; where nothing is staged, neither does the place."""
     space = FeatureMap((altered(extents=(128, 128, 128)),), synthetic.TARGET)
@@ -247,11 +295,14 @@ def test_rows_a_power_of_two_apart_compete_for_sets():
     axes = (Axis("s0", 64, "spatial", "i"), Axis("s1", 64, "spatial", "j"), Axis("r0", 32, "reduce", "k"))
     plain = synthetic.part().anchor.operands
 
-    def conflict(row: int) -> float:
+    def conflict(row: int, column: str = "conflict:op1") -> float:
         wide = synthetic.operand("i0", (64, row), (((0, 1),), ((2, 1),)))
         result = synthetic.operand("o0", (64, 64), (((0, 1),), ((1, 1),)), "output")
         sketch = altered(axes=axes, operands=(result, wide, plain[2]))
-        return value("conflict:op1", sketch, tile__s0="14")
+        return value(column, sketch, tile__s0="14")
 
     assert conflict(1024) == pytest.approx(np.log2(14 / 8), abs=1e-4)
     assert conflict(1040) == 0
+    others = 32 * 16 * 4 + 14 * 256  # rows of 64 bytes of the result are 256 apart
+    assert 2 ** conflict(1024, "bytes:panel") == pytest.approx(14 * 4096 + others, rel=1e-4)
+    assert 2 ** conflict(1040, "bytes:panel") == pytest.approx(14 * 32 * 4 + others, rel=1e-4)

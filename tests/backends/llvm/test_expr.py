@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from cpu_programs import run
+from cpu_programs import lowered, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.types import CodegenError, bfloat16_bits, float_literal
 from stridesmith.ir.expr import (
     Binary,
@@ -25,6 +26,7 @@ from stridesmith.ir.expr import (
     minimum,
 )
 from stridesmith.ir.stmt import For, Let, Store
+from stridesmith.ir.target import Target
 
 i, j = Var("i"), Var("j")
 
@@ -198,6 +200,19 @@ def test_strided_vector_access(stride):
         got = run(Store(out, (index,), Load(a, (Ramp(const(0), const(1), 4),))), {a: data}, out)
         np.testing.assert_array_equal(got[40 + stride * np.arange(4)], np.arange(4))
         assert np.isnan(got).sum() == 60
+
+
+@pytest.mark.parametrize("dtype, lanes", [("float32", 8), ("int32", 4), ("int8", 16), ("float64", 6)])
+def test_every_second_element_is_picked_out_of_two_vectors(dtype, lanes):
+    """The vectors end with the last element that is asked for: nothing past the buffer is read."""
+    a, out = Buffer("a", (2 * lanes - 1,), dtype), Buffer("out", (lanes,), dtype)
+    data = np.arange(2 * lanes - 1).astype(dtype)
+    body = Store(out, (Ramp(const(0), const(1), lanes),), Load(a, (Ramp(const(0), const(2), lanes),)))
+    np.testing.assert_array_equal(run(body, {a: data}, out), data[::2])
+    text = generate(lowered(body, a, out), Target(threads=1))
+    assert text.count("shufflevector") == 1
+    assert f"ptr %p.a, i64 {lanes - 1}" in text
+    assert "insertelement" not in text
 
 
 def test_vector_index_arithmetic():
