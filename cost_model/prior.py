@@ -14,17 +14,17 @@ from .tiling import Columns, Vector, log2
 
 FMA_LATENCY, PORTS = 3.5, 2.0
 LOAD_COST = {  # cycles
-    "broadcast": 0.52, "contiguous": 0.81, "shifted": 0.77, "paired": 1.7, "strided": 0.51, "inlined": 1.1,
+    "broadcast": 0.52, "contiguous": 0.81, "shifted": 0.77, "paired": 1.7, "strided": 1.2, "inlined": 1.1,
 }  # fmt: skip
 BYTES_PER_CYCLE = {"l1": 207.0, "l2": 30.0, "l3": 5.1}  # what lies behind the named cache delivers
 TURN_COST = 1.5  # cycles for each turn of the unrolled body
 SPILL_COST = (0.2, 0.28)  # cycles per multiply-add: where registers do not suffice, and more for twice as many
-SCATTER_COST = 3.1  # elements stored one by one, against a vector of them
+SCATTER_COST = 5.0  # elements stored one by one, against a vector of them
 SUM_COST = 1.8  # more for a store that adds a panel to the result
 COPY_COST = {"plain": 0.72, "scattered": 3.0, "far": 0.7}  # cycles per copied element; far ones cost more
 CONFLICT_COST = 0.072  # powers of two for each that runs exceed what a cache holds side by side
 SCALAR_COST = 0.48  # powers of two when the ragged edge of the vector axis is tested
-ODD_COST = 1.9  # more for a point that peeling leaves to a part of a vector
+ODD_COST = 2.5  # more for a point that peeling leaves to a part of a vector
 LANE_COST = 0.36  # more for a point of a vector that a test cuts, which is computed lane by lane
 BRANCH_COST = {"branches": 0.28, "inner_branches": 0.14}  # powers of two per other ragged axis tested in the tile
 TESTED_COST = 0.29  # powers of two where lanes of inlined values are chosen by a test
