@@ -27,7 +27,7 @@ class BenchActor:
         return json.dumps(self._bench.build(json.loads(job)))
 
     def expect(self, job: str) -> None:
-        """Do what later jobs need, of which this one has the workload and the seed."""
+        """Do what later jobs need (see `Bench.expect`)."""
         self._bench.expect(json.loads(job))
 
     def measure(self, job: str) -> str:

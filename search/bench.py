@@ -57,9 +57,15 @@ class Bench:
             return self._prepare(job) or self.worker.request(job, *self._patience(job))
 
     def expect(self, job: Mapping[str, Any]) -> None:
-        """Compute the reference results that measurements with the job's workload and seed need, beside builds."""
+        """Do by itself what later jobs need, beside builds.
+
+        That is for measurements the reference results of the job's workload and seed, and else the job as it is.
+        """
         with host_lock.shared():
-            self._prepare(job)
+            if "workload" in job:
+                self._prepare(job)
+            else:
+                self.worker.request(job, self.limits.prepare)
 
     def close(self) -> None:
         self.worker.close()

@@ -121,7 +121,7 @@ class Executor:
 
     `address` joins a cluster (see `RaySession`), `threads` are the cores of a
     private Ray and `builders` the number of builders in all, by default one per
-    core.  `expected` is a job that the measuring worker does by itself, before it is
+    core.  `expected` has, for ``build`` and ``measure``, a job that such workers do by themselves before they are
     asked anything.  `build` and `measure` return replies in the order of the jobs and
     call `done` with each as it comes.  Jobs may be made while others are under way:
     those of builds as early as possible, each measurement when it is its turn.
@@ -133,11 +133,11 @@ class Executor:
         threads: int | None = None,
         builders: int | None = None,
         limits: Limits | None = None,
-        expected: Job | None = None,
+        expected: Mapping[str, Job] | None = None,
     ) -> None:
         self.builders = builders
         self.limits = limits or Limits()
-        self.expected = expected
+        self.expected = expected or {}
         self._session = RaySession(address, threads)
         self._crews: dict[str, _Crew] = {}
         self._counts: dict[str, dict[str, int]] = {}
@@ -189,12 +189,12 @@ class Executor:
     def _crew(self, kind: str) -> _Crew:
         if kind not in self._crews:
             ray = self._session.ready()
-            limits = json.dumps(asdict(self.limits))
+            limits, expected = json.dumps(asdict(self.limits)), self.expected.get(kind)
             if kind == "build":
-                crew = _Crew(ray, kind, 1, limits, lambda: spread(node_cores(ray), self.builders))
+                crew = _Crew(ray, kind, 1, limits, lambda: spread(node_cores(ray), self.builders), expected)
             else:
                 here = str(ray.get_runtime_context().get_node_id())
-                crew = _Crew(ray, kind, 0, limits, lambda: {here: 1}, self.expected)
+                crew = _Crew(ray, kind, 0, limits, lambda: {here: 1}, expected)
             self._crews[kind] = crew
         return self._crews[kind]
 

@@ -64,6 +64,11 @@ def drawn_job(task: Task, sketch: str, choice: Sequence[int], fault: str | None 
     return {"job": "build", "script": task.script, **candidate, "target": task.target.to_json(), "fault": fault}
 
 
+def derive_job(task: Task) -> dict[str, Any]:
+    """The job that derives the task's design space where candidates are to be drawn from it."""
+    return {"job": "derive", "script": task.script, "interface": task.interface, "target": task.target.to_json()}
+
+
 @dataclass(frozen=True)
 class Rival:
     """A kernel that candidates take turns with: what its build made, and its latency in microseconds."""

@@ -3,6 +3,7 @@
 =========  ==================================================================
 job        what it does
 =========  ==================================================================
+derive     derive a program's design space, which builds of drawn candidates find then
 build      program + trace or choice -> artifact and the layouts of its arguments
 prepare    compute the reference results of a workload and seed, and keep them
 verify     verify an artifact
@@ -66,6 +67,22 @@ def run(job: dict[str, Any], tick: Tick = _nobody_listens) -> Reply:
 
 def ping(job: Job, tick: Tick) -> Reply:
     return {"status": "ok", "pid": os.getpid()}
+
+
+def derive(job: Job, tick: Tick) -> Reply:
+    """Derive and keep the design space of ``script`` on ``target`` for the ``interface``, and load what builds need."""
+    from ..backends.kernel import compile_lowered  # noqa: F401
+    from ..backends.lower import lower  # noqa: F401
+    from ..ir.target import Target
+    from .programs import derived
+
+    try:
+        derived(str(job["script"]), Target.from_json(job["target"]), job["interface"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        return failure("infrastructure", f"no design space: {type(error).__name__}: {_text(error)}")
+    return {"status": "ok"}
 
 
 def build(job: Job, tick: Tick) -> Reply:
@@ -351,7 +368,7 @@ def _text(error: BaseException) -> str:
 
 
 JOBS: dict[str, Callable[[dict[str, Any], Tick], Reply]] = {
-    "ping": ping, "build": build, "prepare": prepare, "verify": verify, "measure": measure,
+    "ping": ping, "derive": derive, "build": build, "prepare": prepare, "verify": verify, "measure": measure,
     "race": race,
     "diagnose": diagnose, "limits": limits, "selftest": selftest.run,
 }  # fmt: skip

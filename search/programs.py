@@ -15,7 +15,7 @@ from ..ir.script.parser import ScriptError, parse
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from ..ir.verify.rules import VerifyError, verify
-from ..space.design.space import generate
+from ..space.design.space import Space, generate
 from ..space.schedule import Schedule, ScheduleError
 from ..space.trace import Trace
 
@@ -43,13 +43,18 @@ def candidate(script: str, trace: list[Any] | None) -> PrimFunc:
     return func if trace is None else Trace.from_json(trace).replay(func).func
 
 
+def derived(script: str, target: Target, interface: Mapping[str, str]) -> Space:
+    """The design space of a program, the same one for the same text."""
+    return generate(program(script), target, interface)
+
+
 @uncollected
 def drawn(script: str, target: Target, interface: Mapping[str, str], sketch: str, choice: Sequence[int]) -> Schedule:
     """The schedule of a candidate of the program's design space, all proofs on.
 
     Raises ScheduleError where a primitive refuses, LookupError where the space has no such sketch.
     """
-    for item in generate(program(script), target, interface).sketches:
+    for item in derived(script, target, interface).sketches:
         if item.name == sketch:
             return item.schedule(choice)
     raise LookupError(f"the design space that this version of the package derives has no sketch `{sketch}`")

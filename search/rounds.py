@@ -105,6 +105,8 @@ class Rounds:
         before, began = self.tally.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
         asked = self._ask(size - len(held) + self._hold(size))
+        if not self.number:
+            self.shop.wait()  # workers start while the first candidates are chosen
         sent = self._build(held) if held else []
         candidates = asked.result()
         now = size - len(held)

@@ -63,7 +63,7 @@ def tune(
     clock = Clock(settings.start)
     send = emit or _silent
     task = resolve(settings)
-    shop = shop or _executor(settings, task)
+    shop = shop or _executor(settings, task, remote=generate is None)
     try:
         from .database import Database  # while Ray starts
 
@@ -409,10 +409,13 @@ def _fastest(records: Iterable[Record], count: int) -> list[Record]:
     return sorted(distinct.values(), key=lambda record: record.latency_us or 0.0)[:count]
 
 
-def _executor(settings: TuneSettings, task: Task) -> final.Shop:
+def _executor(settings: TuneSettings, task: Task, remote: bool) -> final.Shop:
+    """Workers that do already, while others start, what they all need first; builders where they draw candidates."""
     from .executor import Executor
 
-    expected = {"workload": task.job_workload, "seed": settings.seed}
+    expected = {"measure": {"workload": task.job_workload, "seed": settings.seed}}
+    if remote:
+        expected["build"] = final.derive_job(task)
     return Executor(settings.address, task.target.threads, expected=expected)
 
 
