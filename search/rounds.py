@@ -8,7 +8,7 @@ measured in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -155,11 +155,8 @@ class Rounds:
     def _build(self, candidates: list[Candidate]) -> list[_Sent]:
         """Send candidates to the builders; returns those that no schedule refused, with the builders' replies."""
         sent: list[_Sent] = []
-        jobs: Iterable[dict[str, Any]] = self._jobs(candidates, sent)
+        jobs = self._jobs(candidates, sent)
         self._say("building", len(candidates))
-        if self.number <= 1:
-            jobs = list(jobs)  # while builders are still on their way
-            self.shop.wait()
         self.clock.enter("building")
         replies = self.shop.build(jobs)
         self.clock.enter("asking")
