@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 
 PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 1 << 30
+COLLECT_EVERY = 100  # jobs; a build leaves up to 4 MB in cycles
 
 
 def main() -> None:
@@ -28,8 +30,12 @@ def main() -> None:
     answers = claim_stdout()
     limit_memory(memory_bytes)
     send(answers, {"status": "ok", "pid": os.getpid()})
-    for line in sys.stdin.buffer:
+    # The collector of cycles would walk over all that is remembered in each build: an eighth of its time.
+    gc.disable()
+    for served, line in enumerate(sys.stdin.buffer, start=1):
         send(answers, serve(line, answers))
+        if served % COLLECT_EVERY == 0:
+            gc.collect()
 
 
 def serve(line: bytes, answers: BinaryIO) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from itertools import chain
 from typing import Any
 
 from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
-from .node import Node, children, rebuild, remembered, transform, walk
+from .node import Node, children, gathered, rebuild, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
@@ -289,16 +289,13 @@ def names(node: Node) -> set[str]:
     return set(names_below(node))
 
 
-@remembered
+@gathered
 def names_below(node: Node) -> frozenset[str]:
-    """`names`, kept on statements; expressions are small and walked again."""
-    found = {node.name} if isinstance(node, (Var, Buffer, Block)) else set()
-    for child in children(node):
-        if isinstance(child, Stmt):
-            found |= names_below(child)
-        else:
-            found.update([n.name for n in walk(child) if isinstance(n, (Var, Buffer))])
-    return frozenset(found)
+    """`names`, kept."""
+    return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else NO_NAMES
+
+
+NO_NAMES: frozenset[str] = frozenset()
 
 
 def fresh(base: str, taken: set[str]) -> str:

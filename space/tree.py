@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
-from ..ir.node import Node, changed, rebuild, transform
+from ..ir.node import Node, changed, rebuild, remembered, transform
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -28,7 +28,6 @@ from ..ir.stmt import (
     Store,
     fresh,
     names,
-    names_below,
     read_buffers,
     seq,
 )
@@ -135,13 +134,25 @@ def find_loop(func: PrimFunc, name: str) -> For:
 
 
 def _named(stmt: Stmt, name: str, kind: type[Block | For]) -> Stmt | None:
-    """The first block or loop of that name at or below `stmt`; what does not mention it is not looked into."""
-    if name not in names_below(stmt):
+    """The first block or loop of that name at or below `stmt`; what has none of that name is not looked into."""
+    if name not in _places(stmt):
         return None
     if isinstance(stmt, kind) and name == (stmt.name if isinstance(stmt, Block) else stmt.var.name):
         return stmt
-    below = (_named(child, name, kind) for child in stmt_children(stmt))
-    return next((found for found in below if found is not None), None)
+    for child in stmt_children(stmt):
+        found = _named(child, name, kind)
+        if found is not None:
+            return found
+    return None
+
+
+@remembered
+def _places(stmt: Stmt) -> frozenset[str]:
+    """The names of the blocks and loops at or below `stmt`."""
+    found = frozenset().union(*map(_places, stmt_children(stmt)))
+    if isinstance(stmt, (Block, For)):
+        found |= {stmt.name if isinstance(stmt, Block) else stmt.var.name}
+    return found
 
 
 def find_block_or_loop(func: PrimFunc, name: str) -> Block | For:
