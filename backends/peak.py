@@ -37,8 +37,8 @@ def measure_peak(target: Target, dtype: str = "float32") -> float:
 
         return device_peak(target, dtype, BURSTS, BURST_SECONDS)
     host, threads = _host(target), _threads(target)
-    burst = _Burst(host, dtype)
-    rounds = max(1, _calibrate(lambda n: burst.run(n, threads)) // SLICES)
+    burst = Burst(host, dtype)
+    rounds = burst.rounds(BURST_SECONDS / SLICES, threads)
     return _best(lambda: max(burst.run(rounds, threads) for _ in range(SLICES)))
 
 
@@ -79,23 +79,7 @@ def _best(burst: Callable[[], float]) -> float:
     return best
 
 
-def _calibrate(run: Callable[[int], float]) -> int:
-    """The number of rounds that takes about one burst, by the fastest of a few short trials."""
-    rounds, best = 1000, 0.0
-    trials = 0
-    while trials < 3:
-        start = time.perf_counter()
-        run(rounds)
-        elapsed = time.perf_counter() - start
-        best = max(best, rounds / elapsed)
-        if elapsed < BURST_SECONDS / 10:
-            rounds *= 4
-        else:
-            trials += 1
-    return max(1, int(best * BURST_SECONDS))
-
-
-class _Burst:
+class Burst:
     """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency."""
 
     def __init__(self, target: Target, dtype: str) -> None:
@@ -104,6 +88,21 @@ class _Burst:
         self._code = _load(_burst_text(dtype, self._lanes, self._chains), target)
         self._task = self._code.address("burst")
         self._results = np.zeros(4096 * 8, np.int64)
+
+    def rounds(self, seconds: float, threads: int) -> int:
+        """The number of rounds that takes about so many seconds, by the fastest of a few short trials."""
+        rounds, best = 1000, 0.0
+        trials = 0
+        while trials < 3:
+            start = time.perf_counter()
+            self.run(rounds, threads)
+            elapsed = time.perf_counter() - start
+            best = max(best, rounds / elapsed)
+            if elapsed < BURST_SECONDS / 10:
+                rounds *= 4
+            else:
+                trials += 1
+        return max(1, int(best * seconds))
 
     def run(self, rounds: int, threads: int) -> float:
         """GFLOP/s of one burst in which each thread makes `rounds` rounds."""
@@ -226,5 +225,3 @@ def _stream_text(lanes: int) -> str:
         body="\n".join(body),
         epilogue="\n".join(epilogue),
     )
-
-

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -60,7 +61,7 @@ def stages(sketch: Sketch, choice: Sequence[int], target: Target) -> list[float]
     marks.append(time.perf_counter())
     compile_object(text, target)
     marks.append(time.perf_counter())
-    times = [(after - before) * 1e3 for before, after in zip(marks[:-1], marks[1:], strict=True)]
+    times = [(after - before) * 1e3 for before, after in itertools.pairwise(marks)]
     return [*times, sum(times[1:])]
 
 

@@ -262,14 +262,15 @@ def _peak_dtype(job: Job) -> str:
 
 
 class _Ticking:
-    """A bound kernel that tells after each call that it came back."""
+    """A bound kernel that is called when its threads have cores, and tells after each call that it came back."""
 
-    def __init__(self, bound: Bound, tick: Tick) -> None:
+    def __init__(self, bound: Bound, settle: Tick, tick: Tick) -> None:
         self.names, self.write, self.read = bound.names, bound.write, bound.read
         self.poison_guards, self.guards_intact = bound.poison_guards, bound.guards_intact
-        self._time, self._tick = bound.time, tick
+        self._time, self._settle, self._tick = bound.time, settle, tick
 
     def time(self, calls: int) -> float:
+        self._settle()
         seconds = self._time(calls)
         self._tick()
         return seconds
@@ -301,8 +302,10 @@ def _verified(entry: Job, job: Job, tick: Tick, slow: Slow = _all_matter) -> _Ve
 
     One that is `slow` is verified on the first sample alone.
     """
+    from ..backends.cores import settler
     from ..backends.kernel import load_artifact
     from ..backends.verification import GUARD_BYTES, WrongResult, verify
+    from ..ir.target import Target
 
     try:
         bound = load_artifact(entry["artifact"]).bind(guard_bytes=GUARD_BYTES)
@@ -310,7 +313,7 @@ def _verified(entry: Job, job: Job, tick: Tick, slow: Slow = _all_matter) -> _Ve
         raise
     except Exception as error:
         return failure("build_error", f"{type(error).__name__}: {_text(error)}")
-    kernel = _Ticking(bound, tick)
+    kernel = _Ticking(bound, settler(Target.from_json(entry["artifact"]["target"])), tick)
     try:
         verdict = verify(kernel, _arguments(entry), _samples(job), lambda probe: slow(kernel, probe))
     except WrongResult as wrong:
