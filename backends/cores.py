@@ -54,13 +54,19 @@ class Cores:
         self._best = rate if rate < ENOUGH * self._best else max(self._best, rate)
         self._seen = time.monotonic()
 
+    def whole(self) -> bool:
+        """Whether all threads are at full speed at this moment."""
+        rate = self._rate()
+        self._best = max(self._best, rate)
+        return rate >= ENOUGH * self._best
+
     def _rate(self) -> float:
         return max(self._burst() for _ in range(BURSTS))
 
 
 def settler(target: Target) -> Callable[[], None]:
     """What to call before a kernel of `target` is timed; it does nothing for one thread, or a device of its own."""
-    return _cores(target.threads).settle if target.kind == "cpu" and target.threads > 1 else _at_once
+    return cores(target.threads).settle if target.kind == "cpu" and target.threads > 1 else _at_once
 
 
 def _at_once() -> None:
@@ -68,7 +74,8 @@ def _at_once() -> None:
 
 
 @lru_cache(maxsize=4)
-def _cores(threads: int) -> Cores:
+def cores(threads: int) -> Cores:
+    """The cores under so many threads of this process."""
     from .devices import host_cpu
     from .peak import Burst
 
