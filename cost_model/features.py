@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.sketch import Sketch
 
-VERSION = 5
+VERSION = 6
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel")  # the raw feature of a size is its logarithm

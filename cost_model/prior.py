@@ -44,8 +44,10 @@ def estimate(columns: Columns, lanes: float) -> Vector:
     loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in LOAD_COST.items())
     cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + TURN_COST / body
     cycles = cycles + SPILL_COST[0] * (columns["spill"] > 0) + SPILL_COST[1] * columns["spill"]
-    stores = np.where(columns["access:out"] == STRIDED, SCATTER_COST, 1.0) / trips
-    stores = stores * np.where(columns["panels"] > 0, 1.0 + SUM_COST, 1.0)
+    # Panels are added up as vectors, and scattered when all of them are there.
+    summed = columns["panels"] > 0
+    scattered = np.where(columns["access:out"] == STRIDED, SCATTER_COST, np.where(summed, 0.0, 1.0))
+    stores = (np.where(summed, 1.0 + SUM_COST, 0.0) + scattered * np.exp2(-columns["panels"])) / trips
     length = BODY_COST * np.maximum(columns["body"] - LONG_BODY, 0)
     tests = sum(columns[kind] * cost for kind, cost in BRANCH_COST.items()) + TESTED_COST * columns["tested"]
     edges = TAIL_COST * columns["tails"] + tests + SCALAR_COST * columns["scalar"]

@@ -22,7 +22,7 @@ from .layouts import IDENTITY, LayoutChoice, index_map, logical_extents, physica
 from .loop_tiles import cut_panels, loop_of, tile
 from .parts import factor, sum_parts
 from .plan import Plan
-from .register_tile import register_tile, settle_edges, vectorize_tile
+from .register_tile import finish_panels, register_tile, settle_edges, vectorize_tile
 from .stages import distribute, schedule_inner_stage, schedule_stage
 from .structure import Open
 
@@ -30,7 +30,7 @@ from .structure import Open
 def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Target) -> None:
     """Apply one anchor's decisions.  Raises ScheduleError where a primitive refuses."""
     values = {n: d.values[c] for n, (d, c) in enumerate(zip(part.decisions, choice, strict=True))}
-    plan = Plan(sch, part, target, values, block=part.anchor.block)
+    plan = Plan(sch, part, target, values, block=part.anchor.block, exit=part.anchor.epilogue)
     plan.loops = {number: loop_of(sch, plan.block, axis) for number, axis in enumerate(part.anchor.axes)}
     stage_inputs(plan)
     if part.structure.factored:
@@ -47,7 +47,7 @@ def schedule_anchor(sch: Schedule, part: Open, choice: Sequence[int], target: Ta
     vectorize_tile(plan)
     _load_together(plan)
     _place(plan)
-    _finish_panels(plan)
+    finish_panels(plan)
 
 
 def stage_inputs(plan: Plan) -> None:
@@ -128,11 +128,3 @@ def _place(plan: Plan) -> None:
             schedule_inner_stage(plan.sch, block, plan.place_inside, plan.target)
         else:
             schedule_stage(plan.sch, block, plan.target)
-
-
-def _finish_panels(plan: Plan) -> None:
-    """The epilogue runs when all panels of a shared iteration are added."""
-    epilogue = plan.anchor.epilogue
-    if plan.panel_loop and epilogue:
-        plan.sch.reverse_compute_at(epilogue, plan.place_inside)
-        schedule_inner_stage(plan.sch, epilogue, plan.place_inside, plan.target)

@@ -28,6 +28,7 @@ class Plan:
     init: str = ""
     parts: int = 1
     panel_loop: str = ""
+    exit: str = ""
     sum_init: str = ""
     sums: list[str] = field(default_factory=list)
     shared: int = 1
@@ -72,6 +73,12 @@ class Plan:
     def vector_shape(self) -> list[int]:
         """Vectors and lanes of the register tile."""
         return [self.cover(self.part.structure.vec) // self.lane(), self.lane()]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether panels are added up in the order of the tile, and a copy scatters the sum when all are there."""
+        apart = self.anchor.output.stride(self.part.structure.vec) != 1
+        return bool(self.panel_loop) and apart and not self.anchor.epilogue and self.target.kind == "cpu"
 
     @property
     def place_inside(self) -> str:

@@ -9,6 +9,7 @@ from .decision import OVERCOMPUTE, PEEL
 from .fused_rows import fuse_result
 from .parts import unroll_sums
 from .plan import Plan
+from .stages import schedule_inner_stage
 
 
 def register_tile(plan: Plan) -> None:
@@ -17,6 +18,8 @@ def register_tile(plan: Plan) -> None:
     if plan.panel_loop:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.block
+        if plan.gathers:
+            plan.exit = sch.cache_write(plan.copy, 0, "global")
     elif plan.anchor.epilogue:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.epilogue
@@ -27,18 +30,35 @@ def register_tile(plan: Plan) -> None:
         first = 1 if plan.panel_loop else 0
         width = plan.anchor.axes[plan.fused[1]].extent
         fuse_result(sch, plan.block, plan.copy, (high + first, low + first), width)
-        if plan.panel_loop and plan.anchor.epilogue:
-            fuse_result(sch, plan.copy, plan.anchor.epilogue, (high, low), width)
+        if plan.panel_loop and plan.exit:
+            fuse_result(sch, plan.copy, plan.exit, (high, low), width)
     if plan.outer:
         sch.reverse_compute_at(plan.copy, plan.outer[-1])
     if plan.panel_loop:
         plan.sum_init = sch.decompose_reduction(plan.copy, plan.panel_loop)
-    text, shape = _tile_layout(plan)
+    text, shape = _tile_layout(plan, *_result_shape(plan))
     sch.transform_layout(plan.block, ["write", 0], text, "undef", physical_shape=shape)
+
+
+def finish_panels(plan: Plan) -> None:
+    """The epilogue, or the copy that scatters a sum, runs when all panels of a shared iteration are added."""
+    if not plan.panel_loop or not plan.exit:
+        return
+    plan.sch.reverse_compute_at(plan.exit, plan.place_inside)
+    if plan.gathers:
+        text, shape = _tile_layout(plan, *_sum_shape(plan))
+        plan.sch.transform_layout(plan.copy, ["write", 0], text, "undef", physical_shape=shape)
+    schedule_inner_stage(plan.sch, plan.exit, plan.place_inside, plan.target)
 
 
 def _result_shape(plan: Plan) -> tuple[list[int], int]:
     """Extents of the tiled block's result, rounded where it is computed over, and the dimension of the vector axis."""
+    shape, dim = _sum_shape(plan)
+    return ([plan.parts, *shape], dim + 1) if plan.panel_loop else (shape, dim)
+
+
+def _sum_shape(plan: Plan) -> tuple[list[int], int]:
+    """The same of the sum of its panels."""
     shape = plan.rounded_shape()
     dim = plan.anchor.output.plain_dim(plan.part.structure.vec)
     assert dim is not None
@@ -47,12 +67,11 @@ def _result_shape(plan: Plan) -> tuple[list[int], int]:
         shape[high] = plan.computed(plan.fused[1])
         del shape[low]
         dim -= dim > low
-    return ([plan.parts, *shape], dim + 1) if plan.panel_loop else (shape, dim)
+    return shape, dim
 
 
-def _tile_layout(plan: Plan) -> tuple[str, tuple[int, ...]]:
+def _tile_layout(plan: Plan, shape: list[int], vec_dim: int) -> tuple[str, tuple[int, ...]]:
     """``[i // T, ..., i % T]`` for the vector axis, so that the tile's vectors are contiguous."""
-    shape, vec_dim = _result_shape(plan)
     tile = plan.cover(plan.part.structure.vec)
     names = [f"d{k}" for k in range(len(shape))]
     rest = [k for k in range(len(shape)) if k != vec_dim]
@@ -115,7 +134,7 @@ def _way_out(plan: Plan, block: str) -> None:
     sch = plan.sch
     shape, vec_dim = _result_shape(plan)
     inner = sch.get_loops(block)[-len(shape) :]
-    contiguous = plan.anchor.output.stride(plan.part.structure.vec) == 1
+    contiguous = plan.gathers or plan.anchor.output.stride(plan.part.structure.vec) == 1
     rest = list(inner)
     if contiguous and plan.lane() > 1:
         after = [size for size in shape[vec_dim + 1 :] if size > 1 or not plan.fused]
