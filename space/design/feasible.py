@@ -13,7 +13,7 @@ from ...ir.target import Target
 from .decision import INLINE, INNER, OVERCOMPUTE, PEEL
 from .device_feasible import device_verdicts, in_local_memory
 from .layouts import steps_of
-from .panels import fitting_panels
+from .panels import fitting_panels, sums_apart
 from .population import (
     Bools,
     Ints,
@@ -50,6 +50,8 @@ def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, B
     yield "block of tiles", _blocks(part, choices, cover)
     if part.panel is not None:
         yield "panels", _panels(part, choices, cover)
+        if sums_apart(part.anchor, part.structure.vec, target):
+            yield "size of a sum inside", _sum_of_panels(part, choices, cover)
     if part.fused is not None:
         yield "fused rows", _fused_rows(part, choices, cover)
     yield from device_verdicts(part, choices, target, over)
@@ -110,6 +112,16 @@ def _panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
     loops.extend(block > 1 for block in blocks(part, choices).values())
     loops.append(in_local_memory(part, choices))
     return fitting_panels(part, sizes, cover.get(axis, np.ones(len(choices), dtype=np.int64)), loops)
+
+
+def _sum_of_panels(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
+    """What one iteration of the shared loops adds up fits the memory that a thread may have."""
+    assert part.panel is not None
+    axis, number = part.panel
+    whole = numbers(part, choices, number, f"tile:{part.anchor.axes[axis].name}:panel") >= part.anchor.axes[axis].extent
+    output = next(n for n, operand in enumerate(part.anchor.operands) if operand.is_output)
+    result: Bools = whole | (_footprint(part, choices, output, cover) <= MAX_SCRATCH)
+    return result
 
 
 def _fused_rows(part: Open, choices: Ints, cover: dict[int, Ints]) -> Bools:
@@ -192,7 +204,7 @@ def _pads_itself(part: Open, choices: Ints, number: int, cover: dict[int, Ints])
 
 
 def _footprint(part: Open, choices: Ints, number: int, cover: dict[int, Ints]) -> Ints:
-    """Bytes of an input that one iteration of the shared loops needs at most: the rest of its loops run inside."""
+    """Bytes of an operand that one iteration of the shared loops needs at most: the rest of its loops run inside."""
     operand = part.anchor.operands[number]
     inside = inside_shared(part, choices)
     for axis, block in blocks(part, choices).items():

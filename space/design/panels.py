@@ -5,10 +5,11 @@ leaves the first cache as soon as K is more than a few hundred.  Cut in panels o
 
     C[s] = sum_k e(s, k)   ->   for q:  for tiles of s:  C[tile] += sum_{k < P} e(tile, q P + k)
 
-what a panel touches stays close for all tiles inside its loop.  In primitives: split, `rfactor` of the outer
-part, its parts in registers, and the final sum moved after each tile (`reverse_compute_at`), with its
-initialisation before the panels (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication",
-ACM TOMS 2008, blocks K for the same reason).
+what a panel touches stays close for all tiles inside its loop.  Where neighbours in a vector are no neighbours in the
+result, panels are added up in a buffer in the order of the tile, and a copy scatters the sum when all are there.  In
+primitives: split, `rfactor` of the outer part, its parts in registers, and the final sum moved after each tile
+(`reverse_compute_at`), with its initialisation before the panels (Goto and van de Geijn, "Anatomy of high-performance
+matrix multiplication", ACM TOMS 2008, blocks K for the same reason).
 
 Tiles along a single axis share nothing that a cache would have to hold: of a product of a vector and a matrix, each
 element of the matrix is read once.  There the panels decide in which order it is read.  A tile that runs through the
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from ...ir.target import Target
     from .anatomy import Anchor
     from .structure import Open, Structure
 
@@ -51,6 +53,11 @@ def panels(anchor: Anchor, structure: Structure, blocked: bool) -> tuple[int, li
     else:
         return None
     return (axis, sizes) if len(sizes) > 1 else None
+
+
+def sums_apart(anchor: Anchor, vec: int, target: Target) -> bool:
+    """Whether panels are added up in a buffer of their own, in which the elements of a vector are neighbours."""
+    return target.kind == "cpu" and not anchor.epilogue and anchor.output.stride(vec) != 1
 
 
 def panel_sizes(extent: int) -> list[int]:

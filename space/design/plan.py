@@ -10,6 +10,7 @@ from ..schedule import Schedule
 from .anatomy import Anchor
 from .decision import BRANCH, OVERCOMPUTE
 from .device import Group
+from .panels import sums_apart
 from .structure import Open
 
 
@@ -76,9 +77,8 @@ class Plan:
 
     @property
     def gathers(self) -> bool:
-        """Whether panels are added up in the order of the tile, and a copy scatters the sum when all are there."""
-        apart = self.anchor.output.stride(self.part.structure.vec) != 1
-        return bool(self.panel_loop) and apart and not self.anchor.epilogue and self.target.kind == "cpu"
+        """Whether a copy scatters the sum of the panels when all of them are there."""
+        return bool(self.panel_loop) and sums_apart(self.anchor, self.part.structure.vec, self.target)
 
     @property
     def place_inside(self) -> str:

@@ -146,3 +146,37 @@ def test_layouts_that_keep_neighbours_apart_compute_the_reference(label: str) ->
     assert having
     for sketch, row in having[:12]:
         run_compiled(work, sketch.schedule(row).func)
+
+
+def test_panels_of_a_strided_result_are_added_up_as_vectors() -> None:
+    """Vectors along the rows of a column-wise result: sums stay in the tile's order, and one copy scatters them."""
+    work, rng = workload("conv2d", ci=16, h=7, w=9, co=24, k=3), np.random.default_rng(4)
+    found = [(s, row) for s, row in chosen(work, rng, 4) if s.main.structure.vec == 1]
+    assert found
+    for sketch, row in found:
+        func = sketch.schedule(row).func
+        out = find_block(func, "y_global")
+        kinds = {
+            name: [loop.kind for loop in loops_above(func, find_block(func, name))] for name in ("conv", "conv_rf")
+        }
+        assert ("vectorized" in kinds["conv"]) is ("vectorized" in kinds["conv_rf"])
+        panel = loops_above(func, find_block(func, "conv_rf"))
+        shared = [loop.var.name for loop in loops_above(func, out) if loop.kind == "parallel"]
+        assert shared == [loop.var.name for loop in panel if loop.kind == "parallel"]
+        assert "ci_0" not in [loop.var.name for loop in loops_above(func, out)]
+        run_compiled(work, func)
+
+
+def test_sums_that_no_thread_has_room_for_are_masked() -> None:
+    """Half of 2 MB for each of two threads is more than a thread may have, in panels; a whole reduction needs none."""
+    space = generate(workload("conv2d", ci=64, h=64, w=64, co=128, k=1).func, CPU, {"w": "constant"})
+    sketch = next(s for s in space.sketches if s.main.structure.vec == 1)
+    assert sketch.main.panel is not None
+    number = sketch.main.panel[1]
+    rng = np.random.default_rng(0)
+    drawn = np.stack([rng.integers(len(d), size=20_000) for d in sketch.decisions], axis=1)
+    masked = sketch.exclusions(drawn)["size of a sum inside"]
+    assert masked.any() and (drawn[masked][:, number] > 0).all()
+    rows = drawn[sketch.mask(drawn) & (drawn[:, number] > 0)]
+    for row in rows[:12]:
+        lower(sketch.schedule(row).func, CPU)
