@@ -264,8 +264,8 @@ def table(results: list[dict[str, Any]]) -> str:
             peak = r["tune"]["peak_gflops"] or math.nan
             lines.append(
                 f"| {r['name']} | {r['layout'] or '-'} | {r['ours_us']:.1f} | {times[1]:.1f} to {times[2]:.1f} "
-                f"| {r['gflops']:.1f} | {r['gflops'] / peak:.0%} | {r.get('fastest_gflops', math.nan) / peak:.0%} "
-                f"| {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
+                f"| {r['gflops']:.1f} | {r['gflops'] / peak:.0%} | {r['fastest_gflops'] / peak:.0%} |"
+                f" {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
             )
     every = [r["ratio"] for r in results if r["ratio"] == r["ratio"]]
     lines.append(f"\nAll: {told(results, every)}, least {min(every, default=math.nan):.2f}.")

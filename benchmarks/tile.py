@@ -5,12 +5,14 @@
 The program is written down in lowered form: ``C = A @ B`` with B packed in panels of COLUMNS, four
 by four tiles of ROWS x COLUMNS that stay in registers over DEPTH, so that everything lies in the
 first and second level caches.  One thread.  Prints the times of the three stages of compilation
-(best of ten), the kernel's GFLOP/s (best of thirty batches), the peak measured before and after,
-and the stack accesses of the whole kernel, each of which is a register that was spilled.
+(best of ten), the kernel's GFLOP/s (best and median of thirty batches), the peak measured before and
+after, and the stack accesses of the whole kernel, each of which is a register that was spilled.  What
+lies between best and median is taken by others: it is what any kernel loses on this machine.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from dataclasses import replace
@@ -53,12 +55,16 @@ def main(rows: int, columns: int, depth: int) -> None:
     flops = 2 * 16 * rows * columns * depth
     before = peak.measure_peak(target)
     calls = max(1, int(2e8 / flops))
-    reached = flops / min(bound.time(calls) for _ in range(30)) * 1e-9
+    rates = sorted(flops / bound.time(calls) * 1e-9 for _ in range(30))
     top = max(before, peak.measure_peak(target))
     spills = cpu.assembly(program, target).count("(%rsp)")
     print(f"{target.name} {target.isa}: tile {rows} x {columns} x {depth}")
     print("compile: text {:.1f} ms, passes {:.1f} ms, code {:.1f} ms".format(*stages))
-    print(f"kernel {reached:.1f} GFLOP/s, peak {top:.1f} GFLOP/s, {reached / top:.1%}; {spills} stack accesses")
+    best, median = rates[-1], statistics.median(rates)
+    print(
+        f"kernel {best:.1f} GFLOP/s at best, {median:.1f} in the median, peak {top:.1f} GFLOP/s: "
+        f"{best / top:.1%}, {median / top:.1%}; {spills} stack accesses"
+    )
 
 
 if __name__ == "__main__":
