@@ -23,14 +23,13 @@ from stridesmith.backends.devices import discover
 from stridesmith.backends.llvm.codegen import generate as text_of
 from stridesmith.backends.llvm.compile import compile_object
 from stridesmith.backends.lower import lower
-from stridesmith.configs.load import suite
+from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.target import Target
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 
-SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
 STAGES = ("schedule", "lower", "text", "LLVM", "lower + compile")
 SKETCHES, DRAWN = 8, 200
 
@@ -67,7 +66,7 @@ def stages(sketch: Sketch, choice: Sequence[int], target: Target) -> list[float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", default=",".join(SUITES))
+    parser.add_argument("--suite", default=",".join(suites()))
     parser.add_argument("--each", type=int, default=2, help="candidates of a workload")
     arguments = parser.parse_args()
     target, rng = discover("cpu"), np.random.default_rng(0)

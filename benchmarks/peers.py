@@ -182,10 +182,11 @@ def settled(library: Library, question: dict[str, Any], threads: int) -> dict[st
 
     if threads == 1:
         return library.ask(question)
+    mine = cores(threads)
     for _ in range(TURNS):
-        cores(threads).settle()
+        mine.settle()
         answer = library.ask(question)
-        if cores(threads).whole():
+        if mine.whole():
             break
     return answer
 

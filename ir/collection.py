@@ -1,7 +1,7 @@
 """When Python's collector of cycles runs.
 
 Programs are trees: reference counts free them.  The collector, which looks for cycles
-whenever many objects were made, finds none in them and walks over all that is
+whenever many objects were made, finds few beside them and walks over all that is
 remembered again and again, which is a quarter of the time that a candidate takes.
 """
 

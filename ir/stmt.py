@@ -289,13 +289,13 @@ def names(node: Node) -> set[str]:
     return set(names_below(node))
 
 
+NO_NAMES: frozenset[str] = frozenset()
+
+
 @gathered
 def names_below(node: Node) -> frozenset[str]:
     """`names`, kept."""
     return frozenset((node.name,)) if isinstance(node, (Var, Buffer, Block)) else NO_NAMES
-
-
-NO_NAMES: frozenset[str] = frozenset()
 
 
 def fresh(base: str, taken: set[str]) -> str:

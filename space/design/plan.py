@@ -76,7 +76,7 @@ class Plan:
         return [self.cover(self.part.structure.vec) // self.lane(), self.lane()]
 
     @property
-    def gathers(self) -> bool:
+    def scatters(self) -> bool:
         """Whether a copy scatters the sum of the panels when all of them are there."""
         return bool(self.panel_loop) and sums_apart(self.anchor, self.part.structure.vec, self.target)
 

@@ -18,7 +18,7 @@ def register_tile(plan: Plan) -> None:
     if plan.panel_loop:
         sch.set_scope(plan.block, 0, "local")
         plan.copy = plan.anchor.block
-        if plan.gathers:
+        if plan.scatters:
             plan.exit = sch.cache_write(plan.copy, 0, "global")
     elif plan.anchor.epilogue:
         sch.set_scope(plan.block, 0, "local")
@@ -45,7 +45,7 @@ def finish_panels(plan: Plan) -> None:
     if not plan.panel_loop or not plan.exit:
         return
     plan.sch.reverse_compute_at(plan.exit, plan.place_inside)
-    if plan.gathers:
+    if plan.scatters:
         text, shape = _tile_layout(plan, *_sum_shape(plan))
         plan.sch.transform_layout(plan.copy, ["write", 0], text, "undef", physical_shape=shape)
     schedule_inner_stage(plan.sch, plan.exit, plan.place_inside, plan.target)
@@ -134,7 +134,7 @@ def _way_out(plan: Plan, block: str) -> None:
     sch = plan.sch
     shape, vec_dim = _result_shape(plan)
     inner = sch.get_loops(block)[-len(shape) :]
-    contiguous = plan.gathers or plan.anchor.output.stride(plan.part.structure.vec) == 1
+    contiguous = plan.scatters or plan.anchor.output.stride(plan.part.structure.vec) == 1
     rest = list(inner)
     if contiguous and plan.lane() > 1:
         after = [size for size in shape[vec_dim + 1 :] if size > 1 or not plan.fused]

@@ -73,6 +73,15 @@ def test_a_machine_that_stays_slow_is_taken_as_it_is(clock: Clock) -> None:
     assert clock.now == start
 
 
+def test_cores_may_go_while_a_turn_is_taken(clock: Clock) -> None:
+    """What was seen before says nothing of what is seen after; nobody waits for it."""
+    found, _ = waited([100.0] * BURSTS + [50.0] * BURSTS + [100.0], clock)
+    start = clock.now
+    assert not found.whole()
+    assert found.whole()
+    assert clock.now == start
+
+
 def test_what_was_seen_is_believed_for_a_while(clock: Clock) -> None:
     """Between two calls in a row nothing is asked."""
     asked = 0
