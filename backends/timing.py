@@ -96,12 +96,22 @@ def in_turns(bound: Timed, probe: float, rival: Timed, known: float, seconds: fl
     The two take turns for about `seconds`; ``sample = time * known / time of rival`` for neighbours in time, so that
     a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; one that takes
     longer than `seconds` is the only sample.  A candidate that is not `CLOSE` to the `best` has `MIN_PAIRS`, fewer
-    where they are costly.  A rival that takes more than `DRIFT` times as long as is known, or as little, is no
-    measure: the times stay as they are.
+    where they are costly.  One whose median is below the `best` takes turns once more, and only these samples count:
+    the winner of many is a lucky one, and when it becomes the rival of others, its luck would be in their times, too.
     """
     probe = min(probe, warm_up(bound))
     if probe > seconds:
         return [probe / weather(rival, known)]
+    samples = _pairs(bound, probe, rival, known, seconds, best)
+    return samples if statistics.median(samples) >= best else _pairs(bound, probe, rival, known, seconds, best)
+
+
+def _pairs(bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float) -> list[float]:
+    """Turns of the two for about `seconds`, as relative samples of `bound`.
+
+    A rival that takes more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as
+    they are.
+    """
     mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
     start = time.monotonic()
     times: list[float] = []

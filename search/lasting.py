@@ -8,6 +8,7 @@ daemons: an interpreter that exits does not wait for them, and they end with it.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  its fork hooks release a lock, which is an error in a fork they came amid
 import functools
 import queue
 import threading

@@ -126,6 +126,21 @@ def test_only_rivals_of_the_best_take_turns_for_long() -> None:
     assert len(in_turns(Long(0.02), 0.02, Long(0.01), 0.01, 1.0, best=0.01)) < MIN_PAIRS
 
 
+def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
+    """Half a millisecond at first, a whole one ever after: a kernel that equals the best so far."""
+
+    class Lucky(Clockwork):
+        def time(self, calls: int) -> float:
+            self.log.append((self.seconds, calls))
+            return self.seconds / (2 if len(self.log) < 2 * MAX_SAMPLES else 1)
+
+    samples = in_turns(Lucky(1e-3), 1e-3, Clockwork(1e-3), 1e-3, 1.0, best=1e-3)
+    assert samples == [1e-3] * MAX_SAMPLES
+    faster = Clockwork(0.5e-3)
+    assert set(in_turns(faster, 0.5e-3, Clockwork(1e-3), 1e-3, 1.0, best=1e-3)) == {0.5e-3}
+    assert len(faster.log) >= 4 * MAX_SAMPLES
+
+
 def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
     """Milliseconds of slow calls while a thread is elsewhere, or a machine that is slower for all, are no verdict."""
 
