@@ -17,7 +17,7 @@ from typing import Any
 import islpy as isl
 
 from .. import dtypes
-from ..expr import Expr, Var, const
+from ..expr import Const, Expr, Var, as_int
 from .from_isl import Reader
 from .guard import NotAffine, Unknown, guarded, question
 from .to_isl import Translator, is_affine
@@ -213,14 +213,15 @@ def points(domain: Domain) -> IntSet:
     """The exact set of a domain.  Raises NotAffine (see `Domain.relaxed`) and Unknown."""
     translator = Translator(domain.variables)
     handle = isl.Set.universe(translator.space)
-    zero = translator.constant(0)
     for var, extent in domain.dims:
         if extent is None and var.dtype != dtypes.INDEX:
-            handle = handle.intersect(translator.in_type(var))
-        elif extent is not None:
+            handle = translator.in_type(handle, var)
+        elif isinstance(extent, Expr) and not isinstance(extent, Const):
             value = translator.value(var)
-            limit = translator.value(extent if isinstance(extent, Expr) else const(extent))
-            handle = handle.intersect(value.ge_set(zero)).intersect(value.lt_set(limit))
+            handle = handle.intersect(value.ge_set(translator.constant(0)))
+            handle = handle.intersect(value.lt_set(translator.value(extent)))
+        elif extent is not None:
+            handle = translator.between(handle, var, 0, as_int(extent) - 1)
     for cond in domain.conditions:
         handle = handle.intersect(translator.condition(cond))
     return IntSet(domain.variables, handle)

@@ -13,11 +13,13 @@ variables, floats, vectors (see `lanes.per_lane`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import islpy as isl
 
 from .. import dtypes
+from ..arith.linear import UndefTerm, shared_form
 from ..expr import Binary, Call, Cast, Const, Expr, LetExpr, Not, Select, Var, variables
 from .guard import NotAffine, Unknown, context, question
 
@@ -39,8 +41,9 @@ class Translator:
 
     def value(self, expr: Expr) -> Any:
         """An integer expression as isl.PwAff.  Raises NotAffine."""
-        if isinstance(expr, Var):
-            return self._variable(expr)
+        single = self._single(expr)
+        if single is not None:
+            return isl.PwAff.from_aff(single)
         if dtypes.is_bool(expr.dtype):
             return self._choice(self.condition(expr), self.constant(1), self.constant(0))
         if isinstance(expr, Const) and dtypes.is_int(expr.dtype):
@@ -68,7 +71,7 @@ class Translator:
             a, b = self.condition(cond.a), self.condition(cond.b)
             return a.intersect(b) if cond.op == "and" else a.union(b)
         if isinstance(cond, Binary) and cond.op in _COMPARE and not dtypes.is_float(cond.a.dtype):
-            return getattr(self.value(cond.a), _COMPARE[cond.op])(self.value(cond.b))
+            return self._compared(cond)
         if isinstance(cond, (Select, Call)) and _branches(cond):
             test, a, b = map(self.condition, _branches(cond))
             return a.intersect(test).union(b.subtract(test))
@@ -80,23 +83,70 @@ class Translator:
         if isinstance(cond, Var) and cond.dtype == "bool":
             if cond in self.bound:
                 return self.condition(self.bound[cond])
-            return self._variable(cond).ne_set(self.constant(0))
+            return self.value(cond).ne_set(self.constant(0))
         raise NotAffine(f"`{cond!r}` is not an affine condition")
 
-    def in_type(self, var: Var) -> Any:
-        """The isl.Set where a variable of the domain holds a value of its type.  Raises NotAffine."""
-        value = self._variable(var)
-        low, high = (0, 1) if dtypes.is_bool(var.dtype) else dtypes.int_range(dtypes.element(var.dtype))
-        return value.ge_set(self.constant(low)).intersect(value.le_set(self.constant(high)))
+    def between(self, points: Any, var: Var, low: int, high: int) -> Any:
+        """The `points` (isl.Set) at which ``low <= var <= high``.  Raises NotAffine."""
+        place, kind = self._place(var), isl.dim_type.set
+        above = points.lower_bound_val(kind, place, isl.Val(low, context))
+        return above.upper_bound_val(kind, place, isl.Val(high, context))
 
-    def _variable(self, var: Var) -> Any:
-        if var in self.bound:
-            return self.value(self.bound[var])
+    def in_type(self, points: Any, var: Var) -> Any:
+        """The `points` at which a variable of the domain holds a value of its type.  Raises NotAffine."""
+        low, high = (0, 1) if dtypes.is_bool(var.dtype) else dtypes.int_range(dtypes.element(var.dtype))
+        return self.between(points, var, low, high)
+
+    def _place(self, var: Var) -> int:
         if var not in self.position:
             raise NotAffine(f"`{var.name}` is not a variable of the domain")
         if dtypes.lanes(var.dtype) > 1 or dtypes.is_float(var.dtype):
             raise NotAffine(f"`{var.name}` of type {var.dtype} is no integer")
-        return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, isl.dim_type.set, self.position[var]))
+        return self.position[var]
+
+    def _compared(self, cond: Binary) -> Any:
+        compare = _COMPARE[cond.op]
+        a, b = self._single(cond.a), self._single(cond.b)
+        if a is None or b is None:
+            return getattr(self.value(cond.a), compare)(self.value(cond.b))
+        return getattr(a, compare)(b)
+
+    def _single(self, expr: Expr) -> Any:
+        """An integer expression as one isl.Aff, in a quarter of the time of a piecewise one; None if it is not one.
+
+        These are the sums, quotients and remainders of the index type, whose arithmetic does not wrap around.
+        """
+        if isinstance(expr, Var):
+            if expr in self.bound:
+                return self._single(self.bound[expr])
+            return isl.Aff.var_on_domain(self.local, isl.dim_type.set, self._place(expr))
+        if isinstance(expr, Const) and dtypes.is_int(expr.dtype):
+            return isl.Aff.val_on_domain(self.local, isl.Val(int(expr.value), context))
+        if not isinstance(expr, Binary) or dtypes.element(expr.dtype) != dtypes.INDEX:
+            return None
+        if expr.op in ("+", "-", "*"):
+            return self._sum(expr)
+        if expr.op in ("//", "%") and isinstance(expr.b, Const) and int(expr.b.value) > 0:
+            a = self._single(expr.a)
+            return None if a is None else _divided(a, expr)
+        return None
+
+    def _sum(self, expr: Binary) -> Any:
+        try:
+            terms, constant = shared_form(expr)
+        except UndefTerm:
+            return None
+        result = isl.Aff.val_on_domain(self.local, isl.Val(constant, context))
+        for atom, coefficient in terms.items():
+            factor = isl.Val(coefficient, context)
+            if isinstance(atom, Var) and atom not in self.bound:
+                result = result.add_coefficient_val(isl.dim_type.in_, self._place(atom), factor)
+                continue
+            part = None if atom == expr else self._single(atom)
+            if part is None:
+                return None
+            result = result.add(part.scale_val(factor))
+        return result
 
     def _binary(self, expr: Binary) -> Any:
         a, b = self.value(expr.a), self.value(expr.b)
@@ -108,8 +158,7 @@ class Translator:
         if expr.op == "*" and (a.is_cst() or b.is_cst()):
             return a.mul(b)
         if expr.op in ("//", "%") and isinstance(expr.b, Const) and int(expr.b.value) > 0:
-            divisor = isl.Val(int(expr.b.value), context)
-            return a.scale_down_val(divisor).floor() if expr.op == "//" else a.mod_val(divisor)
+            return _divided(a, expr)
         raise NotAffine(f"`{expr.op}` needs a constant operand, and `//` and `%` a positive divisor")
 
     def _choice(self, where: Any, a: Any, b: Any) -> Any:
@@ -124,11 +173,23 @@ class Translator:
         return value.sub(offset).mod_val(isl.Val(high - low + 1, context)).add(offset)
 
 
+def _divided(a: Any, expr: Binary) -> Any:
+    """The quotient or remainder of a function by the constant operand of `expr`."""
+    assert isinstance(expr.b, Const)
+    divisor = isl.Val(int(expr.b.value), context)
+    return a.scale_down_val(divisor).floor() if expr.op == "//" else a.mod_val(divisor)
+
+
 def is_affine(expr: Expr, known: frozenset[Var] | None = None) -> bool:
     """Whether the expression or condition translates, over the variables `known` if given."""
-    names = tuple(sorted(variables(expr), key=lambda v: v.name))
-    if known is not None and not known.issuperset(names):
+    if known is not None and not known.issuperset(variables(expr)):
         return False
+    return _translates(expr)
+
+
+@lru_cache(maxsize=1 << 14)
+def _translates(expr: Expr) -> bool:
+    names = tuple(sorted(variables(expr), key=lambda v: v.name))
     try:
         with question():
             translator = Translator(names)
