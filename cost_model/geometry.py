@@ -7,6 +7,7 @@ Every quantity is a vector with one element per candidate; nothing here looks at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,9 +253,7 @@ class Geometry:
             each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
             out[name] = np.asarray(sum(each), np.float32)
 
-    def _runs(
-        self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int
-    ) -> tuple[Columns, Columns]:
+    def _runs(self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int) -> tuple[Columns, Columns]:
         """Per level, the run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart.
 
         Adds how much runs compete for places in a cache.
@@ -263,23 +262,37 @@ class Geometry:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
             lines = {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
             return lines, lines
-        reach = {level: cover.reach(operand, level) for level in ("reg", *cover.path)}
-        width = dtypes.bits(operand.dtype) / 8
-        runs: Columns = {}
-        apart: Columns = {}
+        levels = ("reg", *cover.path)
         chosen = raw.get(f"alternative:{operand.name}", np.zeros(1, np.float32))
+        runs: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
+        apart: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
         for index, choice in enumerate(self._choices(number)):
-            order = lines_of.physical(operand, choice, cover.levels["reg"])
-            here = chosen == index
-            for level in reach:
-                run = lines_of.run(order, reach[level], operand.shape)
-                runs[level] = np.where(here, run, runs.get(level, ONE))
-                distance = lines_of.apart(order, reach[level], operand.shape, width)
-                apart[level] = np.where(here, distance, apart.get(level, ONE))
+            here = np.flatnonzero(chosen == index)
+            if not len(here):
+                continue
+            if len(here) == len(chosen):
+                everywhere = self._laid_out(operand, choice, cover, levels, None)
+                runs, apart = ({level: pair[side] for level, pair in everywhere.items()} for side in (0, 1))
+                break
+            for level, pair in self._laid_out(operand, choice, cover, levels, here).items():
+                runs[level][here], apart[level][here] = pair
         for name, level in (("conflict", "panel"), ("collision", "reg")):
             rows = cover.footprint(operand, level) / runs[level]
             out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / lines_of.CACHE), np.float32(0))
         return runs, apart
+
+    def _laid_out(
+        self, operand: Operand, choice: Any, cover: Cover, levels: Sequence[str], rows: NDArray[np.intp] | None
+    ) -> dict[str, tuple[Vector, Vector]]:
+        """Per level, what `lines.runs` says of one layout, for some rows of the candidates or all of them."""
+
+        def of(vectors: Sequence[Vector]) -> Sequence[Vector]:
+            return vectors if rows is None else [v if len(v) == 1 else v[rows] for v in vectors]
+
+        order = lines_of.physical(operand, choice, of(cover.levels["reg"]))
+        width = dtypes.bits(operand.dtype) / 8
+        reach = {level: of(cover.reach(operand, level)) for level in levels}
+        return {level: lines_of.runs(order, reach[level], operand.shape, width) for level in levels}
 
     def _choices(self, number: int) -> tuple[Any, ...]:
         """The layout alternatives of an operand; its own alone where there is no choice."""

@@ -66,30 +66,23 @@ def physical(operand: Operand, choice: Any, tiles: Sequence[Vector]) -> list[Dim
     return [*rest, Dim(choice.dim, "whole", ONE)]
 
 
-def run(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int]) -> Vector:
-    """Elements next to each other that a tile of the given reach touches: the innermost dimensions it fills."""
-    length, whole = ONE, np.ones(1, bool)
-    for dim in reversed(order):
-        touched = dim.extent(reach[dim.dim])
-        length = np.where(whole, length * touched, length)
-        whole = whole & (touched >= dim.extent(np.full(1, shape[dim.dim], np.float32)))
-    return length
+def runs(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float) -> tuple[Vector, Vector]:
+    """The run of neighbours that a tile of the given reach touches, in elements, and how far apart its runs are.
 
-
-def apart(order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float) -> Vector:
-    """The largest power of two of bytes, a line at least and a way at most, that divides the distance of runs.
-
-    A cache holds `CACHE` over so many of them side by side.  The distance is that of the innermost dimension in which
-    the tile takes several steps without filling what is inside it.
+    A run is as long as the innermost dimensions that the tile fills, and what it touches of the next.  The distance
+    is that of the innermost dimension in which the tile takes several steps without filling what is inside it; told is
+    the largest power of two of bytes, a line at least and a way at most, that divides it: a cache holds `CACHE` over
+    so many of such runs side by side.  `width` is the bytes of an element.
     """
-    stride = np.full(1, width, np.float32)
+    length, stride = ONE, np.full(1, width, np.float32)
     distance, found = np.full(1, LINE, np.float32), np.zeros(1, bool)
-    inside = np.ones(1, bool)
+    filled = np.ones(1, bool)
     for dim in reversed(order):
         touched, size = dim.extent(reach[dim.dim]), dim.extent(np.full(1, shape[dim.dim], np.float32))
-        steps = ~found & ~inside & (touched > 1)
+        length = np.where(filled, length * touched, length)
+        steps = ~(found | filled) & (touched > 1)
         distance = np.where(steps, stride, distance)
         found = found | steps
-        inside = inside & (touched >= size)
+        filled = filled & (touched >= size)
         stride = stride * (size + dim.step if dim.part == "pitched" else size)
-    return np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32)
+    return length, np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32)

@@ -11,8 +11,8 @@ iteration of the shared (parallel) loops covers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class Cover:
     extents: tuple[Vector, ...]
     fused: Vector
     pair: tuple[int, int] | None = None
+    _reach: dict[Any, list[Vector]] = field(default_factory=dict, repr=False, compare=False)
 
     def volume(self, level: str, kind: str | None = None) -> Vector:
         """Points of the iteration domain in one tile, over the axes of a kind or all of them."""
@@ -67,6 +68,12 @@ class Cover:
 
     def reach(self, operand: Operand, level: str) -> list[Vector]:
         """Per dimension of the operand, how many indices one tile touches (from the first to the last)."""
+        key = (operand.dims, operand.shape, level)
+        if key not in self._reach:
+            self._reach[key] = self._reached(operand, level)
+        return self._reach[key]
+
+    def _reached(self, operand: Operand, level: str) -> list[Vector]:
         covers, sizes = self.levels[level], []
         for terms, size in zip(operand.dims, operand.shape, strict=True):
             points = sum((np.float32(abs(coef)) * (covers[axis] - ONE) for axis, coef in terms), start=ONE)
