@@ -9,8 +9,9 @@ rounds of what it took over what ours took in the same round: within minutes thi
 a factor, which meets both.  A workload's ratio is that to the best form of any peer.  Where something is constant,
 peers get their prepacked form too.  A form whose result differs from ours does something else, and is left out by name,
 as is a peer that is not installed.  Results go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings
-continue where they ended), a table and a plot; a workload without a result of ours counts as failed and is told with
-every mean.  ``--again`` races what an earlier run has tuned once more.
+continue where they ended), a table and a plot of all that the folder has, the newest result of each workload; one
+without a result of ours counts as failed and is told with every mean.  ``--again`` races what an earlier run has tuned
+once more, with more ``--rounds`` if asked for.
 """
 
 from __future__ import annotations
@@ -342,10 +343,11 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "peers.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    results = list({line["key"]: line for line in lines}.values())
-    names = ("seconds", "peers", "peer_python", "rounds", "turn")
-    asked = {name: getattr(arguments, name) for name in names}
-    results = [r for r in results if r.get("asked") == asked]
+    newest = {line["key"]: line for line in lines}
+    tuning, racing = ("seconds", "peers", "peer_python"), ("rounds", "turn")
+    asked = {name: getattr(arguments, name) for name in (*tuning, *racing)}
+    same = tuning if arguments.again else (*tuning, *racing)
+    results = [r for r in newest.values() if all(r["asked"].get(name) == asked[name] for name in same)]
     done = {r["key"] for r in results}
     threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
     for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
@@ -357,14 +359,15 @@ def main() -> None:
         nothing: dict[str, Any] = {"missing": {}, "times": {}, "rounds": {}, "fastest_us": math.nan}
         timed = race(case, found, arguments) if found["event"] == "done" else nothing
         result = summary(case, found, timed) | {"asked": asked}
-        results = [r for r in results if r["key"] != case.key] + [result]
+        newest[case.key] = result
         with log.open("a") as file:
             file.write(json.dumps(result) + "\n")
         print(line_of(result), flush=True)
-    (arguments.out / "table.md").write_text(table(results) + "\n")
-    if results:
-        plot(results, arguments.out / "peers.png")
-    print(table(results))
+    every = list(newest.values())
+    (arguments.out / "table.md").write_text(table(every) + "\n")
+    if every:
+        plot(every, arguments.out / "peers.png")
+    print(table(every))
 
 
 def line_of(result: dict[str, Any]) -> str:
