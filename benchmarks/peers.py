@@ -121,9 +121,8 @@ def database(case: Case, folder: Path) -> Path:
     return folder / "databases" / f"{case.key.replace('/', '_')}.db"
 
 
-def earlier(case: Case, results: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+def earlier(case: Case, result: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What an earlier run has told of its tuning."""
-    (result,) = [result for result in results if result["key"] == case.key]
     event = "error" if result["problem"] else "done"
     return {"event": event, "message": result["problem"], "db": str(database(case, folder)), **result["tune"]}
 
@@ -347,15 +346,15 @@ def main() -> None:
     tuning, racing = ("seconds", "peers", "peer_python"), ("rounds", "turn")
     asked = {name: getattr(arguments, name) for name in (*tuning, *racing)}
     same = tuning if arguments.again else (*tuning, *racing)
-    results = [r for r in newest.values() if all(r["asked"].get(name) == asked[name] for name in same)]
-    done = {r["key"] for r in results}
+    done = {key for key, r in newest.items() if all(r["asked"].get(name) == asked[name] for name in same)}
     threads = [host_cpu().threads] if arguments.threads == "all" else [int(t) for t in arguments.threads.split(",")]
     for case in cases(arguments.suite.split(","), arguments.layout.split(","), threads, arguments.only):
         if (case.key in done) is not arguments.again:
             continue
-        found = (
-            earlier(case, results, arguments.out) if arguments.again else tune(case, arguments.seconds, arguments.out)
-        )
+        if arguments.again:
+            found = earlier(case, newest[case.key], arguments.out)
+        else:
+            found = tune(case, arguments.seconds, arguments.out)
         nothing: dict[str, Any] = {"missing": {}, "times": {}, "rounds": {}, "fastest_us": math.nan}
         timed = race(case, found, arguments) if found["event"] == "done" else nothing
         result = summary(case, found, timed) | {"asked": asked}

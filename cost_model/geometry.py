@@ -271,11 +271,11 @@ class Geometry:
             if not len(here):
                 continue
             if len(here) == len(chosen):
-                everywhere = self._laid_out(operand, choice, cover, levels, None)
-                runs, apart = ({level: pair[side] for level, pair in everywhere.items()} for side in (0, 1))
+                runs, apart = self._laid_out(operand, choice, cover, levels, None)
                 break
-            for level, pair in self._laid_out(operand, choice, cover, levels, here).items():
-                runs[level][here], apart[level][here] = pair
+            some_runs, some_apart = self._laid_out(operand, choice, cover, levels, here)
+            for level in levels:
+                runs[level][here], apart[level][here] = some_runs[level], some_apart[level]
         for name, level in (("conflict", "panel"), ("collision", "reg")):
             rows = cover.footprint(operand, level) / runs[level]
             out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / lines_of.CACHE), np.float32(0))
@@ -283,16 +283,20 @@ class Geometry:
 
     def _laid_out(
         self, operand: Operand, choice: Any, cover: Cover, levels: Sequence[str], rows: NDArray[np.intp] | None
-    ) -> dict[str, tuple[Vector, Vector]]:
-        """Per level, what `lines.runs` says of one layout, for some rows of the candidates or all of them."""
+    ) -> tuple[Columns, Columns]:
+        """What `_runs` tells, for one layout of some rows of the candidates, or of all of them."""
 
         def of(vectors: Sequence[Vector]) -> Sequence[Vector]:
             return vectors if rows is None else [v if len(v) == 1 else v[rows] for v in vectors]
 
         order = lines_of.physical(operand, choice, of(cover.levels["reg"]))
         width = dtypes.bits(operand.dtype) / 8
-        reach = {level: of(cover.reach(operand, level)) for level in levels}
-        return {level: lines_of.runs(order, reach[level], operand.shape, width) for level in levels}
+        runs: Columns = {}
+        apart: Columns = {}
+        for level in levels:
+            reach = of(cover.reach(operand, level))
+            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width)
+        return runs, apart
 
     def _choices(self, number: int) -> tuple[Any, ...]:
         """The layout alternatives of an operand; its own alone where there is no choice."""

@@ -37,17 +37,17 @@ class Translator:
 
     def constant(self, value: int) -> Any:
         """The constant function."""
-        return isl.PwAff.from_aff(isl.Aff.val_on_domain(self.local, isl.Val(value, context)))
+        return isl.PwAff.from_aff(self._constant(value))
 
     def value(self, expr: Expr) -> Any:
         """An integer expression as isl.PwAff.  Raises NotAffine."""
         single = self._single(expr)
         if single is not None:
             return isl.PwAff.from_aff(single)
+        if isinstance(expr, Var):  # one that let binds; any other is a single function, or refused
+            return self.value(self.bound[expr])
         if dtypes.is_bool(expr.dtype):
             return self._choice(self.condition(expr), self.constant(1), self.constant(0))
-        if isinstance(expr, Const) and dtypes.is_int(expr.dtype):
-            return self.constant(int(expr.value))
         if isinstance(expr, Binary) and dtypes.is_int(expr.dtype):
             return self._wrap(self._binary(expr), expr.dtype, expr.op in ("+", "-", "*"))
         if isinstance(expr, (Select, Call)) and dtypes.is_int(expr.dtype) and _branches(expr):
@@ -97,6 +97,9 @@ class Translator:
         low, high = (0, 1) if dtypes.is_bool(var.dtype) else dtypes.int_range(dtypes.element(var.dtype))
         return self.between(points, var, low, high)
 
+    def _constant(self, value: int) -> Any:
+        return isl.Aff.val_on_domain(self.local, isl.Val(value, context))
+
     def _place(self, var: Var) -> int:
         if var not in self.position:
             raise NotAffine(f"`{var.name}` is not a variable of the domain")
@@ -121,7 +124,7 @@ class Translator:
                 return self._single(self.bound[expr])
             return isl.Aff.var_on_domain(self.local, isl.dim_type.set, self._place(expr))
         if isinstance(expr, Const) and dtypes.is_int(expr.dtype):
-            return isl.Aff.val_on_domain(self.local, isl.Val(int(expr.value), context))
+            return self._constant(int(expr.value))
         if not isinstance(expr, Binary) or dtypes.element(expr.dtype) != dtypes.INDEX:
             return None
         if expr.op in ("+", "-", "*"):
@@ -136,7 +139,7 @@ class Translator:
             terms, constant = shared_form(expr)
         except UndefTerm:
             return None
-        result = isl.Aff.val_on_domain(self.local, isl.Val(constant, context))
+        result = self._constant(constant)
         for atom, coefficient in terms.items():
             factor = isl.Val(coefficient, context)
             if isinstance(atom, Var) and atom not in self.bound:
@@ -184,7 +187,10 @@ def is_affine(expr: Expr, known: frozenset[Var] | None = None) -> bool:
     """Whether the expression or condition translates, over the variables `known` if given."""
     if known is not None and not known.issuperset(variables(expr)):
         return False
-    return _translates(expr)
+    try:
+        return _translates(expr)
+    except Unknown:  # which is not remembered: another time the budget may be larger
+        return False
 
 
 @lru_cache(maxsize=1 << 14)
@@ -194,7 +200,7 @@ def _translates(expr: Expr) -> bool:
         with question():
             translator = Translator(names)
             (translator.condition if dtypes.is_bool(expr.dtype) else translator.value)(expr)
-    except (NotAffine, Unknown):
+    except NotAffine:
         return False
     return True
 

@@ -22,6 +22,7 @@ from stridesmith.ir.expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Select,
@@ -29,6 +30,7 @@ from stridesmith.ir.expr import (
     binary,
     const,
     if_then_else,
+    minimum,
 )
 from stridesmith.ir.layout.index_text import evaluate
 from stridesmith.ir.script.printer import expr_text
@@ -274,6 +276,24 @@ def test_every_question_has_a_budget_and_isl_survives_it(monkeypatch: pytest.Mon
     monkeypatch.undo()
     sets.points.cache_clear()
     assert battery() == expected
+
+
+def test_a_variable_that_let_binds_may_have_a_piecewise_value() -> None:
+    """``let t = min(i, 3) in t + 1 < 4`` holds for the first three of seven points, and ``t * 2`` has a value."""
+    bound = Var("t")
+    inside = LetExpr(bound, minimum(I, 3), binary("<", bound + 1, 4))
+    assert sets.is_affine(inside) and sets.is_affine(LetExpr(bound, minimum(I, 3), bound * 2))
+    holds = sets.points(sets.Domain(((I, 7),), (inside,)))
+    assert [holds.isl.dim_min_val(0).to_python(), holds.isl.dim_max_val(0).to_python()] == [0, 2]
+
+
+def test_what_did_not_fit_a_budget_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an expression is affine is remembered, that its budget was too small is not."""
+    expr = binary("<", minimum((I * 7 + J) % 5, K) // 2, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(guard, "MAX_OPERATIONS", 1)
+        assert not sets.is_affine(expr)
+    assert sets.is_affine(expr)
 
 
 def test_what_is_remembered_does_not_change_what_fits_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
