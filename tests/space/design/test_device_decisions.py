@@ -25,8 +25,8 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search import jobs
 from stridesmith.space.design.decision import Decision
-from stridesmith.space.design.device import device_tiles, image_shape, widths
-from stridesmith.space.design.device_apply import image_layout
+from stridesmith.space.design.techniques.images import image_layout, image_shape
+from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError

@@ -10,7 +10,7 @@ from scale import scaled
 from stridesmith.backends.lower import lower
 from stridesmith.ir.stmt import For
 from stridesmith.ir.target import Target
-from stridesmith.space.design.panels import panel_sizes, stream_sizes
+from stridesmith.space.design.techniques.panels import panel_sizes, stream_sizes
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.tree import find_block, loops_above

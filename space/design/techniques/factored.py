@@ -11,17 +11,20 @@ vectors, and both sums moved after each tile (`reverse_compute_at`).
 
 from __future__ import annotations
 
-from ..primitives.cache import write_buffer
-from ..tree import find_block
-from .plan import Plan
+from ...primitives.cache import write_buffer
+from ...tree import find_block
+from ..plan import Plan
+from .technique import Phase, Technique
 
 
-def factor(plan: Plan) -> None:
+def _factor(plan: Plan) -> None:
     """Reduce along the vector axis in as many independent parts as the tile has elements along it.
 
     Lanes or vectors of which there is one have no loop: nothing is summed along them.
     """
-    sch, vec = plan.sch, plan.part.structure.vec
+    if not plan.factored:
+        return
+    sch, vec = plan.sch, plan.structure.vec
     vectors, lane = plan.vector_shape()
     outer, *parts = sch.split(plan.loops[vec], [None, *(size for size in (vectors, lane) if size > 1)])
     plan.reduce_outer.append(outer)
@@ -32,8 +35,10 @@ def factor(plan: Plan) -> None:
         plan.block = sch.rfactor(loop, -1 - place)
 
 
-def sum_parts(plan: Plan) -> None:
+def _sum_parts(plan: Plan) -> None:
     """Hold the parts and every sum of them in registers, and sum right after each tile."""
+    if not plan.factored:
+        return
     sch = plan.sch
     for block in (plan.block, *plan.sums[:-1]):
         sch.set_scope(block, 0, "local")
@@ -87,3 +92,6 @@ def _bound_to_last(plan: Plan, block: str, kind: str) -> str:
     """The loop of a block's last iterator of a kind."""
     found = [item for item in find_block(plan.sch.func, block).iters if item.kind == kind]
     return str(found[-1].binding)
+
+
+FACTORED = Technique(applies={Phase.CUT: _factor, Phase.ACCUMULATE: _sum_parts})

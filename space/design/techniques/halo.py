@@ -21,17 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.arith.linear import linear_form
-from ...ir.expr import Call, Const, Load, Var
-from ...ir.node import walk
-from ...ir.stmt import Block
-from ..errors import ScheduleError
-from ..primitives.cache import read_buffer
-from ..schedule import Schedule
-from ..tree import find_block, leaf_blocks
+from ....ir.arith.linear import linear_form
+from ....ir.expr import Call, Const, Load, Var
+from ....ir.node import walk
+from ....ir.stmt import Block
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...primitives.cache import read_buffer
+from ...schedule import Schedule
+from ...tree import find_block, leaf_blocks
+from .technique import Technique
 
 
-def with_halos_in_padding(schedule: Schedule) -> Schedule:
+def _with_halos_in_padding(schedule: Schedule, target: Target) -> Schedule:
     """The schedule with every halo moved that can be."""
     for name in [block.name for block in leaf_blocks(schedule.func.body) if block.reduce]:
         for load, outside in _conditional_reads(find_block(schedule.func, name)):
@@ -100,3 +102,6 @@ def _reach(block: Block, load: Load) -> Sequence[tuple[int, int]]:
         ends = [c * (extents[a] - 1) for a, c in terms.items() if isinstance(a, Var)]
         found.append((constant + sum(min(0, e) for e in ends), constant + sum(max(0, e) for e in ends)))
     return found
+
+
+HALO = Technique(prepares=_with_halos_in_padding)

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ...ir.stmt import PrimFunc
-from ...ir.target import Target
-from ..errors import ScheduleError
-from ..schedule import Schedule
-from ..tree import leaf_blocks
-from .anatomy import Anchor
-from .loop_tiles import loop_of
-from .structure import Structure, structures
+from ....ir.stmt import PrimFunc
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...schedule import Schedule
+from ...tree import leaf_blocks
+from ..anatomy import Anchor
+from ..stages import loop_of
+from ..structure import Structure, structures
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
 ROWS = 0  # an anchor's first axis, that of the outermost dimension of its result
