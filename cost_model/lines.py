@@ -22,7 +22,7 @@ WAY = 4096  # bytes after which addresses fall into the same set
 CACHE = 8 * WAY  # bytes of all sets and ways
 
 
-def _points(dim: Dim[Vector], points: Vector) -> Vector:
+def _points(dim: Dim, points: Vector) -> Vector:
     """How many points of a physical dimension lie under `points` of the logical one."""
     if dim.part == "block":
         return np.asarray(np.ceil(points / np.asarray(dim.step, np.float32)), np.float32)
@@ -30,7 +30,7 @@ def _points(dim: Dim[Vector], points: Vector) -> Vector:
 
 
 def runs(
-    order: Sequence[Dim[Vector]], reach: Sequence[Vector], shape: Sequence[int], width: float
+    order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float
 ) -> tuple[Vector, Vector]:
     """The run of neighbours that a tile of the given reach touches, in elements, and how far apart its runs are.
 

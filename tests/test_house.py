@@ -96,6 +96,32 @@ def test_each_outside_library_has_one_home(path: Path) -> None:
         assert home is None or names(path).startswith(home), f"{names(path)} imports {name}, whose home is {home}"
 
 
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """The modules of the package that one imports anywhere, also where only types are checked."""
+    folder, found = path.relative_to(ROOT).parent.parts, set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join((*folder[: len(folder) - (node.level - 1)], *filter(None, [node.module])))
+            inside = {f"{base}.{alias.name}" for alias in node.names} & modules
+            found |= inside or ({base} & modules)
+    return found - {dotted(path)}
+
+
+@pytest.mark.parametrize("room", ["space.design", "cost_model", "search", "commands", "configs"])
+def test_no_circle_inside_a_room(room: str) -> None:
+    """Whoever reads a module of these rooms reads what it imports first, and comes to an end."""
+    paths = {dotted(path): path for path in sources()}
+    inside = {name for name in paths if name.startswith(room)}
+    arrows = {name: imported_modules(paths[name], set(paths)) & inside for name in inside}
+    while ready := {name for name, reached in arrows.items() if not reached & arrows.keys()}:
+        arrows = {name: reached for name, reached in arrows.items() if name not in ready}
+    assert not arrows, f"these import each other in a circle, or lead to one: {sorted(arrows)}"
+
+
 def test_package_list_is_the_disk() -> None:
     """pyproject names every folder with modules, and no other."""
     if not (CHECKOUT / "pyproject.toml").exists():

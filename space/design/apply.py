@@ -1,4 +1,4 @@
-"""The techniques at work on one anchor: which decisions it has, which candidates can be built, and how one is scheduled.
+"""The techniques at work on one anchor: its decisions, the candidates that can be built, and how one is scheduled.
 
 All rules about candidates are arithmetic on the numbers of decisions; no program is rewritten for them.
 """
@@ -32,7 +32,7 @@ def prepared(schedule: Schedule, target: Target) -> Schedule:
 def open_decisions(
     func: PrimFunc, anchor: Anchor, structure: Structure, target: Target, prefix: str, chunks: int = 0
 ) -> Open:
-    """Every decision of an anchor in a structure, named under `prefix`; in one of several `chunks` nothing is shared."""
+    """Every decision of an anchor in a structure, named under `prefix`; in one of several `chunks` none is shared."""
     out, site = Collector(prefix), Site(func, anchor, structure, target, chunks)
     for technique in TECHNIQUES:
         technique.opens(site, out)

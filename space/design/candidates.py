@@ -96,7 +96,7 @@ class Candidates:
         """Whether the rows of the tile run along both axes of the `pair`."""
         if self.pair is None:
             return np.zeros(1, bool)
-        return self._numbers(f"fused:{self.axes[self.pair[1]].name}", 0) == 1
+        return np.asarray(self._numbers(f"fused:{self.axes[self.pair[1]].name}", 0) == 1)
 
     @cached_property
     def extent(self) -> list[Ints]:
@@ -234,7 +234,9 @@ class Candidates:
 
     def staged(self, number: int) -> Bools:
         """Whether an operand is read from a buffer other than the one that the program reads."""
-        return self.place(number) != INLINE if self.operands[number].source == "stage" else self.moved(number)
+        if self.operands[number].source == "stage":
+            return np.asarray(self.place(number) != INLINE)
+        return self.moved(number)
 
     def reached_over(self, number: int, kind: str | None = None) -> Bools:
         """Whether an operand is indexed by an axis, of a kind or of any, whose edge is computed over."""
@@ -266,7 +268,7 @@ class Candidates:
 
     def in_memory(self, kind: str, number: int) -> Bools:
         """Whether an operand is held in a memory of a device: ``image`` or ``local``."""
-        return self._numbers(f"{kind}:{self.operands[number].name}", 0) == 1
+        return np.asarray(self._numbers(f"{kind}:{self.operands[number].name}", 0) == 1)
 
 
 def product(extents: Sequence[Ints]) -> Ints:

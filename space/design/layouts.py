@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,12 @@ LONGEST_PHASE = 8
 BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
 """How the lanes of a vector meet an operand: in one element, in neighbours, in every second element, or anyhow."""
 
-Size = TypeVar("Size", int, NDArray[np.int64], NDArray[np.float32])
+Size: TypeAlias = int | NDArray[np.int64] | NDArray[np.float32]
+"""An extent, of one candidate or of each of a population."""
 
 
 @dataclass(frozen=True)
-class Dim(Generic[Size]):
+class Dim:
     """One physical dimension: a part of the logical dimension `dim`.
 
     `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it), or
@@ -45,13 +46,13 @@ class Dim(Generic[Size]):
 
     dim: int
     part: str = "whole"
-    step: Size | int = 1
+    step: Size = 1
 
     def index(self, name: str) -> str:
         """The index in this dimension, for the logical index called `name`."""
         return {"block": f"{name} // {self.step}", "inner": f"{name} % {self.step}"}.get(self.part, name)
 
-    def size(self, extent: Size) -> Size | int:
+    def size(self, extent: Size) -> Size:
         """The physical extent, for a logical one of `extent`."""
         if self.part == "block":
             return -(-extent // self.step)
@@ -78,7 +79,7 @@ class Layout:
     def label(self) -> str:
         return self.kind if self.dim < 0 else f"{self.kind}:d{self.dim}"
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         """The physical dimensions, outermost first; `tiles` are the extents of the register tile by axis."""
         return _whole(operand)
 
@@ -102,7 +103,7 @@ class Layout:
         body = [d.index(names[d.dim]) for d in self.order(operand, tiles)]
         return f"lambda {', '.join(names)}: [{', '.join(body)}]"
 
-    def shape(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size | int, ...]:
+    def shape(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size, ...]:
         """Physical extents, for the logical ones that accesses reach."""
         return tuple(d.size(logical[d.dim]) for d in self.order(operand, tiles))
 
@@ -117,7 +118,7 @@ class Layout:
         return result
 
 
-def _whole(operand: Operand) -> list[Dim[Size]]:
+def _whole(operand: Operand) -> list[Dim]:
     """The operand's own dimensions."""
     return [Dim(number) for number in range(len(operand.dims))]
 
@@ -167,7 +168,7 @@ class Tiled(Layout):
             if axis is not None and dim is not None and anchor.axes[axis].kind == "spatial":
                 yield cls(dim, axis)
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         return _blocks_apart(operand, self.dim, tiles[self.axis])
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
@@ -194,9 +195,9 @@ class Phase(Layout):
         """The stride of the vector axis that is taken out."""
         return next(c for a, c in operand.dims[self.dim] if a == self.axis)
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         step = self.step(operand)
-        rest: list[Dim[Size]] = [d for d in _whole(operand) if d.dim != self.dim]
+        rest = [d for d in _whole(operand) if d.dim != self.dim]
         return [*rest, Dim(self.dim, "inner", step), Dim(self.dim, "block", step)]
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
@@ -223,8 +224,8 @@ class Last(Layout):
         if extent > 1 and dim != len(operand.dims) - 1:
             yield cls(dim)
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
-        dims: list[Dim[Size]] = _whole(operand)
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand)
         return [*(d for d in dims if d.dim != self.dim), dims[self.dim]]
 
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
@@ -255,7 +256,7 @@ class Blocked(_AsBefore):
     def label(self) -> str:
         return f"{self.kind}:d{self.dim}:{self.size}"
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         return _blocks_apart(operand, self.dim, self.size)
 
     def scatters(self, operand: Operand) -> bool:
@@ -274,8 +275,8 @@ class Pitched(_AsBefore):
         if not operand.uses(structure.vec) and row % line == 0 and row >= CONFLICTING * line:
             yield cls(size=line)
 
-    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim[Size]]:
-        dims: list[Dim[Size]] = _whole(operand)
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand)
         return [*dims[:-1], Dim(dims[-1].dim, "pitched", self.size)]
 
 
@@ -302,9 +303,9 @@ def meeting(operand: Operand, layout: Layout, vec: int, target_kind: str) -> flo
     return layout.meets(operand, vec, target_kind) if operand.uses(vec) else BROADCAST
 
 
-def _blocks_apart(operand: Operand, dim: int, step: Size | int) -> list[Dim[Size]]:
+def _blocks_apart(operand: Operand, dim: int, step: Size) -> list[Dim]:
     """``[i // step, ..., i % step]`` for the index i in `dim`."""
-    rest: list[Dim[Size]] = [d for d in _whole(operand) if d.dim != dim]
+    rest = [d for d in _whole(operand) if d.dim != dim]
     return [Dim(dim, "block", step), *rest, Dim(dim, "inner", step)]
 
 

@@ -81,7 +81,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
-    """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `techniques.chunks`)."""
+    """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
     found = anatomy.anchors(schedule.func, dict(interface))
     sketches: list[Sketch] = []

@@ -51,7 +51,7 @@ def _laid_out(c: Candidates, number: int) -> Bools:
     operand = c.operands[number]
     if operand.source in ("constant", "free"):
         return np.ones(1, bool)
-    return (c.place(number) == ROOT) & (c.moved(number) | (operand.source == "stage"))
+    return np.asarray((c.place(number) == ROOT) & (c.moved(number) | (operand.source == "stage")))
 
 
 def _fits(c: Candidates, number: int) -> Bools:

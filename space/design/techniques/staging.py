@@ -142,7 +142,8 @@ def _stage(plan: Plan) -> None:
             plan.staged.append((operand.producer, place))
             continue
         text = layout.index_map(operand, cover)
-        shape = layout.shape(operand, cover, [one(extent) for extent in plan.chosen.logical(number)])
+        logical = [one(extent) for extent in plan.chosen.logical(number)]
+        shape = tuple(int(extent) for extent in layout.shape(operand, cover, logical))
         image = images.is_image(plan, number)
         if image:
             text, shape = images.image_layout(text, shape, plan.target)

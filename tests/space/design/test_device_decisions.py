@@ -25,10 +25,10 @@ from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.search import jobs
 from stridesmith.space.design.decision import Decision
-from stridesmith.space.design.techniques.images import image_layout, image_shape
-from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.images import image_layout, image_shape
+from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import Workload, workload

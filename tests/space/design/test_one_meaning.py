@@ -1,4 +1,4 @@
-"""A choice has one meaning: what `Candidates` reads is what the scheduled program does and what the cost model counts."""
+"""A choice has one meaning: what `Candidates` reads is what the program does and what the cost model counts."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def drawn(name: str, target: Target, sketches: int, count: int) -> Iterator[tupl
 
 def read_plainly(part: Open, row: np.ndarray) -> dict[str, object]:
     """The labels of a row's choices, by the last word of the decision's name: no table is read."""
-    return {
-        d.name.split("/")[-1]: d.labels[c] for d, c in zip(part.decisions, row, strict=True)
-    }  # fmt: skip
+    return {d.name.split("/")[-1]: d.labels[c] for d, c in zip(part.decisions, row, strict=True)}
 
 
 def tile_of(label: object) -> int:
@@ -75,7 +73,8 @@ def test_candidates_read_what_labels_say(name: str, target: Target) -> None:
                 edge = BOUNDARIES.index(str(said.get(f"boundary:{axis.name}", "branch")))
                 edge = edge if extent % tile else BRANCH
                 assert (found.boundary[number] + every)[at] == edge
-                assert (found.computed[number] + every)[at] == (-(-extent // tile) * tile if edge == OVERCOMPUTE else extent)
+                computed = -(-extent // tile) * tile if edge == OVERCOMPUTE else extent
+                assert (found.computed[number] + every)[at] == computed
             if "order" in said and not order:
                 places = {part.anchor.axes[a].name: (place + every)[at] for a, place in found.position.items()}
                 assert sorted(places, key=lambda name: places[name]) == str(said["order"]).split(">")
@@ -105,8 +104,8 @@ def test_the_scheduled_program_has_the_chunks_and_edges_that_were_read(name: str
             assert [extent_of(loop) for loop in around] == ([chunks[at]] if around else [])
             checked += len(around)
             edges = [int(how[at % len(how)]) for how in found.boundary]
-            marked = any("peel" in dict(loop.annotations) for loop in loops(func, "unrolled") + loops(func, "vectorized"))
-            assert not (PEEL in edges and part.anchor.reduce) or marked
+            tile = loops(func, "unrolled") + loops(func, "vectorized")
+            assert not (PEEL in edges and part.anchor.reduce) or any("peel" in dict(n.annotations) for n in tile)
     assert checked
 
 
@@ -132,17 +131,21 @@ def test_the_model_believes_in_the_footprint_that_is_allocated(name: str) -> Non
             func = lower(sketch.schedule(row).func, CPU)
             sizes = {n.buffer.name: n.buffer.size for n in walk(func.body) if isinstance(n, Allocate)}
             for number, operand in enumerate(part.anchor.operands):
-                if operand.is_output or operand.source not in ("fixed", "stage") or not _at(candidates.staged(number), at):
+                copied = operand.source in ("fixed", "stage") and _at(candidates.staged(number), at)
+                if operand.is_output or not copied:
                     continue
-                (size,) = [s for b, s in sizes.items() if b in (operand.buffer.name, f"{operand.buffer.name}_global")]
+                name = operand.buffer.name
+                (size,) = [s for b, s in sizes.items() if b in (name, f"{name}_global")]
                 spans = [_at(reach, at) for reach in cover.reach(operand, "chunk")]
                 layout = candidates.layouts(number)[_at(candidates.layout(number), at)]
                 order = layout.order(operand, [_at(c, at) for c in candidates.cover])
-                logical, most = [_at(extent, at) for extent in candidates.logical(number)], 1
+                tiles = zip(cover.levels["chunk"], cover.levels["reg"], strict=True)
+                whole = [-(-chunk // tile) * tile for chunk, tile in tiles]
+                most = 1
                 for dim in order:
-                    reach = spans[dim.dim] if spans[dim.dim] < operand.shape[dim.dim] else logical[dim.dim]
+                    reach = _at(candidates.span(operand, whole)[dim.dim], at)
                     most *= {"block": -(-reach // dim.step) + 1, "inner": dim.step}.get(dim.part, dim.size(reach))
-                assert np.prod(spans) <= size <= most, str((size, most, read_plainly(part,row)))
+                assert np.prod(spans) <= size <= most
                 assert 4 * size <= MAX_SCRATCH * 4 // 3
                 staged += 1
             rounded = int(np.prod([_at(c, at) for a, c in enumerate(candidates.cover) if a in part.anchor.spatial]))
