@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import dtypes
+from .caches import cached
 from .expr import TRUE, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Select, Var, conjuncts, substitute
 from .node import children, walk
 from .stmt import Assume, Block, For, If, Let, PrimFunc, Stmt, Store
@@ -28,7 +28,7 @@ class Access:
     is_write: bool
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def accesses(block: Block) -> tuple[Access, ...]:
     """Every distinct load and store in the block's init and body, in program order; assumptions read nothing."""
     found: dict[Access, None] = {}
@@ -129,7 +129,7 @@ def _instances(loops: tuple[tuple[Var, int], ...], conds: tuple[Expr, ...]) -> i
     return total
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _satisfying(order: tuple[Var, ...], extents: tuple[int, ...], conds: tuple[Expr, ...]) -> int:
     points = prod(extents)
     if points > 1 << 32:

@@ -12,6 +12,7 @@ from math import gcd
 from typing import Any, ClassVar, cast
 
 from .. import dtypes
+from ..caches import cleared_with
 from ..expr import (
     COMPARISONS,
     Binary,
@@ -256,6 +257,7 @@ class Facts:
 
 _SHARED_LIMIT = 4096
 _shared: list[Facts] = []
+cleared_with(_shared.clear)
 
 
 def nothing_known() -> Facts:

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import islpy as isl
 
 from ..affine.guard import NotAffine, Unknown, question
 from ..affine.sets import Domain, IntSet, access_map, box, points
+from ..caches import cached
 from ..expr import Buffer, Expr, Var, binary, const, substitute
 from ..stmt import For
 from .accesses import Access
@@ -119,7 +120,7 @@ def clashes(
             yield clash
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _pairs(
     first: Statement,
     a: Access,

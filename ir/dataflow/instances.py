@@ -18,16 +18,16 @@ statement one more dimension, the lane, which the schedule leaves out: lanes run
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
 from .. import dtypes
 from ..affine.sets import Domain
 from ..arith.intervals import negate
+from ..caches import Recent, cached
 from ..expr import (
     TRUE,
     Buffer,
@@ -188,21 +188,15 @@ class Program:
         return tuple(s for s in self.statements if buffer.name in memories(s.stmt))
 
 
-_KEPT = 64
-_programs: OrderedDict[int, Program] = OrderedDict()
+_programs: Recent[int, Program] = Recent(64)
 
 
 def instances(func: PrimFunc) -> Program:
     """The statements of `func`.  Paths hold the very nodes of this function object."""
     known = _programs.get(id(func))
     if known is not None and known.func is func:
-        _programs.move_to_end(id(func))
         return known
-    program = _build(func)
-    _programs[id(func)] = program
-    if len(_programs) > _KEPT:
-        _programs.popitem(last=False)
-    return program
+    return _programs.keep(id(func), _build(func))
 
 
 def _build(func: PrimFunc) -> Program:
@@ -350,7 +344,7 @@ def _is_stale(stmt: Let) -> bool:
     return any((s.buffer.data or s.buffer.name) in read for s in stores(stmt.body))
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def _relaxed(domain: Domain) -> Domain:
     return domain.relaxed()
 

@@ -14,11 +14,11 @@ The order of stores does not count: once polluted, an element stays so.  Program
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
+from ..caches import cached
 from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
@@ -42,7 +42,7 @@ def has_padding(program: Program) -> bool:
     return bool(program.func.layouts) or any(_speaks_of_padding(s.stmt) for s in program.statements)
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _speaks_of_padding(stmt: Stmt) -> bool:
     return isinstance(stmt, Assume) or (isinstance(stmt, Store) and any(isinstance(n, Undef) for n in walk(stmt.value)))
 

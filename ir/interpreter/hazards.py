@@ -10,12 +10,12 @@ computed and compared; whatever cannot be computed beforehand counts as a hazard
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..caches import cached
 from ..expr import Binary, Buffer, Expr, Load, Var
 from ..node import Node, walk
 from ..stmt import Allocate, Block, Declare, Stmt, Store
@@ -29,7 +29,7 @@ class Hazard(Exception):
     """The order of lanes may matter."""
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
     """Names of the memories read and written below `node`."""
     reads = {n.buffer.memory for n in walk(node) if isinstance(n, Load)}
@@ -37,14 +37,14 @@ def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(reads), frozenset(writes)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def private(node: Node) -> frozenset[str]:
     """Names of the memories that are allocated below `node`."""
     allocs = {b.name for n in walk(node) if isinstance(n, Block) for b in n.allocs}
     return frozenset(allocs | {n.buffer.name for n in walk(node) if isinstance(n, Allocate)})
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def update(store: Store) -> tuple[str, Expr] | None:
     """``(op, v)`` of ``B[i] = B[i] op v`` where `v` does not read B; None for any other store."""
     value = store.value
@@ -58,14 +58,14 @@ def update(store: Store) -> tuple[str, Expr] | None:
     return None
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def own_loads(store: Store) -> tuple[Load, ...]:
     """The loads of a store's own buffer in its value and indices."""
     parts = (store.value, *store.indices)
     return tuple(n for e in parts for n in walk(e) if isinstance(n, Load) and n.buffer.name == store.buffer.name)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def separate(block: Block) -> bool:
     """Whether every spatial point has an element of its own, the only one that init and body write."""
     assert block.init is not None

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import (
     LOGIC,
     Binary,
@@ -71,12 +71,12 @@ def any_true(flags: Flags | Data) -> bool:
     return flags is not None and bool(np.any(flags))
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _is_vector(indices: tuple[Expr, ...]) -> bool:
     return any(dtypes.lanes(i.dtype) > 1 for i in indices)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
     """Whether the values depend on no memory, so that they stay what they are."""
     return not any(isinstance(node, Load) for e in exprs for node in walk(e))

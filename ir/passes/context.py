@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .. import dtypes
 from ..arith.intervals import Facts, negate, nothing_known
 from ..arith.simplify import simplifier_for
 from ..arith.statements import assumed
+from ..caches import cached
 from ..expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts
 from ..node import Node, rebuild, walk
 from ..stmt import Allocate, Attr, Block, Declare, For, If, Let, PrimFunc, Seq, Stmt, blocks, fresh, seq, stores
@@ -150,19 +151,19 @@ def _equal(var: Var, value: Expr) -> Expr:
     return Binary("or", Binary("and", var, value), Binary("and", Not(var), negate(value)))
 
 
-@lru_cache(maxsize=1 << 14)
+@cached(1 << 14)
 def memories_read(node: Node) -> frozenset[str]:
     """Names of the memories that are loaded from below `node`."""
     return frozenset(n.buffer.memory for n in walk(node) if isinstance(n, Load))
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def memories_written(stmt: Stmt) -> frozenset[str]:
     """Names of the memories that are stored to below `stmt`."""
     return frozenset(s.buffer.memory for s in stores(stmt))
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def has_init(stmt: Stmt) -> bool:
     """Whether some block at or below `stmt` begins a reduction."""
     return any(b.init is not None for b in blocks(stmt))

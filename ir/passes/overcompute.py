@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import violations
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
+from ..caches import cached
 from ..dataflow.concurrency import CONCURRENT, conflict
 from ..dataflow.harmless import Change, Harm, appearing, vanishing
 from ..dataflow.instances import Program, Statement, instances
@@ -31,7 +31,7 @@ from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
 from .positions import at, children_of, position, with_statement
 
 Choice = Callable[[Expr], bool]
-_KEPT = 256  # programs with one condition less, each with the proof that it may go
+_PROVEN = 256  # programs with one condition less, each with the proof that it may go
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
         yield from _sites(child, (*place, k))
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     block = at(func.body, place)
     assert isinstance(block, Block)
@@ -119,7 +119,7 @@ def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tu
     return _try(func, place, wide, cond)
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     stmt = at(func.body, place)
     assert isinstance(stmt, If)
@@ -207,7 +207,7 @@ def _limited(binding: Expr, extent: int, block: Block, ranges: dict[Var, tuple[i
     return any(simplify(c, ranges) == limit for c in conjuncts(block.predicate))
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_choice(
     func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr
 ) -> tuple[PrimFunc, Refusal | None]:
@@ -237,7 +237,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 # ---------------------------------------------------------------- else-branches
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Refusal | None]:
     """``if c: S else: T`` -> S if on "not c" it comes to T, otherwise T if on "c" it comes to S."""
     stmt = at(func.body, place)

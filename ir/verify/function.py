@@ -7,11 +7,11 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
 from ..script.base import NAMESPACES
@@ -51,7 +51,7 @@ class Used:
     lets: tuple[LetExpr, ...]
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _used(e: Expr) -> Used:
     nodes = list(walk(e))
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import (
     COMPARISONS,
     LOGIC,
@@ -35,7 +35,7 @@ class TypeFault(ValueError):
     """Operands whose types do not go together."""
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def check_types(e: Expr) -> None:
     """Raise TypeFault unless every operation below `e` has operands of the types it takes."""
     for child in children(e):
