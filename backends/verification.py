@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
 from .data import Argument, Array, pack, pad_values, padding, unpack
 from .samples import Sample
@@ -47,10 +48,6 @@ class Verdict:
     max_abs_error: float
     seconds: float
     complete: bool = True
-
-
-class WrongResult(Exception):
-    """The kernel's result is not the program's; the text says where and by how much."""
 
 
 def verify(

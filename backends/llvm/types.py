@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 
+from ...errors import ProgramError
 from ...ir import dtypes
 from ...ir.caches import cached
 
@@ -23,7 +24,7 @@ STRICT = "contract"
 """Flags of float arithmetic; strict programs keep the order of sums and the sign of zero."""
 
 
-class CodegenError(Exception):
+class CodegenError(ProgramError):
     """A lowered program that this code generator cannot express."""
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import Facts, negate, nothing_known
 from ..arith.simplify import simplifier_for
@@ -58,7 +59,7 @@ from ..stmt import (
 )
 
 
-class OutOfBounds(ValueError):
+class OutOfBounds(ProgramError, ValueError):
     """An access that leaves its buffer, or that cannot be proven to stay inside."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...errors import InternalError
 from .. import dtypes
 from ..caches import cached
 from ..expr import Binary, Const, Expr, Undef, Var, free_variables
@@ -18,7 +19,7 @@ from ..node import walk
 Linear = tuple[dict[Expr, int], int]
 
 
-class UndefTerm(ValueError):
+class UndefTerm(InternalError, ValueError):
     """An operand contains `undef`: equal texts may have different values, so that no terms cancel."""
 
 

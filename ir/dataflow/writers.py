@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
@@ -39,7 +40,7 @@ from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
 
 
-class Contradiction(ValueError):
+class Contradiction(ProgramError, ValueError):
     """Two assumptions, or an assumption and a store, that cannot both hold."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import InternalError
 from ..caches import cached
 from ..expr import Binary, Buffer, Expr, Load, Var
 from ..node import Node, walk
@@ -25,7 +26,7 @@ from .nest import Index, Nest
 LARGEST_CHECK = 1 << 22
 
 
-class Hazard(Exception):
+class Hazard(InternalError):
     """The order of lanes may matter."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from ...errors import ProgramError
 from ..arith.lattice import parts
 from ..arith.simplify import simplify
 from ..caches import cached
@@ -27,7 +28,7 @@ Shape = tuple[int, ...]
 T = TypeVar("T")
 
 
-class IndexMapError(ValueError):
+class IndexMapError(ProgramError, ValueError):
     """The map cannot serve as a layout of the given shape."""
 
 

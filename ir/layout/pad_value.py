@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import negate
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, Var, binary, const, substitute
@@ -31,7 +32,7 @@ MAX_TEXT = 8192
 Piece = tuple[Expr, "Expr | None"]
 
 
-class PadValueError(ValueError):
+class PadValueError(ProgramError, ValueError):
     """What was given is no pad value of the buffer."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..caches import cached
 from ..expr import (
@@ -31,7 +32,7 @@ from ..script.printer import expr_text
 _ARGUMENTS = {"pow": 2, "fma": 3}
 
 
-class TypeFault(ValueError):
+class TypeFault(ProgramError, ValueError):
     """Operands whose types do not go together."""
 
 
