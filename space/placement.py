@@ -12,9 +12,8 @@ from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
-from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
+from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt, path_to
 from .errors import ScheduleError
-from .tree import path_to
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:

@@ -6,13 +6,13 @@ a function, so that a name is a stable handle across rewrites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
-from ..ir.node import Node, changed, rebuild, remembered, transform
+from ..ir.node import Node, rebuild, remembered, transform
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -27,63 +27,15 @@ from ..ir.stmt import (
     Stmt,
     Store,
     fresh,
+    map_children,
     names,
+    path_to,
     read_buffers,
     seq,
+    stmt_children,
+    walk_stmts,
 )
 from .errors import ScheduleError
-
-
-def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
-    """Direct child statements; a block's init comes before its body."""
-    if isinstance(stmt, Seq):
-        return stmt.stmts
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
-        return (stmt.body,)
-    if isinstance(stmt, If):
-        return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
-    if isinstance(stmt, Block):
-        return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
-    return ()
-
-
-def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
-    """`stmt` with `fn` applied to each child statement; itself if nothing changed."""
-    if isinstance(stmt, Seq):
-        new = [fn(s) for s in stmt.stmts]
-        return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
-        body = fn(stmt.body)
-        return stmt if body is stmt.body else changed(stmt, body=body)
-    if isinstance(stmt, If):
-        then = fn(stmt.then)
-        orelse = None if stmt.orelse is None else fn(stmt.orelse)
-        return stmt if then is stmt.then and orelse is stmt.orelse else If(stmt.cond, then, orelse)
-    if isinstance(stmt, Block):
-        init = None if stmt.init is None else fn(stmt.init)
-        body = fn(stmt.body)
-        return stmt if body is stmt.body and init is stmt.init else changed(stmt, body=body, init=init)
-    return stmt
-
-
-def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """`stmt` and every statement below, parents first, in program order."""
-    stack = [stmt]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(reversed(stmt_children(top)))
-
-
-def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
-    """The statements from `root` down to `target`, both included; None if it is not below."""
-    if root is target:
-        return (root,)
-    for child in stmt_children(root):
-        below = path_to(child, target)
-        if below is not None:
-            return (root, *below)
-    return None
 
 
 def replace_stmt(root: Stmt, old: Stmt, new: Stmt) -> Stmt:

@@ -28,9 +28,9 @@ from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.writers import element_variables, writers
 from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
 from ..node import Node, walk
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
 from .overcompute import Refusal, is_strict
-from .positions import at, children_of, position, with_statement
+from .positions import at, position, with_statement
 
 
 def remove_overcompute_through_branching(func: PrimFunc) -> PrimFunc:
@@ -154,6 +154,6 @@ def _places(
             bound.add(outer.var)
         if isinstance(outer, Block) and outer.iters:
             return  # the loops around are not visible inside a block with iterators
-        place = (*place, next(k for k, c in enumerate(children_of(outer)) if c is inner))
+        place = (*place, next(k for k, c in enumerate(stmt_children(outer)) if c is inner))
         if place[: len(root)] == root and needed <= bound and (isinstance(outer, For) or not isinstance(inner, Seq)):
             yield place

@@ -21,16 +21,16 @@ from dataclasses import replace
 from ..arith.intervals import Facts, Interval, nothing_known
 from ..arith.linear import variables_of
 from ..arith.statements import NOTHING, simplify_stmt
+from ..context import Context, contexts, map_below
 from ..expr import TRUE, Const, Var, as_int, binary, const, substitute
 from ..node import rebuild
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from .conditionals import decide_conditions
-from .context import Place, map_below, places
 
 KINDS = ("serial", "parallel", "unrolled")
 
 
-def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
+def reduce_extents(stmt: Stmt, place: Context) -> Stmt:
     """Every loop at or below `stmt` with the values for which it does something, the outermost first."""
     if isinstance(stmt, For):
         smaller = reduce_extent(stmt, place)
@@ -39,7 +39,7 @@ def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
     return map_below(stmt, place, reduce_extents)
 
 
-def reduce_extent(loop: For, place: Place) -> Stmt:
+def reduce_extent(loop: For, place: Context) -> Stmt:
     """One loop over the values for which it does something; the loop itself where all do or that is unknown."""
     if _obstacle(loop):
         return loop
@@ -55,7 +55,7 @@ def reduce_extent(loop: For, place: Place) -> Stmt:
     return result if place.starts(result) else loop
 
 
-def whole_reason(loop: For, place: Place) -> str:
+def whole_reason(loop: For, place: Context) -> str:
     """Why the loop keeps all its iterations; empty if it need not."""
     last = as_int(loop.extent) - 1 if isinstance(loop.extent, Const) else 0
     reason = _obstacle(loop)
@@ -86,7 +86,7 @@ def _is_guarded(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and all(map(_is_guarded, stmt.stmts))
 
 
-def needed_values(loop: For, place: Place) -> Interval | None:
+def needed_values(loop: For, place: Context) -> Interval | None:
     """The least and greatest value of the loop's variable at which a statement of the body runs; None if none does.
 
     What isl cannot decide counts as needed.
@@ -95,7 +95,7 @@ def needed_values(loop: For, place: Place) -> Interval | None:
 
     everything = (0, as_int(loop.extent) - 1)
     found: Interval | None = None
-    for stmt, here in places(loop, place):
+    for stmt, here in contexts(loop, place):
         if not isinstance(stmt, (Store, Evaluate, Assume)):
             continue
         try:

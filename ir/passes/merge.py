@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..affine.guard import Unknown
+from ..context import is_stable
 from ..dataflow.dependence import Clash, clashes, common_loops
 from ..dataflow.instances import Statement, instances
 from ..dataflow.order import knowing
 from ..expr import Expr, Var, as_expr, substitute
 from ..node import walk
-from ..stmt import For, PrimFunc, Seq, Stmt, seq
-from .context import is_stable
-from .positions import Position, at, children_of, position, with_statement
+from ..stmt import For, PrimFunc, Seq, Stmt, seq, stmt_children
+from .positions import Position, at, position, with_statement
 from .renaming import distinct
 
 
@@ -65,7 +65,7 @@ def _pairs(stmt: Stmt, place: Position) -> list[tuple[Position, int, For, For]]:
         for number, (a, b) in enumerate(zip(stmt.stmts, stmt.stmts[1:], strict=False)):
             if isinstance(a, For) and isinstance(b, For):
                 found.append((place, number, a, b))
-    for number, child in enumerate(children_of(stmt)):
+    for number, child in enumerate(stmt_children(stmt)):
         found.extend(_pairs(child, (*place, number)))
     return found
 

@@ -27,8 +27,8 @@ from ..dataflow.instances import Program, Statement, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
 from ..script.printer import expr_text
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
-from .positions import at, children_of, position, with_statement
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
+from .positions import at, position, with_statement
 
 Choice = Callable[[Expr], bool]
 _PROVEN = 256  # programs with one condition less, each with the proof that it may go
@@ -106,7 +106,7 @@ def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
                 yield _Site(
                     place, cond, lambda func, c=cond, n=call: _without_choice(func, place, n, c)  # type: ignore[misc]
                 )
-    for k, child in enumerate(children_of(stmt)):
+    for k, child in enumerate(stmt_children(stmt)):
         yield from _sites(child, (*place, k))
 
 
@@ -181,7 +181,7 @@ def _ranges(func: PrimFunc, place: Sequence[int]) -> dict[Var, tuple[int, int]]:
             found[stmt.var] = (0, int(stmt.extent.value) - 1)
         if isinstance(stmt, Block):
             found.update({i.var: (0, i.extent - 1) for i in stmt.iters})
-        stmt = children_of(stmt)[k]
+        stmt = stmt_children(stmt)[k]
     return found
 
 

@@ -11,7 +11,22 @@ from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import transform
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores
+from ...ir.stmt import (
+    Block,
+    For,
+    Iter,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    loads,
+    loops,
+    names,
+    path_to,
+    read_buffers,
+    seq,
+    stores,
+)
 from ..errors import ScheduleError
 from ..placement import (
     check_alone,
@@ -25,17 +40,7 @@ from ..placement import (
 )
 from ..primitive import Result, primitive
 from ..regions import Interval, accesses_below, region
-from ..tree import (
-    block_stores,
-    extent_of,
-    find_block,
-    find_loop,
-    loop_bounds,
-    loops_above,
-    path_to,
-    remove_stmt,
-    with_stmt,
-)
+from ..tree import block_stores, extent_of, find_block, find_loop, loop_bounds, loops_above, remove_stmt, with_stmt
 
 ROOT, INLINE = "<root>", "<inline>"
 """Places that are no loops, as `sample_compute_location` draws them."""
