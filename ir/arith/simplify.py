@@ -389,7 +389,7 @@ class Simplifier:
             return self.expr(replaced)
         facts = self.facts
         if dtypes.is_int(expr.var.dtype) and dtypes.lanes(expr.var.dtype) == 1:
-            facts = facts.with_bounds({expr.var: facts.interval(value)})
+            facts = facts.binding(expr.var, value)
         body = simplifier_for(facts).expr(expr.body)
         return LetExpr(expr.var, value, body) if expr.var in variables(body) else body
 

@@ -18,7 +18,7 @@ statement one more dimension, the lane, which the schedule leaves out: lanes run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -210,9 +210,12 @@ def _build(func: PrimFunc) -> Program:
     return Program(func, tuple(builder.found), parameters)
 
 
-def statements(stmt: Stmt) -> tuple[Statement, ...]:
-    """The statements at or below one that stands alone; what is bound around it stays as it is."""
-    builder = _Builder({})
+def statements(stmt: Stmt, evaluates: Callable[[Expr], bool] = reads_memory) -> tuple[Statement, ...]:
+    """The statements at or below one that stands alone; what is bound around it stays as it is.
+
+    A condition, extent, binding or let value counts as a statement if it `evaluates` something of interest.
+    """
+    builder = _Builder({}, evaluates)
     builder.visit(stmt, _Place())
     return tuple(builder.found)
 
@@ -240,8 +243,9 @@ class _Place(NamedTuple):
 class _Builder:
     """Walks a function in program order."""
 
-    def __init__(self, memories: dict[str, Buffer]) -> None:
+    def __init__(self, memories: dict[str, Buffer], evaluates: Callable[[Expr], bool] = reads_memory) -> None:
         self.memories = memories
+        self.evaluates = evaluates
         self.found: list[Statement] = []
         self.counter = count()
 
@@ -312,8 +316,8 @@ class _Builder:
         self.visit(stmt.body, place)
 
     def _reader(self, place: _Place, *exprs: Expr) -> None:
-        """A statement for a node whose own expressions load from memory."""
-        if any(map(reads_memory, exprs)):
+        """A statement for a node whose own expressions do something."""
+        if any(map(self.evaluates, exprs)):
             self._emit(place)
 
     def _emit(self, place: _Place) -> None:

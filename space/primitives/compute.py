@@ -78,8 +78,8 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
-    reads = [a for a in accesses_below(target.body, store.buffer) if not a.is_write]
-    box = region([(a.indices, loop_bounds(a.loops)) for a in reads], frozenset(bounds), store.buffer.shape, bounds)
+    reads = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, store.buffer) if not a.is_write]
+    box = region(reads, frozenset(bounds), store.buffer.shape, bounds)
     nest = _nest_over(func, producer, around, store, box, bounds).loops()
     return with_stmt(func, target, replace(target, body=seq([nest, target.body]))), None
 
@@ -115,8 +115,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
-    writes = [a for a in accesses_below(target.body, source) if a.is_write]
-    box = region([(a.indices, loop_bounds(a.loops)) for a in writes], frozenset(bounds), source.shape, bounds)
+    writes = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, source) if a.is_write]
+    box = region(writes, frozenset(bounds), source.shape, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds)
     _check_first_point_stays(part.block)
     part = _only_stored(func, target, part, load, bounds)
