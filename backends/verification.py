@@ -54,7 +54,7 @@ def verify(
     bound: Runnable,
     arguments: Sequence[Argument],
     samples: Sequence[Sample],
-    hopeless: Callable[[float], float | None] = lambda seconds: None,
+    hopeless: Callable[[float], float | None] = lambda _: None,
 ) -> Verdict:
     """Run every sample; the error is that of the last one.
 

@@ -20,7 +20,6 @@ from ..ir.stmt import (
     Declare,
     For,
     If,
-    Iter,
     Let,
     PrimFunc,
     Seq,
@@ -64,7 +63,8 @@ def remove_stmt(func: PrimFunc, old: Stmt) -> PrimFunc:
         if isinstance(parent, Block):
             break
         gone = parent
-    raise ScheduleError("`{name}` is the only statement of its block and cannot be removed", name=_label(old))
+    name = old.name if isinstance(old, Block) else type(old).__name__
+    raise ScheduleError("`{name}` is the only statement of its block and cannot be removed", name=name)
 
 
 def find_block(func: PrimFunc, name: str) -> Block:
@@ -286,7 +286,9 @@ def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tup
             inner = {**known, item.var: (0, int(item.extent.value) - 1)}
         elif isinstance(item, Block):
             inner = {**known, **{i.var: (0, i.extent - 1) for i in item.iters}}
-            iters = tuple(_rebound(i, rewrite(i.binding, known)) for i in item.iters)
+            bindings = [rewrite(i.binding, known) for i in item.iters]
+            pairs = zip(item.iters, bindings, strict=True)
+            iters = tuple(i if b is i.binding else replace(i, binding=b) for i, b in pairs)
             item = replace(item, iters=iters, predicate=rewrite(item.predicate, known))
             return map_children(item, lambda child: visit(child, inner))
         elif isinstance(item, Let) and dtypes.is_int(item.var.dtype) and not reads_memory(item.value):
@@ -314,14 +316,6 @@ def _simple_indices(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
 
     result: Expr = transform(expr, visit)
     return result
-
-
-def _rebound(item: Iter, binding: Expr) -> Iter:
-    return item if binding is item.binding else replace(item, binding=binding)
-
-
-def _label(stmt: Stmt) -> str:
-    return stmt.name if isinstance(stmt, Block) else type(stmt).__name__
 
 
 def map_accesses(node: Node, fn: Callable[[Node], Node]) -> Node:

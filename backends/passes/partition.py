@@ -116,7 +116,7 @@ def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
     pieces = _pieces(loop, inside) if is_peeled(loop) and loop.kind in SPLITTABLE else None
     if pieces is None:
         return replace(loop, body=_partition(loop.body, inside, loop, late))
-    parts = [_piece(loop, piece, facts) for piece in pieces]
+    parts = [trim_loops(simplify_stmt(restrict(loop, piece), facts), facts) for piece in pieces]
     return seq([_descend(p, facts, late) for p in parts if p != NOTHING])
 
 
@@ -138,10 +138,6 @@ def _pieces(loop: For, inside: Facts) -> list[Interval] | None:
     if (low, high) == (0, last):
         return None
     return [p for p in ((0, low - 1), (low, high), (high + 1, last)) if p[0] <= p[1]]
-
-
-def _piece(loop: For, piece: Interval, facts: Facts) -> Stmt:
-    return trim_loops(simplify_stmt(restrict(loop, piece), facts), facts)
 
 
 def _clean(stmt: Stmt) -> Stmt:

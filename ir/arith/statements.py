@@ -140,7 +140,7 @@ _SIMPLIFY: dict[type[Stmt], Any] = {
     Block: _block,
     Store: _leaf,
     Evaluate: _leaf,
-    Assume: lambda stmt, s: stmt,  # what is assumed stays as it was written, for those who look for it
+    Assume: lambda stmt, _: stmt,  # what is assumed stays as it was written, for those who look for it
     Allocate: _around,
     Declare: _around,
 }

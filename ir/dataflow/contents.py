@@ -26,7 +26,7 @@ from ..expr import Buffer, Const, Expr, Undef, Var, conjuncts
 from ..node import walk
 from ..stmt import For
 from .accesses import Access
-from .dependence import Event, IntMap, common_loops, last_writers
+from .dependence import Event, common_loops, last_writers
 from .instances import Program, Statement
 from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, pollution, writers
 
@@ -328,7 +328,8 @@ class _ByDataflow(Held):
             for piece in writer.pieces if relation is not None else ():
                 assert relation is not None
                 key = piece.value if isinstance(piece.value, (Const, Undef)) else None
-                reached[key] = reached.get(key, nothing).union(_into(relation, writer, piece))
+                stored = points(writer.domain.where(*piece.conditions))
+                reached[key] = reached.get(key, nothing).union(relation.into(stored))
         self.values = tuple(_certain_values(reached, self.missing))
         self.undefined = nothing
         for value, where in reached.items():
@@ -349,10 +350,6 @@ def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> I
                 certain = certain.subtract(elsewhere)
         if not certain.is_empty():
             yield value, certain
-
-
-def _into(relation: IntMap, writer: Writer, piece: Piece) -> IntSet:
-    return relation.into(points(writer.domain.where(*piece.conditions)))
 
 
 def _source(number: int, writer: Writer, access: Access) -> Event:

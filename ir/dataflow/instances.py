@@ -122,7 +122,7 @@ class Statement:
     @cached_property
     def bounds(self) -> dict[Var, tuple[int, int]]:
         """Inclusive bounds of the variables with constant extents."""
-        return {v: (0, n - 1) for v, n in ((v, _constant(e)) for v, e in self.dims) if n is not None}
+        return {v: (0, extent - 1) for v, extent in self.dims if isinstance(extent, int)}
 
     @cached_property
     def accesses(self) -> Accesses:
@@ -351,7 +351,3 @@ def _is_stale(stmt: Let) -> bool:
 @cached(1 << 13)
 def _relaxed(domain: Domain) -> Domain:
     return domain.relaxed()
-
-
-def _constant(extent: Expr | int | None) -> int | None:
-    return extent if isinstance(extent, int) else None

@@ -13,8 +13,6 @@ The order of stores does not count: once polluted, an element stays so.  Program
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
@@ -94,7 +92,7 @@ def _reached(
     try:
         if not access.whole:
             guards = (g for g in access.guards if is_affine(g, known))
-            instances = _reading(points(statement.domain.where(*guards)), access.indices, source)
+            instances = access_map(points(statement.domain.where(*guards)), access.indices).preimage(source)
     except NotAffine:
         pass
     if instances.is_empty():
@@ -105,10 +103,6 @@ def _reached(
         return instances.image(write.indices, names)
     except NotAffine:
         return box(names, write.buffer.shape)
-
-
-def _reading(instances: IntSet, indices: Iterable[Expr], source: IntSet) -> IntSet:
-    return access_map(instances, tuple(indices)).preimage(source)
 
 
 def as_domain(buffer: Buffer, elements: IntSet) -> Domain:

@@ -140,12 +140,12 @@ class Evaluator:
         except KeyError:
             raise InterpreterError(f"{self.context}variable `{e.name}` is not defined") from None
 
-    def _const(self, nest: Nest, e: Const) -> Value:
+    def _const(self, _nest: Nest, e: Const) -> Value:
         if e.dtype == dtypes.INDEX or e.dtype == "bool":
             return e.value, None
         return round_to(e.dtype, numpy_dtype(e.dtype).type(e.value)), None
 
-    def _undef(self, nest: Nest, e: Undef) -> Value:
+    def _undef(self, _nest: Nest, e: Undef) -> Value:
         return poison(e.dtype), True
 
     def _load(self, nest: Nest, e: Load) -> Value:

@@ -162,7 +162,8 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PadValueError(f"`{text[:200]}` is not a pad value: {error}") from None
     args = tree.args if isinstance(tree, ast.Lambda) else None
-    if not isinstance(tree, ast.Lambda) or args is None or _has_options(args):
+    odd = args is None or args.vararg or args.kwarg or args.kwonlyargs or args.defaults
+    if not isinstance(tree, ast.Lambda) or args is None or odd:
         raise PadValueError(f"`{text[:200]}` is not a pad value: write e.g. `lambda io, ii: io + ii`")
     names = tuple(Var(a.arg) for a in (*args.posonlyargs, *args.args))
     if len(names) != len(buffer.shape):
@@ -171,10 +172,6 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
             f"has {len(buffer.shape)} dimensions"
         )
     return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))
-
-
-def _has_options(args: ast.arguments) -> bool:
-    return bool(args.vararg or args.kwarg or args.kwonlyargs or args.defaults)
 
 
 class _Reader:

@@ -83,7 +83,7 @@ def _candidates(func: PrimFunc, root: tuple[int, ...]) -> Iterator[tuple[tuple[i
             for cond in _conditions(program, statement):
                 found.setdefault(cond, statement)
     for cond, statement in found.items():
-        for place in _places(func, root, statement, cond):
+        for place in _places(root, statement, cond):
             yield place, cond
 
 
@@ -128,23 +128,15 @@ def _outside(statement: Statement, access: Access, elements: IntSet) -> Iterator
     if placed in (TRUE, FALSE) or everything.where(placed).is_equal(everything):
         return
     kept = everything.where(placed)
-    short = _shortest(statement, everything, kept, placed)
-    yield short
-
-
-def _shortest(statement: Statement, everything: IntSet, kept: IntSet, placed: Expr) -> Expr:
-    """The condition given the statement's own domain, if that is the shorter text."""
     given = kept.condition(everything)
-    return given if _size(given) < _size(placed) else placed
+    yield given if _size(given) < _size(placed) else placed
 
 
 def _size(node: Node) -> int:
     return sum(1 for _ in walk(node))
 
 
-def _places(
-    func: PrimFunc, root: tuple[int, ...], statement: Statement, cond: Expr
-) -> Iterator[tuple[int, ...]]:
+def _places(root: tuple[int, ...], statement: Statement, cond: Expr) -> Iterator[tuple[int, ...]]:
     """Where a condition may stand, the widest place first: where its variables are bound, down to the store."""
     bound: set[Var] = set(statement.parameters)
     place: tuple[int, ...] = ()

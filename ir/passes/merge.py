@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 from ..affine.guard import Unknown
 from ..context import is_stable
+from ..dataflow.accesses import Access
 from ..dataflow.dependence import Clash, clashes, common_loops
-from ..dataflow.instances import Statement, instances
+from ..dataflow.instances import instances
 from ..dataflow.order import knowing
 from ..expr import Expr, Var, as_expr, substitute
 from ..node import walk
@@ -138,8 +139,8 @@ def _reversed(func: PrimFunc, first: For, second: For) -> Clash | None:
 
 
 def _explained(clash: Clash, first: For, second: For) -> str:
-    a = _access(clash.first, clash, True)
-    b = _access(clash.second, clash, False)
+    a = _access(clash.a)
+    b = _access(clash.b)
     found = clash.example
     if found is None:
         return f"{a} in a later iteration may meet {b}, which would then run before it"
@@ -150,10 +151,9 @@ def _explained(clash: Clash, first: For, second: For) -> str:
     return f"{a} at {i} {maybe}meet{'' if maybe else 's'} {b} at {j}{element}; merged, {j} would come first"
 
 
-def _access(statement: Statement, clash: Clash, is_first: bool) -> str:
+def _access(access: Access) -> str:
     from ..script.printer import expr_text
 
-    access = clash.a if is_first else clash.b
     indices = ", ".join(expr_text(i) for i in access.node.indices)
     return f"the {'write' if access.is_write else 'read'} of `{access.node.buffer.name}[{indices}]`"
 

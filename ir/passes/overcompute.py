@@ -57,7 +57,7 @@ def is_strict(func: PrimFunc) -> bool:
 
 
 def overcompute(
-    func: PrimFunc, within: Stmt, chosen: Choice = lambda cond: True
+    func: PrimFunc, within: Stmt, chosen: Choice = lambda _: True
 ) -> tuple[PrimFunc, list[Refusal]]:
     """Remove what can be removed of the conditions at or below `within`, and say why the rest stays.
 
@@ -258,7 +258,7 @@ def _one_side(
     strict = is_strict(func)
     pairs = _aligned(keep, gone)
     if pairs is None:
-        harm = _vanish(func, place, gone, cond)
+        harm = _vanish(func, gone, cond)
         if harm is not None:
             return func, harm
         pairs = {}
@@ -272,7 +272,7 @@ def _one_side(
     return after, _appear(program, changes, strict)
 
 
-def _vanish(func: PrimFunc, place: tuple[int, ...], gone: Stmt, cond: Expr) -> Harm | None:
+def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:
     """Whether a branch could go; its instances are those where `cond` fails."""
     program = instances(func)
     found = [Change(s, s.resolve(cond)) for s in program.below(gone)]

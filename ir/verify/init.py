@@ -76,7 +76,7 @@ def _by_counting(block: Block, around: Surroundings) -> str:
     nest = root()
     try:
         for one in around.outer:
-            nest = Loop(one.var, lambda parent, n=one.extent: n)(nest)  # type: ignore[misc]
+            nest = Loop(one.var, lambda _, n=one.extent: n)(nest)  # type: ignore[misc]
         for step in (*around.steps, block.predicate):
             if isinstance(step, tuple):
                 nest = Loop(step[0], lambda parent, e=step[1]: evaluate.data(parent, e, ""))(nest)  # type: ignore[misc]
