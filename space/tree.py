@@ -316,9 +316,3 @@ def _simple_indices(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
 
     result: Expr = transform(expr, visit)
     return result
-
-
-def map_accesses(node: Node, fn: Callable[[Node], Node]) -> Node:
-    """Bottom-up rewriting of loads and stores below `node`."""
-    result: Node = transform(node, lambda n: fn(n) if isinstance(n, (Load, Store)) else n)
-    return result

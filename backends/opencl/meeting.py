@@ -1,4 +1,4 @@
-"""Where work-items meet in memory, so that a barrier has to stand.
+"""Where a barrier is needed, because work-items touch what others wrote.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a script may say and code generators need not know, said in plainer words.
+"""Programs in a smaller language for the passes and code generators that follow.
 
 ::
 

@@ -1,4 +1,8 @@
-"""Walking lowered statements with the loops, conditions and facts around each access."""
+"""The accesses of a lowered program, each with the loops, conditions and intervals around it.
+
+What a statement or expression loads is asked of `ir.dataflow.accesses`, what holds there of `ir.context`; here they
+are put together with the path that leads to each access.
+"""
 
 from __future__ import annotations
 

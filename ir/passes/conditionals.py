@@ -1,4 +1,4 @@
-"""Conditionals that say the same thing twice become one.
+"""Neighbouring conditionals with equal conditions are merged, and those with equal branches go.
 
 ::
 
