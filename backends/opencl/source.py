@@ -328,7 +328,7 @@ class _Kernel(Expressions):
         self.divergent -= uneven
 
     def _range(self, var: Var, extent: Expr) -> Facts:
-        facts = self.facts.with_bounds({var: (0, self.facts.interval(extent)[1] - 1)})
+        facts = self.facts.looping(var, extent)
         return facts if isinstance(extent, Const) else facts.assuming(var < extent)
 
     def _bound(self, stmt: For) -> None:
@@ -393,13 +393,11 @@ class _Kernel(Expressions):
             return
         if self._differs(value):
             self.differing.add(stmt.var)
-        low, high = self.facts.interval(value) if dtypes.is_int(dtype) else (0, 0)
         with self.braces(""):
             text = self.scalar(value)
             name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
             self.line(f"const {self.ctype(dtype)} {name} = {bare(text)};")
-            facts = self.facts.with_bounds({stmt.var: (low, high)}) if dtypes.is_int(dtype) else self.facts
-            with self.knowing(facts):
+            with self.knowing(self.facts.binding(stmt.var, value)):
                 self.statement(stmt.body)
 
     def _substituted(self, stmt: Let, value: Expr) -> None:
