@@ -27,7 +27,7 @@ from .arith.simplify import simplifier_for
 from .arith.statements import assumed
 from .caches import cached
 from .expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts, reads_memory
-from .node import Node, rebuild, walk
+from .node import rebuild
 from .stmt import (
     Block,
     For,
@@ -40,8 +40,9 @@ from .stmt import (
     blocks,
     fresh,
     map_children,
+    memories_read,
+    memories_written,
     stmt_children,
-    stores,
 )
 
 if TYPE_CHECKING:
@@ -221,27 +222,10 @@ def _equal(var: Var, value: Expr) -> Expr:
     return Binary("or", Binary("and", var, value), Binary("and", Not(var), negate(value)))
 
 
-@cached(1 << 14)
-def memories_read(node: Node) -> frozenset[str]:
-    """Names of the memories that are loaded from below `node`."""
-    return frozenset(n.buffer.memory for n in walk(node) if isinstance(n, Load))
-
-
-@cached(1 << 12)
-def memories_written(stmt: Stmt) -> frozenset[str]:
-    """Names of the memories that are stored to below `stmt`."""
-    return frozenset(s.buffer.memory for s in stores(stmt))
-
-
 @cached(1 << 12)
 def has_init(stmt: Stmt) -> bool:
     """Whether some block at or below `stmt` begins a reduction."""
     return any(b.init is not None for b in blocks(stmt))
-
-
-def is_stable(expr: Expr) -> bool:
-    """Whether no store can change the value."""
-    return not reads_memory(expr)
 
 
 class _Opaque:

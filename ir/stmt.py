@@ -327,6 +327,18 @@ def _read(node: Node) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(chain(own, *map(_read, children(node)))))
 
 
+@remembered
+def memories_read(node: Node) -> frozenset[str]:
+    """Names of the memories that are loaded from below `node`, through whatever view."""
+    return frozenset(b.memory for b in _read(node))
+
+
+@remembered
+def memories_written(node: Node) -> frozenset[str]:
+    """Names of the memories that are stored to below `node`, through whatever view."""
+    return frozenset(b.memory for b in _written(node))
+
+
 def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:
     """Every access and declaration of `old` becomes one of `new`; indices stay."""
 

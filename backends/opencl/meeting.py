@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
-from ...ir.context import memories_written
 from ...ir.dataflow.meets import are_determined
 from ...ir.expr import Buffer, Load, Ramp, const
 from ...ir.node import children, remembered, walk
-from ...ir.stmt import Allocate, For, Seq, Stmt, Store, read_buffers
+from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_written
 from ..passes.scopes import accesses
 from .parts import touches, writes
 
@@ -85,8 +84,7 @@ def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:
 
 def _iterations_meet(loop: For, buffers: Sequence[Buffer]) -> bool:
     written = [b for b in buffers if writes(loop.body, b)]
-    read = {b.memory for b in read_buffers(loop.body)}
-    return any(b.name in read or not _stores_apart(loop, b) for b in written)
+    return any(b.name in memories_read(loop.body) or not _stores_apart(loop, b) for b in written)
 
 
 def _stores_apart(loop: For, buffer: Buffer) -> bool:

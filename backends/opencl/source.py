@@ -20,7 +20,21 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
-from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, read_buffers, written_buffers
+from ...ir.stmt import (
+    Allocate,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    memories_read,
+    memories_written,
+    read_buffers,
+    written_buffers,
+)
 from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
@@ -259,7 +273,7 @@ class _Kernel(Expressions):
         parts = pieces(lanes)
         kind = memory_type(buffer.dtype)
         texts = [self.vector(value, start, count) for start, count in parts]
-        if len(parts) > 1 and any(isinstance(n, Load) and n.buffer.memory == buffer.memory for n in walk(value)):
+        if len(parts) > 1 and buffer.memory in memories_read(value):
             texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
@@ -402,8 +416,7 @@ class _Kernel(Expressions):
 
     def _substituted(self, stmt: Let, value: Expr) -> None:
         """The body with the value in place of the variable; a vector that memory may change is kept in an array."""
-        changed = {b.memory for b in written_buffers(stmt.body)}
-        if not any(isinstance(n, Load) and n.buffer.memory in changed for n in walk(value)):
+        if memories_read(value).isdisjoint(memories_written(stmt.body)):
             self.statement(substitute(stmt.body, {stmt.var: value}))
             return
         base, lanes = dtypes.split_dtype(value.dtype)

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
-from ...ir.context import memories_written
 from ...ir.dataflow.meets import are_determined
 from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, substitute
-from ...ir.stmt import For
+from ...ir.stmt import For, memories_written
 from .scopes import Access
 
 

@@ -33,7 +33,6 @@ from ..expr import (
     Buffer,
     Const,
     Expr,
-    Load,
     Var,
     binary,
     conjuncts,
@@ -56,7 +55,8 @@ from ..stmt import (
     Stmt,
     Store,
     fresh,
-    stores,
+    memories_read,
+    memories_written,
 )
 from .accesses import (
     Access,
@@ -344,8 +344,7 @@ def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
 
 def _is_stale(stmt: Let) -> bool:
     """Whether the memory that the value was computed from may change while the variable lives."""
-    read = {n.buffer.data or n.buffer.name for n in walk(stmt.value) if isinstance(n, Load)}
-    return any((s.buffer.data or s.buffer.name) in read for s in stores(stmt.body))
+    return not memories_read(stmt.value).isdisjoint(memories_written(stmt.body))
 
 
 @cached(1 << 13)

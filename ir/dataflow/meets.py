@@ -25,8 +25,8 @@ from typing import Protocol
 from ..arith.intervals import Facts
 from ..arith.linear import shared_form, variables_of
 from ..arith.simplify import simplifier_for
-from ..context import memories_read
 from ..expr import Binary, Const, Expr, Var
+from ..stmt import memories_read
 
 Form = dict[Expr, int]
 

@@ -19,7 +19,7 @@ from ...errors import InternalError
 from ..caches import cached
 from ..expr import Binary, Buffer, Expr, Load, Var
 from ..node import Node, walk
-from ..stmt import Allocate, Block, Declare, Stmt, Store
+from ..stmt import Allocate, Block, Declare, Stmt, Store, memories_read, memories_written
 from .memory import InterpreterError
 from .nest import Index, Nest
 
@@ -28,14 +28,6 @@ LARGEST_CHECK = 1 << 22
 
 class Hazard(InternalError):
     """The order of lanes may matter."""
-
-
-@cached(65536)
-def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the memories read and written below `node`."""
-    reads = {n.buffer.memory for n in walk(node) if isinstance(n, Load)}
-    writes = {n.buffer.memory for n in walk(node) if isinstance(n, Store)}
-    return frozenset(reads), frozenset(writes)
 
 
 @cached(65536)
@@ -54,7 +46,7 @@ def update(store: Store) -> tuple[str, Expr] | None:
     own = Load(store.buffer, store.indices)
     sides = [(value.a, value.b)] if value.op == "-" else [(value.a, value.b), (value.b, value.a)]
     for old, new in sides:
-        if old == own and all(store.buffer.memory not in touched(e)[0] for e in (new, *store.indices)):
+        if old == own and all(store.buffer.memory not in memories_read(e) for e in (new, *store.indices)):
             return value.op, new
     return None
 
@@ -78,7 +70,7 @@ def separate(block: Block) -> bool:
     plain = all(isinstance(i, Var) for i in indices) and wide <= set(indices)
     if not plain or not {i.var for i in block.spatial} >= set(indices):
         return False
-    if buffer.memory in touched(block.init)[0]:
+    if buffer.memory in memories_read(block.init):
         return False
     own = [n for n in walk(block.body) if isinstance(n, Load) and n.buffer.memory == buffer.memory]
     return all(n.buffer == buffer and n.indices == indices for n in own)
@@ -163,7 +155,7 @@ def _shared(stmts: Sequence[Stmt]) -> frozenset[str]:
     writes: set[str] = set()
     for stmt in stmts:
         hidden = private(stmt)
-        new_reads, new_writes = (names - hidden for names in touched(stmt))
+        new_reads, new_writes = memories_read(stmt) - hidden, memories_written(stmt) - hidden
         shared |= (writes & (new_reads | new_writes)) | (reads & new_writes)
         reads |= new_reads
         writes |= new_writes

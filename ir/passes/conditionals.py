@@ -21,9 +21,9 @@ from dataclasses import replace
 
 from ..arith.intervals import negate
 from ..arith.statements import NOTHING, is_empty, simplify_stmt
-from ..context import Context, has_init, memories_read, memories_written, nowhere, rewrite
+from ..context import Context, has_init, nowhere, rewrite
 from ..expr import FALSE, TRUE, Expr, Not, all_of, conjuncts
-from ..stmt import Block, If, Seq, Stmt, seq
+from ..stmt import Block, If, Seq, Stmt, memories_read, memories_written, seq
 from .renaming import same_statement
 
 Relation = Callable[[If, If], bool | None]

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.statements import is_empty
-from ..context import Context, map_below, memories_read, memories_written, nowhere
+from ..context import Context, map_below, nowhere
 from ..expr import (
     TRUE,
     Binary,
@@ -45,7 +45,7 @@ from ..expr import (
     variables,
 )
 from ..node import children, rebuild, walk
-from ..stmt import Assume, Block, For, If, Iter, Let, Stmt
+from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, memories_read, memories_written
 from .conditionals import decide_conditions
 from .empty import pruned
 from .renaming import another, copied

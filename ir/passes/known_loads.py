@@ -17,14 +17,13 @@ from typing import Any
 
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import points
-from ..context import memories_read
 from ..dataflow.accesses import Access
 from ..dataflow.contents import held, reading
 from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.writers import Contradiction
 from ..expr import Const, Expr, Load
 from ..node import rebuild, walk
-from ..stmt import Assume, PrimFunc, Stmt
+from ..stmt import Assume, PrimFunc, Stmt, memories_read
 from .positions import Position, at, position, with_statement
 from .renaming import distinct
 

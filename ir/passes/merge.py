@@ -16,12 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..affine.guard import Unknown
-from ..context import is_stable
 from ..dataflow.accesses import Access
 from ..dataflow.dependence import Clash, clashes, common_loops
 from ..dataflow.instances import instances
 from ..dataflow.order import knowing
-from ..expr import Expr, Var, as_expr, substitute
+from ..expr import Expr, Var, as_expr, reads_memory, substitute
 from ..node import walk
 from ..stmt import For, PrimFunc, Seq, Stmt, seq, stmt_children
 from .positions import Position, at, position, with_statement
@@ -115,7 +114,7 @@ def obstacle(func: PrimFunc, first: For, second: For) -> Separate | None:
     for loop in (first, second):
         if loop.kind != "serial":
             return Separate(first, second, f"(2) loop `{loop.var.name}` is {loop.kind}, not serial")
-    if first.extent != second.extent or first.var.dtype != second.var.dtype or not is_stable(first.extent):
+    if first.extent != second.extent or first.var.dtype != second.var.dtype or reads_memory(first.extent):
         from ..script.printer import expr_text
 
         extents = f"{expr_text(first.extent)} and {expr_text(second.extent)}"
