@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UsageError,
         WrongResult,
     )
+    from .ir.caches import clear_caches
     from .ir.interpreter.interpret import interpret
     from .ir.layout.index_map import AXIS_SEPARATOR, IndexMap
     from .ir.passes import transform
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "backends.devices": ("list_devices",),
+    "ir.caches": ("clear_caches",),
     "errors": (
         "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
     ),
@@ -79,8 +81,8 @@ __all__ = [
     "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
     "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
     "Target", "TensorIntrin", "Trace", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__",
-    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "propose_pad_values",
-    "replay", "transform", "tune", "undef", "verify", "workload",
+    "build", "clear_caches", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func",
+    "propose_pad_values", "replay", "transform", "tune", "undef", "verify", "workload",
 ]  # fmt: skip
 
 

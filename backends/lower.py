@@ -62,7 +62,7 @@ Pass = Callable[[Stmt, Setting], Stmt]
 
 
 def _plain(name: str, fn: Callable[[Stmt], Stmt]) -> tuple[str, Pass]:
-    return name, lambda stmt, setting: fn(stmt)
+    return name, lambda stmt, _: fn(stmt)
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (

@@ -304,7 +304,8 @@ def _verified(entry: Job, job: Job, tick: Tick, slow: Slow = _all_matter) -> _Ve
     """
     from ..backends.cores import settler
     from ..backends.kernel import load_artifact
-    from ..backends.verification import GUARD_BYTES, WrongResult, verify
+    from ..backends.verification import GUARD_BYTES, verify
+    from ..errors import WrongResult
     from ..ir.target import Target
 
     try:

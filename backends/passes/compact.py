@@ -17,12 +17,13 @@ from typing import Any
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
+from ...ir.context import map_with_facts
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
 from ...ir.node import Node, rebuild
 from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_statements
 from .errors import LoweringError
 from .privacy import is_private
-from .scopes import Access, Step, accesses, loop_facts
+from .scopes import Access, Step, accesses
 
 CONCURRENT = ("parallel", "thread_binding")
 
@@ -38,10 +39,8 @@ def compact_buffers(stmt: Stmt) -> Stmt:
 def _visit(stmt: Stmt, facts: Facts, inside: bool) -> Stmt:
     if isinstance(stmt, Allocate):
         return _place(stmt.buffer, _visit(stmt.body, facts, inside), facts, inside)
-    if isinstance(stmt, For):
-        facts, inside = loop_facts(facts, stmt), True
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, facts, inside) if isinstance(child, Stmt) else child)
-    return result
+    inside = inside or isinstance(stmt, For)
+    return map_with_facts(stmt, facts, lambda child, known: _visit(child, known, inside))
 
 
 def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
@@ -74,7 +73,7 @@ class _Sink:
         if isinstance(stmt, (Allocate, Declare, Let)):
             return replace(stmt, body=self.into(stmt.body, depth, facts, entered))
         if isinstance(stmt, For) and step == stmt and self._may_enter(stmt, depth, facts):
-            body = self.into(stmt.body, depth + 1, loop_facts(facts, stmt), True)
+            body = self.into(stmt.body, depth + 1, facts.looping(stmt.var, stmt.extent), True)
             return replace(stmt, body=body)
         if isinstance(stmt, If) and step == (stmt, 1):
             return replace(stmt, then=self.into(stmt.then, depth + 1, facts, entered))

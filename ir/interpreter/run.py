@@ -74,7 +74,7 @@ class Machine(Stores):
 
     def _long_loop(self, nest: Nest, stmt: For, extent: int) -> None:
         for low in range(0, extent, LANES):
-            part = Loop(stmt.var, lambda parent: extent, low, min(low + LANES, extent))(nest)
+            part = Loop(stmt.var, lambda _: extent, low, min(low + LANES, extent))(nest)
             self.run(part, stmt.body)
 
     def _if(self, nest: Nest, stmt: If) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import (
     LOGIC,
     Binary,
@@ -71,12 +71,12 @@ def any_true(flags: Flags | Data) -> bool:
     return flags is not None and bool(np.any(flags))
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _is_vector(indices: tuple[Expr, ...]) -> bool:
     return any(dtypes.lanes(i.dtype) > 1 for i in indices)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
     """Whether the values depend on no memory, so that they stay what they are."""
     return not any(isinstance(node, Load) for e in exprs for node in walk(e))
@@ -140,12 +140,12 @@ class Evaluator:
         except KeyError:
             raise InterpreterError(f"{self.context}variable `{e.name}` is not defined") from None
 
-    def _const(self, nest: Nest, e: Const) -> Value:
+    def _const(self, _nest: Nest, e: Const) -> Value:
         if e.dtype == dtypes.INDEX or e.dtype == "bool":
             return e.value, None
         return round_to(e.dtype, numpy_dtype(e.dtype).type(e.value)), None
 
-    def _undef(self, nest: Nest, e: Undef) -> Value:
+    def _undef(self, _nest: Nest, e: Undef) -> Value:
         return poison(e.dtype), True
 
     def _load(self, nest: Nest, e: Load) -> Value:
