@@ -10,7 +10,7 @@ The test stands as far outside as the variables of the strengthened condition
 allow, but within the loops over work-items that share memory: no barrier stands in
 a condition.  In the edge, what it says about outer variables often fixes them, and
 the extents become constants.  A loop over which a condition ranges alone is split in
-two or three loops instead.  Conditions inside of values stay: they choose a value,
+two or three loops instead, unless its lanes are masked.  Conditions inside of values stay: they choose a value,
 they do not skip work.
 """
 
@@ -24,7 +24,7 @@ from ...ir.arith.simplify import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int
 from ...ir.node import children, rebuild, remembered, walk
-from ...ir.passes.loop_extents import loop_facts, restrict, trim_loops
+from ...ir.passes.loop_extents import is_masked, loop_facts, restrict, trim_loops
 from ...ir.stmt import For, If, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 
@@ -117,7 +117,8 @@ def _strong(edge: Edge, around: For) -> Expr | None:
 
 def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
     inside = loop_facts(facts, loop)
-    pieces = _pieces(loop, inside) if is_peeled(loop) and loop.kind in SPLITTABLE else None
+    splits = is_peeled(loop) and loop.kind in SPLITTABLE and not is_masked(loop)
+    pieces = _pieces(loop, inside) if splits else None
     if pieces is None:
         return replace(loop, body=_partition(loop.body, inside, loop, late))
     parts = [_piece(loop, piece, facts) for piece in pieces]
