@@ -54,7 +54,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var
         late |= {around.var}
         if _meets(stmt):
             return _descend(stmt, facts, late)
-    cond = None if around is None else _choose(stmt, facts, around, late)
+    cond = None if around is None or is_masked(around) else _choose(stmt, facts, around, late)
     if cond is not None:
         versions = []
         for truth in (True, False):
