@@ -1,18 +1,22 @@
 """The thread pool of a process, for parallel loops of generated code.
 
-Written as LLVM text on pthread mutexes and conditions, so that it needs no compiler and no OpenMP
-runtime.  ``stridesmith_parallel(task, record, total, chunk, threads)`` calls
-``task(record, begin, end)`` for ranges that partition ``[0, total)``, on up to `threads` threads of
-which the caller is one, and returns when all are done.  Ranges of `chunk` iterations (0: a
-sixteenth of a thread's share) are handed out by an atomic counter.
+``stridesmith_parallel(task, record, total, chunk, threads)`` calls ``task(record, begin, end)`` for
+ranges that partition ``[0, total)``, on up to `threads` threads of which the caller is one, and
+returns when all are done.  A call from inside a task, or while another thread's job runs, executes
+its range by itself.
 
-Workers persist.  Between jobs they spin for `SPINS_BEFORE_SLEEP` pauses, some tenths of a millisecond up to two, then
-sleep on a condition: after a sleep of 20 ms a worker was seen to miss the first milliseconds of the next call.
-A call from inside a task, or while another thread's job runs, executes its range by itself.
+The caller waits for ranges that a worker has taken, never for a worker: one that the system has not
+scheduled finds the job closed, and the caller has done its part.  All of a job that several threads
+change is one word,
 
-A job is published by one atomic word: the number of the job, shifted left by 16, plus how many
-workers take part.  A worker that takes part acknowledges every job, and the next job is published
-only when all have; the others only compare the word.
+    number of the job (37 bits) | caller sleeps (1) | units not yet taken (16) | workers inside (10)
+
+and every step is one atomic operation on it: a unit is taken by a compare-and-swap, which fails for
+whoever has seen an earlier job.  docs/pool.md has the protocol, and tests/backends/llvm/pool_model.py
+tries all of its interleavings.
+
+Written as LLVM text, so that it needs no compiler and no OpenMP runtime: on pthreads, and on futexes
+where the system is Linux.
 """
 
 from __future__ import annotations
@@ -27,130 +31,229 @@ from ...ir.target import Target
 from .compile import LoadedObject, compile_object, provide_symbol
 
 SYMBOL = "stridesmith_parallel"
-MAX_THREADS = 4096
-SPINS_BEFORE_SLEEP = 40_000
+MAX_THREADS = 1024
 STACK_BYTES = 16 << 20
+IDLE_NS = int(os.environ.get("IDLE","500_000"))
+"""How long a worker without a job looks for the next one before it sleeps; other threads have its core meanwhile."""
+JOIN_NS = int(os.environ.get("JOIN","50_000"))
+"""How long a caller looks whether the last ranges are done before it sleeps, and leaves its core to their workers."""
+AWAY_NS = 100_000
+"""A thread whose clock leaps so far has lost its core to another one, and sleeps instead of looking."""
 
 _TEXT = r"""
-@mutex = internal global [16 x i64] zeroinitializer, align 64
-@wake = internal global [16 x i64] zeroinitializer, align 64
-@word = internal global [8 x i64] zeroinitializer, align 64
-@next = internal global [8 x i64] zeroinitializer, align 64
-@pending = internal global [8 x i64] zeroinitializer, align 64
-@sleepers = internal global [8 x i64] zeroinitializer, align 64
-@busy = internal global [8 x i64] zeroinitializer, align 64
-@task = internal global ptr null, align 64
-@record = internal global ptr null
-@total = internal global i64 0
-@chunk = internal global i64 0
-@workers = internal global i64 0
+@word = internal global [16 x i64] zeroinitializer, align 128
+@busy = internal global [16 x i64] zeroinitializer, align 128
+@slots = internal global [{MAX_THREADS} x [16 x i64]] zeroinitializer, align 128
 
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+; What the job is.  Written while the word has no units; who reads it may believe it after a
+; compare-and-swap that takes a unit, which shows that the job was open all the while.
+@task = internal global ptr null, align 128
+@record = internal global ptr null
+@total = internal global i64 0    ; iterations
+@units = internal global i64 0    ; at most 65535
+@unit = internal global i64 0     ; iterations of a unit
+@share = internal global i64 0    ; a range is 1/share of the units that are left, and one unit at least
+@helpers = internal global i64 0  ; workers with a lower number may take part
+@workers = internal global i64 0  ; that were started
+
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_attr_setdetachstate(ptr, i32)
 declare i32 @pthread_attr_destroy(ptr)
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 {PAUSE_DECLARATION}
 
 define void @pool_reset() nounwind {
-  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  %c = call i32 @pthread_cond_init(ptr @wake, ptr null)
+entry:
+  call void @reset_sleep()
   store atomic i64 0, ptr @word seq_cst, align 8
-  store atomic i64 0, ptr @pending seq_cst, align 8
-  store atomic i64 0, ptr @sleepers seq_cst, align 8
   store i64 0, ptr @workers
   store atomic i64 0, ptr @busy seq_cst, align 8
-  ret void
-}
-
-define internal void @take_ranges() nounwind {
-entry:
-  %task = load ptr, ptr @task
-  %record = load ptr, ptr @record
-  %total = load i64, ptr @total
-  %chunk = load i64, ptr @chunk
   br label %loop
 loop:
-  %begin = atomicrmw add ptr @next, i64 %chunk monotonic
-  %more = icmp slt i64 %begin, %total
-  br i1 %more, label %run, label %done
-run:
-  %reach = add i64 %begin, %chunk
-  %inside = icmp slt i64 %reach, %total
-  %end = select i1 %inside, i64 %reach, i64 %total
-  call void %task(ptr %record, i64 %begin, i64 %end)
-  br label %loop
+  %n = phi i64 [ 0, %entry ], [ %n1, %loop ]
+  %slot = getelementptr [16 x i64], ptr @slots, i64 %n
+  store atomic i32 0, ptr %slot seq_cst, align 4
+  %n1 = add i64 %n, 1
+  %more = icmp slt i64 %n1, {MAX_THREADS}
+  br i1 %more, label %loop, label %done
 done:
   ret void
 }
 
-define internal i64 @await_change(i64 %seen) nounwind {
+define internal i64 @now() nounwind {
+  %time = alloca [2 x i64], align 8
+  %e = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest = getelementptr i64, ptr %time, i64 1
+  %nanoseconds = load i64, ptr %rest
+  %whole = mul i64 %seconds, 1000000000
+  %ns = add i64 %whole, %nanoseconds
+  ret i64 %ns
+}
+
+; Whether the word in %w has units for the worker %number; the caller is worker -1.
+define internal i1 @is_open(i64 %w, i64 %number) alwaysinline nounwind {
+  %left = and i64 %w, {UNITS}
+  %some = icmp ne i64 %left, 0
+  %helpers = load atomic i64, ptr @helpers monotonic, align 8
+  %invited = icmp slt i64 %number, %helpers
+  %open = and i1 %some, %invited
+  ret i1 %open
+}
+
+; Take ranges and run them until there are none; whether there was one.
+define internal i1 @take_ranges(i64 %number, i64 %inside) nounwind {
 entry:
-  br label %spin
-spin:
-  %n = phi i64 [ 0, %entry ], [ %n1, %again ]
+  br label %look
+look:
+  %entering = phi i64 [ %inside, %entry ], [ %entering, %try ], [ 0, %run ]
   %w = load atomic i64, ptr @word acquire, align 8
-  %same = icmp eq i64 %w, %seen
-  br i1 %same, label %again, label %changed
-again:
+  %open = call i1 @is_open(i64 %w, i64 %number)
+  br i1 %open, label %try, label %closed
+try:
+  %field = and i64 %w, {UNITS}
+  %left = lshr i64 %field, {UNITS_SHIFT}
+  %task = load atomic ptr, ptr @task monotonic, align 8
+  %record = load atomic ptr, ptr @record monotonic, align 8
+  %total = load atomic i64, ptr @total monotonic, align 8
+  %units = load atomic i64, ptr @units monotonic, align 8
+  %unit = load atomic i64, ptr @unit monotonic, align 8
+  %share = load atomic i64, ptr @share monotonic, align 8
+  %part = udiv i64 %left, %share
+  %count = call i64 @llvm.umax.i64(i64 %part, i64 1)
+  %taken = shl i64 %count, {UNITS_SHIFT}
+  %fewer = sub i64 %w, %taken
+  %new = add i64 %fewer, %entering
+  %pair = cmpxchg ptr @word, i64 %w, i64 %new acq_rel acquire
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %run, label %look
+run:
+  %first = sub i64 %units, %left
+  %last = add i64 %first, %count
+  %begin = mul i64 %first, %unit
+  %reach = mul i64 %last, %unit
+  %end = call i64 @llvm.smin.i64(i64 %reach, i64 %total)
+  call void %task(ptr %record, i64 %begin, i64 %end)
+  br label %look
+closed:
+  %none = icmp eq i64 %entering, %inside
+  %some = xor i1 %none, true
+  ret i1 %some
+}
+
+; Leave a job: its ranges are done.  The last worker wakes a caller that sleeps.
+define internal void @leave() nounwind {
+entry:
+  %old = atomicrmw sub ptr @word, i64 1 acq_rel
+  %low = and i64 %old, {ASLEEP_OR_INSIDE}
+  %last = icmp eq i64 %low, {ASLEEP_AND_ONE}
+  br i1 %last, label %ring, label %out
+ring:
+  call void @wake(ptr @word)
+  br label %out
+out:
+  ret void
+}
+
+; Look for a job until the time is over, and yield to whom the core is of use.
+define internal i1 @look_for_job(i64 %number) nounwind {
+entry:
+  %start = call i64 @now()
+  br label %round
+round:
+  %before = phi i64 [ %start, %entry ], [ %after, %still ]
+  %y = call i32 @sched_yield()
+  br label %poll
+poll:
+  %n = phi i64 [ 0, %round ], [ %n1, %pause ]
+  %w = load atomic i64, ptr @word acquire, align 8
+  %open = call i1 @is_open(i64 %w, i64 %number)
+  br i1 %open, label %found, label %pause
+pause:
   {PAUSE}
   %n1 = add i64 %n, 1
-  %spinning = icmp slt i64 %n1, {SPINS}
-  br i1 %spinning, label %spin, label %sleep
-sleep:
-  %l = call i32 @pthread_mutex_lock(ptr @mutex)
-  %s = atomicrmw add ptr @sleepers, i64 1 seq_cst
-  br label %check
-check:
-  %w2 = load atomic i64, ptr @word seq_cst, align 8
-  %same2 = icmp eq i64 %w2, %seen
-  br i1 %same2, label %wait, label %awake
-wait:
-  %r = call i32 @pthread_cond_wait(ptr @wake, ptr @mutex)
-  br label %check
-awake:
-  %d = atomicrmw sub ptr @sleepers, i64 1 seq_cst
-  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret i64 %w2
-changed:
-  ret i64 %w
+  %again = icmp slt i64 %n1, {POLLS}
+  br i1 %again, label %poll, label %read
+read:
+  %after = call i64 @now()
+  %step = sub i64 %after, %before
+  %away = icmp sgt i64 %step, {AWAY_NS}
+  br i1 %away, label %none, label %still
+still:
+  %spent = sub i64 %after, %start
+  %patient = icmp slt i64 %spent, {IDLE_NS}
+  br i1 %patient, label %round, label %none
+none:
+  ret i1 false
+found:
+  ret i1 true
 }
 
-define internal ptr @worker(ptr %argument) nounwind {
+define internal ptr @worker(ptr %slot) nounwind {
 entry:
-  %slot = load i64, ptr %argument
-  %number = lshr i64 %slot, 48
-  %start = and i64 %slot, 281474976710655
+  %here = ptrtoint ptr %slot to i64
+  %offset = sub i64 %here, ptrtoint (ptr @slots to i64)
+  %number = udiv i64 %offset, 128
+  br label %work
+work:
+  %some = call i1 @take_ranges(i64 %number, i64 1)
+  br i1 %some, label %done, label %idle
+done:
+  call void @leave()
+  br label %idle
+idle:
+  %found = call i1 @look_for_job(i64 %number)
+  br i1 %found, label %work, label %lie_down
+lie_down:
+  ; A caller publishes a job, then looks at the slot; a worker marks the slot, then looks for a job.
+  store atomic i32 1, ptr %slot seq_cst, align 4
+  %w = load atomic i64, ptr @word seq_cst, align 8
+  %open = call i1 @is_open(i64 %w, i64 %number)
+  br i1 %open, label %get_up, label %check
+check:
+  %mark = load atomic i32, ptr %slot acquire, align 4
+  %marked = icmp eq i32 %mark, 1
+  br i1 %marked, label %sleep, label %work
+sleep:
+  call void @sleep_while(ptr %slot, i32 1)
+  br label %check
+get_up:
+  store atomic i32 0, ptr %slot seq_cst, align 4
+  br label %work
+}
+
+; Wake the workers below %count that sleep.
+define internal void @wake_workers(i64 %count) nounwind {
+entry:
   br label %loop
 loop:
-  %seen = phi i64 [ %start, %entry ], [ %word, %idle ], [ %word, %work ]
-  %word = call i64 @await_change(i64 %seen)
-  %count = and i64 %word, 65535
-  %mine = icmp ult i64 %number, %count
-  br i1 %mine, label %work, label %idle
-work:
-  call void @take_ranges()
-  %left = atomicrmw sub ptr @pending, i64 1 acq_rel
-  br label %loop
-idle:
-  br label %loop
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %slot = getelementptr [16 x i64], ptr @slots, i64 %n
+  %mark = load atomic i32, ptr %slot seq_cst, align 4
+  %asleep = icmp eq i32 %mark, 1
+  br i1 %asleep, label %claim, label %next
+claim:
+  %old = atomicrmw xchg ptr %slot, i32 0 seq_cst
+  %mine = icmp eq i32 %old, 1
+  br i1 %mine, label %ring, label %next
+ring:
+  call void @wake(ptr %slot)
+  br label %next
+next:
+  %n1 = add i64 %n, 1
+  %more = icmp slt i64 %n1, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
 }
-
-@slots = internal global [{MAX_THREADS} x i64] zeroinitializer, align 64
 
 define internal i64 @ensure_workers(i64 %wanted) noinline nounwind {
 entry:
   %thread = alloca i64, align 8
   %attributes = alloca [16 x i64], align 64
-  %word = load atomic i64, ptr @word monotonic, align 8
-  %start = and i64 %word, 281474976710655
   %i = call i32 @pthread_attr_init(ptr %attributes)
   %s = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 {STACK_BYTES})
   %d = call i32 @pthread_attr_setdetachstate(ptr %attributes, i32 {DETACHED})
@@ -160,10 +263,7 @@ loop:
   %enough = icmp sge i64 %have, %wanted
   br i1 %enough, label %done, label %create
 create:
-  %slot = getelementptr i64, ptr @slots, i64 %have
-  %high = shl i64 %have, 48
-  %value = or i64 %high, %start
-  store i64 %value, ptr %slot
+  %slot = getelementptr [16 x i64], ptr @slots, i64 %have
   %failed = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr %slot)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %count, label %done
@@ -177,15 +277,55 @@ done:
   ret i64 %result
 }
 
+; Wait until no worker is inside: for a while awake, then asleep.
+define internal void @join() nounwind {
+entry:
+  %w0 = load atomic i64, ptr @word acquire, align 8
+  %inside0 = and i64 %w0, {INSIDE}
+  %alone0 = icmp eq i64 %inside0, 0
+  br i1 %alone0, label %done, label %begin
+begin:
+  %start = call i64 @now()
+  br label %poll
+poll:
+  %n = phi i64 [ 0, %begin ], [ %n1, %pause ], [ 0, %read ]
+  %w1 = load atomic i64, ptr @word acquire, align 8
+  %inside1 = and i64 %w1, {INSIDE}
+  %alone1 = icmp eq i64 %inside1, 0
+  br i1 %alone1, label %done, label %pause
+pause:
+  {PAUSE}
+  %n1 = add i64 %n, 1
+  %again = icmp slt i64 %n1, {POLLS}
+  br i1 %again, label %poll, label %read
+read:
+  %after = call i64 @now()
+  %spent = sub i64 %after, %start
+  %patient = icmp slt i64 %spent, {JOIN_NS}
+  br i1 %patient, label %poll, label %lie_down
+lie_down:
+  %old = atomicrmw or ptr @word, i64 {ASLEEP} acq_rel
+  br label %check
+check:
+  %w2 = load atomic i64, ptr @word acquire, align 8
+  %inside2 = and i64 %w2, {INSIDE}
+  %alone2 = icmp eq i64 %inside2, 0
+  br i1 %alone2, label %done, label %sleep
+sleep:
+  %low = trunc i64 %w2 to i32
+  call void @sleep_while(ptr @word, i32 %low)
+  br label %check
+done:
+  ret void
+}
+
 define void @{SYMBOL}(ptr %task, ptr %record, i64 %total, i64 %chunk, i64 %threads) nounwind {
 entry:
   %some = icmp sgt i64 %total, 0
   br i1 %some, label %several, label %out
 several:
-  %fewer = icmp slt i64 %total, %threads
-  %useful = select i1 %fewer, i64 %total, i64 %threads
-  %low = icmp slt i64 %useful, {MAX_THREADS}
-  %used = select i1 %low, i64 %useful, i64 {MAX_THREADS}
+  %useful = call i64 @llvm.smin.i64(i64 %total, i64 %threads)
+  %used = call i64 @llvm.smin.i64(i64 %useful, i64 {MAX_THREADS})
   %alone = icmp sle i64 %used, 1
   br i1 %alone, label %serial, label %claim
 claim:
@@ -199,63 +339,116 @@ prepare:
   %wanted = sub i64 %used, 1
   %have = load i64, ptr @workers
   %enough = icmp sge i64 %have, %wanted
-  br i1 %enough, label %publish, label %grow
+  br i1 %enough, label %cut, label %grow
 grow:
   %grown = call i64 @ensure_workers(i64 %wanted)
-  br label %publish
-publish:
+  br label %cut
+cut:
   %there = phi i64 [ %have, %prepare ], [ %grown, %grow ]
-  %scarce = icmp slt i64 %there, %wanted
-  %helpers = select i1 %scarce, i64 %there, i64 %wanted
+  %helpers = call i64 @llvm.smin.i64(i64 %there, i64 %wanted)
+  %nobody = icmp eq i64 %helpers, 0
+  br i1 %nobody, label %give_up, label %describe
+give_up:
+  store atomic i64 0, ptr @busy release, align 8
+  br label %serial
+describe:
   %given = icmp sgt i64 %chunk, 0
-  %parts = mul i64 %used, 16
-  %share = udiv i64 %total, %parts
-  %tiny = icmp slt i64 %share, 1
-  %auto = select i1 %tiny, i64 1, i64 %share
-  %step = select i1 %given, i64 %chunk, i64 %auto
-  store ptr %task, ptr @task
-  store ptr %record, ptr @record
-  store i64 %total, ptr @total
-  store i64 %step, ptr @chunk
-  store atomic i64 0, ptr @next monotonic, align 8
-  store atomic i64 %helpers, ptr @pending monotonic, align 8
+  %most = add i64 %total, {MOST_UNITS}
+  %ceiled = sub i64 %most, 1
+  %least = udiv i64 %ceiled, {MOST_UNITS}
+  %parts = mul i64 %used, {PARTS}
+  %portion = udiv i64 %total, %parts
+  %wished = select i1 %given, i64 %chunk, i64 %portion
+  %unit = call i64 @llvm.umax.i64(i64 %wished, i64 %least)
+  %up = add i64 %total, %unit
+  %up1 = sub i64 %up, 1
+  %units = udiv i64 %up1, %unit
+  %guided = mul i64 %used, {GUIDE}
+  %share = select i1 %given, i64 65536, i64 %guided
+  store atomic ptr %task, ptr @task monotonic, align 8
+  store atomic ptr %record, ptr @record monotonic, align 8
+  store atomic i64 %total, ptr @total monotonic, align 8
+  store atomic i64 %units, ptr @units monotonic, align 8
+  store atomic i64 %unit, ptr @unit monotonic, align 8
+  store atomic i64 %share, ptr @share monotonic, align 8
+  store atomic i64 %helpers, ptr @helpers monotonic, align 8
   %old = load atomic i64, ptr @word monotonic, align 8
-  %job = lshr i64 %old, 16
-  %job1 = add i64 %job, 1
-  %job2 = and i64 %job1, 4294967295
-  %high = shl i64 %job2, 16
-  %new = or i64 %high, %helpers
+  %job = lshr i64 %old, {JOB_SHIFT}
+  %next = add i64 %job, 1
+  %high = shl i64 %next, {JOB_SHIFT}
+  %field = shl i64 %units, {UNITS_SHIFT}
+  %new = or i64 %high, %field
   store atomic i64 %new, ptr @word seq_cst, align 8
-  %asleep = load atomic i64, ptr @sleepers seq_cst, align 8
-  %nobody = icmp eq i64 %asleep, 0
-  br i1 %nobody, label %work, label %ring
-ring:
-  %l = call i32 @pthread_mutex_lock(ptr @mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr @wake)
-  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
-  br label %work
-work:
-  call void @take_ranges()
-  br label %join
-join:
-  %n = phi i64 [ 0, %work ], [ %n1, %pause ], [ %n, %yield ]
-  %p = load atomic i64, ptr @pending acquire, align 8
-  %finished = icmp eq i64 %p, 0
-  br i1 %finished, label %release, label %wait
-wait:
-  %patient = icmp slt i64 %n, {SPINS}
-  br i1 %patient, label %pause, label %yield
-pause:
-  {PAUSE}
-  %n1 = add i64 %n, 1
-  br label %join
-yield:
-  %y = call i32 @sched_yield()
-  br label %join
-release:
+  call void @wake_workers(i64 %helpers)
+  %t = call i1 @take_ranges(i64 -1, i64 0)
+  call void @join()
   store atomic i64 0, ptr @busy release, align 8
   br label %out
 out:
+  ret void
+}
+
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+"""
+
+_FUTEX = r"""
+declare i64 @syscall(i64, ...)
+
+define internal void @reset_sleep() nounwind {
+  ret void
+}
+
+; Sleep while the number at %place is %value; may return early.
+define internal void @sleep_while(ptr %place, i32 %value) nounwind {
+  %e = call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %place, i32 128, i32 %value, ptr null)  ; FUTEX_WAIT_PRIVATE
+  ret void
+}
+
+; Wake the thread that sleeps at %place.
+define internal void @wake(ptr %place) nounwind {
+  %e = call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %place, i32 129, i32 1)  ; FUTEX_WAKE_PRIVATE
+  ret void
+}
+"""
+
+_CONDITION = r"""
+@mutex = internal global [16 x i64] zeroinitializer, align 64
+@changed = internal global [16 x i64] zeroinitializer, align 64
+
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+
+define internal void @reset_sleep() nounwind {
+  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr @changed, ptr null)
+  ret void
+}
+
+; Sleep while the number at %place is %value; may return early.
+define internal void @sleep_while(ptr %place, i32 %value) nounwind {
+entry:
+  %l = call i32 @pthread_mutex_lock(ptr @mutex)
+  %now = load atomic i32, ptr %place seq_cst, align 4
+  %same = icmp eq i32 %now, %value
+  br i1 %same, label %wait, label %out
+wait:
+  %w = call i32 @pthread_cond_wait(ptr @changed, ptr @mutex)
+  br label %out
+out:
+  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+
+; Wake the thread that sleeps at %place, and all others, which go to sleep again.
+define internal void @wake(ptr %place) nounwind {
+  %l = call i32 @pthread_mutex_lock(ptr @mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr @changed)
+  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
   ret void
 }
 """
@@ -264,19 +457,31 @@ _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
+_FUTEX_CALL = {"x86_64": 202, "aarch64": 98}
+
+_INSIDE_BITS, _UNITS_BITS = 10, 16
+PARTS = int(os.environ.get("PARTS","32"))
+GUIDE = int(os.environ.get("GUIDE","2"))
 
 
-def pool_text() -> str:
-    """The module text of the pool for this machine."""
-    machine = platform.machine().lower()
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+def pool_text(system: str = platform.system(), machine: str = platform.machine()) -> str:
+    """The module text of the pool for an operating system and a processor."""
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine.lower(), machine.lower())
     declaration, pause = _PAUSE.get(machine, ("", "fence seq_cst"))
-    detached = 2 if platform.system() == "Darwin" else 1  # PTHREAD_CREATE_DETACHED
+    futex = _FUTEX_CALL.get(machine) if system == "Linux" else None
+    inside, asleep = (1 << _INSIDE_BITS) - 1, 1 << (_INSIDE_BITS + _UNITS_BITS)
     values = {
-        "PAUSE_DECLARATION": declaration, "PAUSE": pause, "SPINS": SPINS_BEFORE_SLEEP, "SYMBOL": SYMBOL,
-        "MAX_THREADS": MAX_THREADS, "STACK_BYTES": STACK_BYTES, "DETACHED": detached,
+        "PAUSE_DECLARATION": declaration, "PAUSE": pause, "SYMBOL": SYMBOL, "STACK_BYTES": STACK_BYTES,
+        "MAX_THREADS": MAX_THREADS, "FUTEX": futex, "POLLS": 32, "PARTS": PARTS, "GUIDE": GUIDE,
+        "IDLE_NS": IDLE_NS, "JOIN_NS": JOIN_NS, "AWAY_NS": AWAY_NS,
+        "DETACHED": 2 if system == "Darwin" else 1,  # PTHREAD_CREATE_DETACHED
+        "CLOCK_MONOTONIC": 6 if system == "Darwin" else 1,
+        "INSIDE": inside, "UNITS": ((1 << _UNITS_BITS) - 1) << _INSIDE_BITS, "UNITS_SHIFT": _INSIDE_BITS,
+        "MOST_UNITS": (1 << _UNITS_BITS) - 1,
+        "ASLEEP": asleep, "ASLEEP_OR_INSIDE": asleep | inside, "ASLEEP_AND_ONE": asleep | 1,
+        "JOB_SHIFT": _INSIDE_BITS + _UNITS_BITS + 1,
     }  # fmt: skip
-    text = _TEXT
+    text = _TEXT + (_CONDITION if futex is None else _FUTEX)
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))
     return text
