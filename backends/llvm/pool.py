@@ -109,7 +109,7 @@ define internal i1 @take_ranges(i64 %number, i64 %inside) nounwind {
 entry:
   br label %look
 look:
-  %entering = phi i64 [ %inside, %entry ], [ %entering, %try ], [ 0, %run ]
+  %entering = phi i64 [ %inside, %entry ], [ %entering, %try ], [ 0, %run ], [ 0, %tired ]
   %w = load atomic i64, ptr @word acquire, align 8
   %open = call i1 @is_open(i64 %w, i64 %number)
   br i1 %open, label %try, label %closed
@@ -137,9 +137,19 @@ run:
   %reach = mul i64 %last, %unit
   %end = call i64 @llvm.smin.i64(i64 %reach, i64 %total)
   call void %task(ptr %record, i64 %begin, i64 %end)
-  br label %look
+  %caller = icmp eq i64 %inside, 0
+  br i1 %caller, label %look, label %tired
+tired:
+  %slot = getelementptr [16 x i64], ptr @slots, i64 %number
+  %place = getelementptr i64, ptr %slot, i64 1
+  %rested = load i64, ptr %place
+  %t = call i64 @now()
+  %since = sub i64 %t, %rested
+  %due = icmp sgt i64 %since, {QUANTUM}
+  br i1 %due, label %closed, label %look
 closed:
-  %none = icmp eq i64 %entering, %inside
+  %ent = phi i64 [ %entering, %look ], [ 0, %tired ]
+  %none = icmp eq i64 %ent, %inside
   %some = xor i1 %none, true
   ret i1 %some
 }
@@ -162,13 +172,25 @@ out:
 define internal i1 @look_for_job(i64 %number) nounwind {
 entry:
   %start = call i64 @now()
+  %limit0 = add i64 %start, {IDLE_NS}
   br label %round
 round:
   %before = phi i64 [ %start, %entry ], [ %after, %still ]
+  %limit = phi i64 [ %limit0, %entry ], [ %limit1, %still ]
+  %slot = getelementptr [16 x i64], ptr @slots, i64 %number
+  %place = getelementptr i64, ptr %slot, i64 1
+  %rested = load i64, ptr %place
+  %since = sub i64 %before, %rested
+  %due = icmp sgt i64 %since, {YIELD_NS}
+  br i1 %due, label %yield, label %poll
+yield:
   %y = call i32 @sched_yield()
+  %t = call i64 @now()
+  store i64 %t, ptr %place
   br label %poll
 poll:
-  %n = phi i64 [ 0, %round ], [ %n1, %pause ]
+  %n = phi i64 [ 0, %round ], [ %n1, %pause ], [ 0, %yield ]
+  %before1 = phi i64 [ %before, %round ], [ %before1, %pause ], [ %t, %yield ]
   %w = load atomic i64, ptr @word acquire, align 8
   %open = call i1 @is_open(i64 %w, i64 %number)
   br i1 %open, label %found, label %pause
@@ -179,12 +201,16 @@ pause:
   br i1 %again, label %poll, label %read
 read:
   %after = call i64 @now()
-  %step = sub i64 %after, %before
+  %step = sub i64 %after, %before1
   %away = icmp sgt i64 %step, {AWAY_NS}
-  br i1 %away, label %none, label %still
+  br i1 %away, label %back, label %still
+back:
+  store i64 %after, ptr %place
+  %short = add i64 %after, {SHORT_NS}
+  br label %still
 still:
-  %spent = sub i64 %after, %start
-  %patient = icmp slt i64 %spent, {IDLE_NS}
+  %limit1 = phi i64 [ %limit, %read ], [ %short, %back ]
+  %patient = icmp slt i64 %after, %limit1
   br i1 %patient, label %round, label %none
 none:
   ret i1 false
@@ -219,6 +245,9 @@ check:
   br i1 %marked, label %sleep, label %work
 sleep:
   call void @sleep_while(ptr %slot, i32 1)
+  %place = getelementptr i64, ptr %slot, i64 1
+  %t = call i64 @now()
+  store i64 %t, ptr %place
   br label %check
 get_up:
   store atomic i32 0, ptr %slot seq_cst, align 4
@@ -472,7 +501,7 @@ def pool_text(system: str = platform.system(), machine: str = platform.machine()
     inside, asleep = (1 << _INSIDE_BITS) - 1, 1 << (_INSIDE_BITS + _UNITS_BITS)
     values = {
         "PAUSE_DECLARATION": declaration, "PAUSE": pause, "SYMBOL": SYMBOL, "STACK_BYTES": STACK_BYTES,
-        "MAX_THREADS": MAX_THREADS, "FUTEX": futex, "POLLS": 32, "PARTS": PARTS, "GUIDE": GUIDE,
+        "MAX_THREADS": MAX_THREADS, "FUTEX": futex, "POLLS": 32, "QUANTUM": os.environ.get("QUANTUM",10**15), "YIELD_NS": os.environ.get("YIELD","0"), "SHORT_NS": os.environ.get("SHORT","50000"), "PARTS": PARTS, "GUIDE": GUIDE,
         "IDLE_NS": IDLE_NS, "JOIN_NS": JOIN_NS, "AWAY_NS": AWAY_NS,
         "DETACHED": 2 if system == "Darwin" else 1,  # PTHREAD_CREATE_DETACHED
         "CLOCK_MONOTONIC": 6 if system == "Darwin" else 1,
