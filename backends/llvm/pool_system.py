@@ -115,7 +115,7 @@ out:
 }
 """
 
-_NOCORES = r"""
+NO_CORES = r"""
 define internal void @note_callers_core() nounwind {
   ret void
 }
