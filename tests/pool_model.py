@@ -64,11 +64,15 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Pool:
-    """`jobs` are pairs: the number of units, and of workers that may take part.  A `bug` is one of `BUGS`."""
+    """`jobs` are pairs: the number of units, and of workers that may take part.  A `bug` is one of `BUGS`.
+
+    With `turns` a worker may leave a job after any range, and come back.
+    """
 
     jobs: tuple[tuple[int, int], ...]
     workers: int
     share: int = 1000
+    turns: bool = True
     bug: str = ""
 
     def start(self) -> State:
@@ -144,6 +148,8 @@ class Pool:
             yield self._taken(s, t, n, 0 if t.entered else 1)
         elif at == "run":
             yield self._run(s, t, n)
+            if self.turns:
+                yield self._move(self._run(s, t, n), n, "leave")
         elif at == "leave":
             uncounted = self.bug == "a worker does not count as inside"
             left = s._replace(word=word._replace(inside=word.inside - (0 if uncounted else 1)))

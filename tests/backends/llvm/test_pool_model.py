@@ -11,8 +11,9 @@ SMALL = Pool(((2, 1), (2, 1)), 1)
 POOLS = {
     "one worker, three jobs": Pool(((3, 1), (2, 1), (1, 1)), 1),
     "ranges of several units": Pool(((6, 1), (5, 1)), 1, share=4),
-    "two workers": Pool(((2, 2), (2, 2)), 2),
-    "a worker that is not invited": Pool(((1, 2), (1, 1), (2, 2)), 2),
+    "two workers": Pool(((2, 2), (2, 2)), 2, turns=False),
+    "two workers in turns": Pool(((2, 2), (1, 2)), 2),
+    "a worker that is not invited": Pool(((1, 2), (1, 1), (2, 2)), 2, turns=False),
 }
 
 
