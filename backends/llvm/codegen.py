@@ -190,7 +190,7 @@ class Statements(Expressions):
         extent = self.linear(stmt.extent)
         if extent.is_const and (extent.const <= 1 or stmt.kind == "unrolled"):
             self._unrolled(stmt)
-        elif stmt.kind == "parallel" and not self.parallel_depth:
+        elif stmt.kind == "parallel" and not self.parallel_depth and _annotation(stmt, "threads") != 1:
             self._parallel(stmt, extent)
         else:
             self._serial(stmt, extent)
@@ -341,7 +341,10 @@ class Statements(Expressions):
     # --- parallel loops -----------------------------------------------------------------------
 
     def _parallel(self, stmt: For, extent: Linear) -> None:
-        """The loop as a task over a range of iterations, handed to the thread pool."""
+        """The loop as a task over a range of iterations, handed to the thread pool.
+
+        Its annotations: `chunk`, the iterations of a range, and `threads`, at most so many; one makes a serial loop.
+        """
         name = f"{self.context.name}.task{len(self.context.module.functions)}"
         self.context.module.functions.append("")  # reserves the number
         buffers, scalars = self._captured(stmt)
@@ -351,9 +354,12 @@ class Statements(Expressions):
         record = self._record([*pointers, *values], kinds, _places(len(buffers), scalars))
         self._outline(stmt, name, extent, buffers, scalars)
         function = self.module.declare(PARALLEL, "void", "ptr", "ptr", "i64", "i64", "i64")
-        chunk = next((int(v) for k, v in stmt.annotations if k == "chunk"), 0)
-        total = self.scalar(extent)
-        self.do(f"call void {function}(ptr @{name}, ptr {record}, i64 {total}, i64 {chunk}, i64 %threads)")
+        total, chunk, threads = self.scalar(extent), _annotation(stmt, "chunk"), "%threads"
+        most = _annotation(stmt, "threads")
+        if most:
+            least = self.module.declare("llvm.smin.i64", "i64", "i64", "i64")
+            threads = self.emit(f"call i64 {least}(i64 %threads, i64 {most})")
+        self.do(f"call void {function}(ptr @{name}, ptr {record}, i64 {total}, i64 {chunk}, i64 {threads})")
         self.forget(self._written(stmt))
 
     def _captured(self, stmt: For) -> tuple[list[str], list[Var]]:
@@ -397,6 +403,14 @@ class Statements(Expressions):
             return name
         bounds = outside.bounds() if isinstance(outside, Linear) else (-(2**63), 2**63 - 1)
         return self.parameter(name, *bounds)
+
+
+def _annotation(stmt: For, key: str) -> int:
+    """The number that a loop is annotated with, 0 if it is not."""
+    value = next((int(v) for k, v in stmt.annotations if k == key), 0)
+    if value < 0:
+        raise CodegenError(f"loop `{stmt.var.name}` is annotated with `{key}` = {value}; it must be positive")
+    return value
 
 
 def _places(pointers: int, scalars: Sequence[Var]) -> list[int]:
