@@ -63,7 +63,8 @@ def _convolution(torch: Any, data: Data, job: Job) -> Forms:
     after = _activation(torch, act)
     x, back = _channels_first(data["x"], conv.is_last)
     w = torch.from_numpy(filters(job, data["w"].numpy()))
-    like = w.contiguous(memory_format=torch.channels_last) if conv.is_last and directions == 2 else w
+    formats = {2: torch.channels_last, 3: torch.channels_last_3d}
+    like = w.contiguous(memory_format=formats[directions]) if conv.is_last and directions > 1 else w
     functional, ops = torch.nn.functional, torch.ops.mkldnn
     pad, stride, dilation, groups = conv.pad, conv.stride, conv.dilation, conv.groups
 
