@@ -112,8 +112,8 @@ def reference(operator: Operator, data: dict[str, Any]) -> Any:
 
 def test_programs_compute_their_operators() -> None:
     """Every kind of operator that is drawn, interpreted at small sizes, is what NumPy says."""
-    operators = [card.make(league_draw.Random(n)) for card in CARDS for n in range(8)]
-    seen = {}
+    operators = [card.make(league_draw.Random(n)) for card in CARDS for n in range(20)]
+    seen: dict[str, list[str]] = {}
     for operator in operators:
         if len(seen.setdefault(operator.kind, [])) == 3:
             continue
