@@ -112,7 +112,8 @@ def limits(row: Row, db: str) -> str:
     found = []
     if row["space"]["size"] <= 1:
         found.append("the space has one candidate")
-    found.append(f"{row['tune']['trials']} trials")
+    else:
+        found.append(f"{row['tune']['trials']} trials")
     command = [sys.executable, "-m", "stridesmith", "show", "--record", str(row["tune"]["record"]), "--db", db]
     done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True)
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
