@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from league_draw import Operator, draw
-from racing import NO_RACE, PEERS, Case, earlier, geometric_mean, line_of, race, read, summary, tune
+from racing import BUSY, NO_RACE, PEERS, Case, earlier, geometric_mean, line_of, race, read, summary, tune
 
 DEVELOPMENT = 100
 LOW = 0.8
@@ -89,9 +89,11 @@ def rows(numbers: range, arguments: argparse.Namespace, newest: dict[str, Row], 
 def failed(threads: int, problem: str) -> Row:
     """A row of an operator that came to no race."""
     nan = math.nan
-    return {"ours_us": nan, "best_peer": None, "ratio": nan, "gflops": nan, "fastest_gflops": nan, "times": {},
-            "rounds": {}, "missing": {}, "tune": {"process_seconds": nan}, "threads": threads, "problem": problem,
-            "space": {"sketches": 0, "size": 0}, "limits": ""}  # fmt: skip
+    return {
+        "ours_us": nan, "best_peer": None, "ratio": nan, "gflops": nan, "fastest_gflops": nan, "times": {},
+        "rounds": {}, "missing": {}, "busy": 0.0, "tune": {"process_seconds": nan}, "threads": threads,
+        "problem": problem, "space": {"sketches": 0, "size": 0}, "limits": "",
+    }  # fmt: skip
 
 
 def has_failed(row: Row) -> bool:
@@ -173,10 +175,13 @@ def totals(results: list[Row]) -> str:
         return "no row has a ratio"
     good = [v for v in values if v > 0]
     alone = len(results) - len(values)
+    disturbed = sum(r["busy"] > BUSY for r in results)
     return (
         f"{len(results)} operators: geometric mean {geometric_mean(good):.2f} of {len(good)}, 5th percentile "
         f"{percentile(values, 0.05):.2f}, minimum {values[0]:.2f}, {len(values) - len(good)} failed, "
-        f"{sum(v < LOW for v in values)} below {LOW}" + (f", {alone} without a peer" if alone else "")
+        f"{sum(v < LOW for v in values)} below {LOW}"
+        + (f", {alone} without a peer" if alone else "")
+        + (f"; {disturbed} raced beside other work, and are to be raced `--again`" if disturbed else "")
     )
 
 

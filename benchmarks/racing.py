@@ -29,6 +29,9 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": s
 """Lets glibc keep what is freed: a peer that allocates its results should not fetch pages in each call."""
 TURNS = 3
 """How often a turn is taken, should threads have lost their cores."""
+BUSY = 0.2
+"""Processors that others may use while a race begins and when it has ended."""
+PATIENCE_SECONDS = 60.0
 LIKE = 2e-3  # how far elements of two results may be apart, as a share of the largest
 
 
@@ -127,6 +130,7 @@ def program(case: Case, db: Path) -> list[str]:
 def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds and spread of ours and of each form of each peer, taking turns."""
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
+    busy = wait_for_quiet(PATIENCE_SECONDS)
     libraries = [Library(name, python, case.threads) for name, python in names.items()]
     job = {"op": "prepare", "workload": case.workload, "params": case.params, "script": case.script, "db": found["db"],
            "buffers": case.buffers, "constants": case.constants, "interface": case.interface}  # fmt: skip
@@ -147,11 +151,37 @@ def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> di
             library.close()
     rounds = {name: [round(value * 1e6, 3) for value in values] for name, values in samples.items()}
     times = {name: spread(values) for name, values in samples.items()}
-    return {"missing": missing, "rounds": rounds, "times": times, "fastest_us": fastest * 1e6}
+    busy = max(busy, wait_for_quiet(0))
+    return {"missing": missing, "rounds": rounds, "times": times, "fastest_us": fastest * 1e6, "busy": busy}
 
 
-NO_RACE: dict[str, Any] = {"missing": {}, "times": {}, "rounds": {}, "fastest_us": math.nan}
+NO_RACE: dict[str, Any] = {"missing": {}, "times": {}, "rounds": {}, "fastest_us": math.nan, "busy": 0.0}
 """What `race` gives where there is nothing of ours to race."""
+
+
+def wait_for_quiet(patience: float) -> float:
+    """Return when nobody uses the processors, or after `patience` seconds; how many processors were in use at last.
+
+    A process that goes on elsewhere, be it a compiler that a tuner has left, takes a core from whoever waits for its
+    threads by spinning, which costs that one eight milliseconds a call, and from others hardly anything.
+    """
+    end = time.monotonic() + patience
+    while True:
+        used = _processor_seconds()
+        start = time.monotonic()
+        time.sleep(0.25)
+        share = (_processor_seconds() - used) / (time.monotonic() - start)
+        if share <= BUSY or time.monotonic() >= end:
+            return round(share, 2)
+
+
+def _processor_seconds() -> float:
+    """What all processes have used, in seconds of a processor; 0 where the system does not tell."""
+    try:
+        user, nice, system = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:4])
+    except OSError:
+        return 0.0
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 def settled(library: Library, question: dict[str, Any], threads: int) -> dict[str, Any]:
@@ -228,7 +258,7 @@ def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[st
         "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "threads": case.threads,
         "ours_us": ours, "best_peer": best, "ratio": ratios[best] if best else math.nan,
         "gflops": case.flops / ours * 1e-3, "fastest_gflops": case.flops / timed["fastest_us"] * 1e-3,
-        "times": times, "rounds": rounds, "missing": timed["missing"],
+        "times": times, "rounds": rounds, "missing": timed["missing"], "busy": timed["busy"],
         "tune": {n: found.get(n) for n in fields} | {"process_seconds": found["process_seconds"]},
         "problem": found.get("message", "") if found["event"] != "done" else timed["missing"].get("stridesmith", ""),
     }  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,23 @@ def test_what_failed_counts_as_zero() -> None:
     assert worse.startswith("20 operators: geometric mean 1.09 of 19") and "minimum 0.00, 1 failed, 1 below" in worse
 
 
+def test_a_race_beside_other_work_is_told() -> None:
+    """Figures that were taken while others used a processor say so."""
+    quiet, busy = row(0, 1.0), row(1, 1.0) | {"busy": 0.9}
+    assert "beside other work" not in league.totals([quiet])
+    assert "; 1 raced beside other work" in league.totals([quiet, busy])
+
+
+def test_processors_that_are_in_use_are_seen() -> None:
+    """A process that computes is counted; it is waited for no longer than patience lasts."""
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        assert racing.wait_for_quiet(0) > racing.BUSY
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
 def test_low_rows_are_told_with_what_limits_them() -> None:
     """The worst first; a row at 0.8 is not low."""
     text = league.low_rows([row(0, 0.8), row(1, 0.5), row(2, math.nan, ours=math.nan)])
@@ -171,8 +190,8 @@ def test_rows_that_are_there_are_skipped(tmp_path: Path, monkeypatch: pytest.Mon
     """A second run measures what is missing, or was measured otherwise; `--again` races what is there, untuned."""
     tuned: list[str] = []
     found = {"event": "done", "process_seconds": 1.0, "db": "", "record": "r"}
-    timed = {"missing": {}, "times": {"stridesmith:kernel": [1.0] * 3, "torch:x": [2.0] * 3}, "fastest_us": 1.0,
-             "rounds": {"stridesmith:kernel": [1.0], "torch:x": [2.0]}}  # fmt: skip
+    timed = {"times": {"stridesmith:kernel": [1.0] * 3, "torch:x": [2.0] * 3}, "fastest_us": 1.0, "busy": 0.0,
+             "rounds": {"stridesmith:kernel": [1.0], "torch:x": [2.0]}, "missing": {}}  # fmt: skip
     monkeypatch.setattr(league, "tune", lambda case, seconds, folder: tuned.append(case.name) or found)
     monkeypatch.setattr(league, "race", lambda case, found, arguments: timed)
     first = list(league.rows(range(2), arguments(tmp_path), {}, "avx2"))
