@@ -26,7 +26,7 @@ from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, scale, shared_form, variables_of
 from ...ir.expr import Binary, Buffer, Call, Expr, Load, Var, all_of, conjuncts, const, if_then_else, reads_memory
 from ...ir.node import Node, children, rebuild, walk
-from ...ir.passes.loop_extents import is_masked, loop_facts
+from ...ir.passes.loop_extents import is_masked
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_statements
 from ...ir.target import Target
 from .scopes import Access, accesses
@@ -93,7 +93,7 @@ def _fill(stmt: Stmt, facts: Facts, lanes: frozenset[Var], tiles: frozenset[Buff
         return replace(stmt, body=_fill(stmt.body, facts, lanes, tiles))
     if isinstance(stmt, For):
         lanes = lanes | {stmt.var} if is_masked(stmt) else lanes
-        return replace(stmt, body=_fill(stmt.body, loop_facts(facts, stmt), lanes, tiles))
+        return replace(stmt, body=_fill(stmt.body, facts.looping(stmt.var, stmt.extent), lanes, tiles))
     if isinstance(stmt, If) and stmt.orelse is None:
         own, rest = _split(stmt.cond, lanes)
         inside = facts.assuming(all_of(rest))
