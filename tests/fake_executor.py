@@ -81,7 +81,7 @@ class FakeExecutor:
         return [job for job in self.jobs if isinstance(job, kind)]
 
     def wait(self) -> None:
-        """It is always open."""
+        """There is nothing to wait for."""
 
     def build(self, jobs, done=None) -> list[Built | Failed]:
         return [self._build(job) for job in jobs]
