@@ -25,14 +25,21 @@ ROOMS = {
     "search": {"ir", "space", "backends", "cost_model", "search"},
     "commands": {"ir", "space", "backends", "cost_model", "configs", "search", "commands"},
 }
+INSIDE_SEARCH = {
+    "tasks": {"tasks"},
+    "records": {"tasks", "records"},
+    "workers": {"tasks", "records", "workers"},
+    "tuning": {"tasks", "records", "workers", "tuning"},
+    "calling": {"tasks", "records", "workers", "tuning", "calling"},
+}
 HOMES = {
     "islpy": ("ir/",),
     "llvmlite": ("backends/",),
     "pyopencl": ("backends/",),
     "xgboost": ("cost_model/",),
-    "optuna": ("search/",),
-    "ray": ("search/",),
-    "sqlalchemy": ("search/database.py",),
+    "optuna": ("search/tuning/",),
+    "ray": ("search/workers/",),
+    "sqlalchemy": ("search/records/database.py",),
     "click": ("cli.py",),
     "rich": ("commands/",),
 }
@@ -86,6 +93,17 @@ def test_imports_point_one_way(path: Path) -> None:
         reached = imported_room(path, level, name)
         if room and reached and reached not in AT_ROOT:
             assert reached in ROOMS[room], f"{names(path)} imports {reached}, but {room} may use {sorted(ROOMS[room])}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "search").glob("*/*.py")), ids=names)
+def test_rooms_inside_search_import_without_a_circle(path: Path) -> None:
+    """tasks <- records <- workers <- tuning <- calling, also where an import is only for types or inside a function."""
+    room = path.parent.name
+    for level, name in imports(path):
+        folder = path.relative_to(ROOT).parent.parts
+        reached = (*folder[: len(folder) - (level - 1)], *name.split(".")) if level else ()
+        if reached[:1] == ("search",):
+            assert reached[1] in INSIDE_SEARCH[room], f"{names(path)} imports {reached[1]}"
 
 
 @pytest.mark.parametrize("path", sources(), ids=names)

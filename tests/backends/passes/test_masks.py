@@ -23,7 +23,8 @@ from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.lower import lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
 from stridesmith.backends.samples import make_samples
-from stridesmith.backends.verification import WrongResult, verify
+from stridesmith.backends.verification import verify
+from stridesmith.errors import WrongResult
 from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, If, PrimFunc, walk_statements
