@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -124,7 +125,8 @@ class Kernel:
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
         converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
-        self._direct = None if converts else self._memory.direct(self._inputs, self._outputs)
+        given = self._as_given(self._inputs), self._as_given(self._outputs)
+        self._direct = None if converts else self._memory.direct(*given)
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
@@ -182,11 +184,16 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and bool(argument.index_map)
+        return self.interface[argument.name] == "constant" and not argument.is_in_place
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        return argument.physical_shape if self.interface[argument.name] == "free" else argument.logical_shape
+        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        return argument.physical_shape if moved else argument.logical_shape
+
+    def _as_given(self, arguments: Numbered) -> Numbered:
+        """Numbered arguments with the shapes in which the caller gives them."""
+        return [(number, replace(argument, physical_shape=self._shape(argument))) for number, argument in arguments]
 
     def _given(self, argument: Argument, value: Any) -> Array:
         """An input as an array of the expected shape and of NumPy's own types."""
