@@ -81,7 +81,7 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
         for i, kept in zip(block.iters, index_map.variables, strict=True)
         if kept in index_map.indices
     }
-    init = None if block.init is None else substitute(block.init, old)
+    init = None if block.init is None else _with_simple_indices(substitute(block.init, old), ranges)
     body = _with_simple_indices(substitute(block.body, old), ranges)
     return with_stmt(func, block, replace(block, iters=tuple(iters), init=init, body=body))
 
