@@ -24,6 +24,7 @@ from . import anatomy
 from .decision import Decision, decision
 from .halo import with_halos_in_padding
 from .normal_form import in_normal_form
+from .phases import in_phases
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
 from .together import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
@@ -74,7 +75,7 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule = with_halos_in_padding(in_normal_form(_with_chains_inlined(func)))
+    schedule = with_halos_in_padding(in_normal_form(in_phases(_with_chains_inlined(func))))
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
