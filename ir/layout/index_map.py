@@ -291,12 +291,12 @@ def _is_reshape(index_map: IndexMap, shape: Shape, physical: Shape) -> bool:
     """The offset of an element before and after: equal as linear forms in the ranges of the indices."""
     ranges = {v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)}
     before, after = _offset(index_map.variables, shape), _offset(index_map.indices, physical)
-    return simplify(after - before, ranges) == as_expr(0, before)
+    return bool(simplify(after - before, ranges) == as_expr(0, before))
 
 
 def _offset(indices: Sequence[Expr], shape: Shape) -> Expr:
     """The row-major position of an element."""
-    total = as_expr(0)
+    total: Expr = as_expr(0)
     for index, extent in zip(indices, shape, strict=True):
         total = total * extent + index
     return total

@@ -75,7 +75,8 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule = with_halos_in_padding(in_normal_form(in_phases(_with_chains_inlined(func))))
+    constants = frozenset(name for name, who in interface.items() if who == "constant")
+    schedule = with_halos_in_padding(in_normal_form(in_phases(_with_chains_inlined(func))), constants)
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]

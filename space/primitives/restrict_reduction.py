@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import gcd
+from typing import Any
 
+from ...ir import dtypes
+from ...ir.affine.sets import Domain, implies
 from ...ir.arith.linear import build, linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.expr import (
@@ -27,7 +31,7 @@ from ...ir.expr import (
     substitute,
 )
 from ...ir.layout.index_text import evaluate
-from ...ir.node import rebuild, transform
+from ...ir.node import Node, children, rebuild
 from ...ir.stmt import Block, For, PrimFunc, Store, fresh, names
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
@@ -58,7 +62,7 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     target, outer = find_block(func, block), find_loop(func, loop)
     iterator = _iterator(target, outer)
     store, op, value = update_of(target)
-    plan = _plan(target, value, op, store.value.dtype, iterator, extent_of(outer))
+    plan = _plan(target, value, op, store.buffer.dtype, iterator, extent_of(outer))
     points = -(-plan.extent // plan.step)
     taken = names(func)
     loop_var = Var(fresh(f"{loop}_0", taken), outer.var.dtype)
@@ -68,7 +72,7 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     )
     ranges: Ranges = {i.var: (0, i.extent - 1) for i in iters}
     own = Load(store.buffer, store.indices)
-    updated = _tidy(Binary(op, own, plan.restricted(value, var, ranges)), ranges)
+    updated = Binary(op, own, plan.restricted(var, ranges))
     body = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated))
     return with_stmt(func, outer, replace(outer, var=loop_var, extent=as_expr(points, outer.extent), body=_inside(
         outer, target, body))), loop_var.name  # fmt: skip
@@ -101,7 +105,10 @@ def _iterator(block: Block, loop: For) -> Var:
 
 @dataclass(frozen=True)
 class _Plan:
-    """``(of + step)``-wise points: the iterator takes the values ``step*q + start % step`` below `extent`."""
+    """The reduction over ``iterator = step*q + start % step`` alone, since `chosen` is neutral where `congruence` fails.
+
+    `parts` are the factors of the combined value, or it alone.
+    """
 
     iterator: Var
     extent: int
@@ -109,56 +116,92 @@ class _Plan:
     start: Expr
     chosen: Call
     congruence: Expr
-    zero: Const
+    parts: tuple[Expr, ...]
 
-    def restricted(self, value: Expr, var: Var, ranges: Ranges) -> Expr:
-        """The combined value over the points at which it may be something else than neutral."""
+    def restricted(self, var: Var, ranges: Ranges) -> Expr:
+        """The combined value over q."""
+        point = {self.iterator: var * self.step + self.start - (self.start // self.step) * self.step}
         rest = [c for c in conjuncts(self.chosen.args[0]) if c != self.congruence]
-        point = var * self.step + self.start - (self.start // self.step) * self.step
-        if self.extent % self.step == 0:
-            without = if_then_else(all_of(rest), self.chosen.args[1], self.chosen.args[2]) if rest else (
-                self.chosen.args[1]
-            )  # fmt: skip
-            return _replaced(value, self.chosen, without, {self.iterator: point})
-        inner = _replaced(value, self.chosen, self.chosen.args[1], {self.iterator: point})
-        conds = [substitute(c, {self.iterator: point}) for c in rest]
-        inside = simplify(binary("<", point, self.extent), ranges)
-        return if_then_else(all_of([*conds, inside]), inner, self.zero)
+        without = if_then_else(all_of(rest), *self.chosen.args[1:]) if rest else self.chosen.args[1]
+        parts = [tidy(substitute(_replaced(part, self.chosen, without), point), ranges) for part in self.parts]
+        if self.extent % self.step:
+            inside = simplest(binary("<", point[self.iterator], self.extent), ranges)
+            open_ended = [k for k, part in enumerate(parts) if not _in_bounds(part, ranges)] or [0]
+            for k in open_ended:
+                parts[k] = _only_where(inside, parts[k])
+        return reduce(lambda a, b: Binary("*", a, b), parts)
 
 
-def _replaced(value: Expr, old: Expr, new: Expr, mapping: Mapping[Var, Expr]) -> Expr:
-    def swap(node: object) -> object:
-        return new if node == old else rebuild(node, swap)  # type: ignore[type-var]
+def _replaced(value: Expr, old: Expr, new: Expr) -> Expr:
+    def swap(node: Any) -> Any:
+        return new if node == old else rebuild(node, swap)
 
-    result: Expr = substitute(swap(value), mapping)  # type: ignore[arg-type]
+    result: Expr = swap(value)
     return result
 
 
+def _only_where(cond: Expr, value: Expr) -> Expr:
+    """The value where a condition holds, else 0, or the number that a choice has elsewhere already."""
+    if isinstance(value, Call) and value.name == "if_then_else" and isinstance(value.args[2], Const):
+        return if_then_else(all_of([*conjuncts(value.args[0]), cond]), *value.args[1:])
+    return if_then_else(cond, value, const(0, value.dtype))
+
+
+def _in_bounds(value: Expr, ranges: Ranges) -> bool:
+    """Whether every load stays inside its buffer, under the conditions that choose it."""
+    found: list[tuple[Load, tuple[Expr, ...]]] = []
+    _collect(value, (), found)
+    dims = tuple((v, high + 1) for v, (_, high) in ranges.items())
+    return all(
+        implies(Domain(dims, conds), all_of([binary("and", binary(">=", i, 0), binary("<", i, e))])) is True
+        for load, conds in found
+        for i, e in zip(load.indices, load.buffer.shape, strict=True)
+    )
+
+
+def _collect(node: Node, conds: tuple[Expr, ...], found: list[tuple[Load, tuple[Expr, ...]]]) -> None:
+    """The loads of an expression, each with the conditions that it is evaluated under."""
+    if isinstance(node, Load):
+        found.append((node, conds))
+    if isinstance(node, Call) and node.name == "if_then_else":
+        _collect(node.args[0], conds, found)
+        _collect(node.args[1], (*conds, *conjuncts(node.args[0])), found)
+        _collect(node.args[2], conds, found)
+        return
+    for child in children(node):
+        _collect(child, conds, found)
+
+
 def _plan(block: Block, value: Expr, op: str, dtype: str, iterator: Var, extent: int) -> _Plan:
+    parts = tuple(_factors(value)) if op == "+" else (value,)
     zero = neutral(op, dtype)
-    found = [call for call in _chosen(value, op, zero) if iterator in free_variables(call.args[0])]
+    found = [call for part in parts for call in _chosen(part, zero) if iterator in free_variables(call.args[0])]
     if not found:
         raise ScheduleError("(2) what block `{block}` combines is not neutral under a condition on `{iterator}`",
                             block=block.name, iterator=iterator.name)  # fmt: skip
     for call in found:
         for cond in conjuncts(call.args[0]):
             solved = _solved(cond, iterator)
-            if solved is not None:
-                step, start = solved
-                return _Plan(iterator, extent, step, start, call, cond, zero)
+            if solved is not None and (op == "+" or extent % solved[0] == 0):
+                return _Plan(iterator, extent, *solved, call, cond, parts)
     raise ScheduleError("(3) no conjunct of {cond!r} is a congruence that determines `{iterator}`",
                         cond=found[0].args[0], iterator=iterator.name)  # fmt: skip
 
 
-def _chosen(value: Expr, op: str, zero: Const) -> Iterator[Call]:
-    """The choices in a value that is neutral where their conditions fail."""
-    if isinstance(value, Call) and value.name == "if_then_else" and _is_number(value.args[2], zero):
+def _factors(value: Expr) -> Iterator[Expr]:
+    if isinstance(value, Binary) and value.op == "*":
+        yield from _factors(value.a)
+        yield from _factors(value.b)
+    else:
         yield value
-    elif op == "+" and isinstance(value, Binary) and value.op == "*":
-        yield from _chosen(value.a, op, zero)
-        yield from _chosen(value.b, op, zero)
-    elif op == "+" and isinstance(value, Cast):
-        yield from _chosen(value.a, op, zero)
+
+
+def _chosen(part: Expr, zero: Const) -> Iterator[Call]:
+    """The choice that a factor is, also of a narrower type, if its other value is the neutral one."""
+    if isinstance(part, Cast) and zero.value == 0:
+        yield from _chosen(part.a, zero)
+    elif isinstance(part, Call) and part.name == "if_then_else" and _is_number(part.args[2], zero):
+        yield part
 
 
 def _is_number(expr: Expr, number: Const) -> bool:
@@ -191,50 +234,62 @@ def _least(number: int, step: int) -> int:
 # ---------------------------------------------------------------- indices as simple as they are
 
 
-def _tidy(value: Expr, ranges: Ranges) -> Expr:
-    """The value with its indices and conditions simplified, and linear where they are so in the ranges."""
+def tidy(value: Expr, ranges: Ranges) -> Expr:
+    """The value with its indices and conditions simplified; see `simplest`."""
 
-    def tidy(node: object) -> object:
-        node = rebuild(node, tidy)  # type: ignore[type-var]
+    def visit(node: Any) -> Any:
+        node = rebuild(node, visit)
         if isinstance(node, Load):
-            return replace(node, indices=tuple(_linear(i, ranges) for i in node.indices))
+            return replace(node, indices=tuple(i if isinstance(i, Var) else simplest(i, ranges) for i in node.indices))
         if isinstance(node, Call) and node.name == "if_then_else":
-            conds = [simplify(_linear_parts(c, ranges), ranges) for c in conjuncts(node.args[0])]
+            conds = [simplest(c, ranges) for c in conjuncts(node.args[0])]
             return if_then_else(all_of([c for c in conds if c != TRUE]), *node.args[1:])
         return node
 
-    result: Expr = tidy(value)  # type: ignore[assignment]
+    result: Expr = visit(value)
     return result
 
 
-def _linear_parts(cond: Expr, ranges: Ranges) -> Expr:
-    result: Expr = transform(cond, lambda node: _replaced_quotient(node, ranges))
-    return result
+def simplest(expr: Expr, ranges: Ranges) -> Expr:
+    """An index or a condition, simplified, with what it adds of a short iterator in the plainest form.
+
+    ``b + (1 - b) % 2`` is 1, and ``(b + (1 - b) % 4 + 3) // 4`` is ``(b + 2) // 4 + 1``, for b below 2 and 4.
+    """
+    expr = simplify(expr, ranges)
+    if isinstance(expr, Binary) and expr.op in ("<", "<=", ">", ">=", "==", "!="):
+        difference = _plain_terms(expr.a - expr.b, ranges)
+        return simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
+    return simplify(_plain_terms(expr, ranges), ranges) if not dtypes.is_bool(expr.dtype) else expr
 
 
-def _linear(index: Expr, ranges: Ranges) -> Expr:
-    if isinstance(index, Var):
-        return index
-    whole = simplify(index, ranges)
-    return simplify(_linear_parts(whole, ranges), ranges)
+def _plain_terms(expr: Expr, ranges: Ranges) -> Expr:
+    """A sum with all that depends on one short iterator alone as one term, where that is linear or a single step."""
+    terms, constant = linear_form(expr)
+    alone: dict[Var, dict[Expr, int]] = {}
+    for atom, scale in terms.items():
+        used = free_variables(atom)
+        if len(used) == 1 and used <= ranges.keys():
+            alone.setdefault(next(iter(used)), {})[atom] = scale
+    taken = {atom for part in alone.values() for atom in part}
+    total = build(({a: c for a, c in terms.items() if a not in taken}, constant))
+    for var, part in alone.items():
+        whole = build((part, 0))
+        total = total + (whole if part.keys() == {var} else _plainest(whole, var, ranges[var][1] + 1))
+    return total
 
 
-def _replaced_quotient(node: object, ranges: Ranges) -> object:
-    """``(b + 1) // 2`` -> b, for b of two values: a quotient of one short iterator that is linear there."""
-    if not (isinstance(node, Binary) and node.op in ("//", "%")):
-        return node
-    used = free_variables(node)
-    if len(used) != 1 or not used <= ranges.keys():
-        return node
-    (var,) = used
-    last = ranges[var][1]
-    if last >= SHORT:
-        return node
-    values = [int(evaluate(node, {var.name: at})) for at in range(last + 1)]
-    step = values[1] - values[0] if last else 0
-    if values != [values[0] + step * at for at in range(last + 1)]:
-        return node
-    return build(({var: step} if step else {}, values[0]), var.dtype)
+def _plainest(expr: Expr, var: Var, extent: int) -> Expr:
+    """An expression of one iterator: linear, or with a single step, if its values are."""
+    if extent > SHORT:
+        return expr
+    values = [int(evaluate(expr, {var.name: at})) for at in range(extent)]
+    slope = values[1] - values[0] if extent > 1 else 0
+    if values == [values[0] + slope * at for at in range(extent)]:
+        return build(({var: slope} if slope else {}, values[0]), var.dtype)
+    first = next(at for at in range(extent) if values[at] != values[0])
+    if any(v != values[first] for v in values[first:]):
+        return expr
+    return (var + (extent - first)) // extent * (values[first] - values[0]) + values[0]
 
 
 __all__ = ["restrict_reduction"]

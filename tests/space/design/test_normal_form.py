@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from cpu_run import run_compiled
+from draws import candidates, func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
 from stridesmith.backends.data import arguments_of
 from stridesmith.ir.affine.bounds import check_in_bounds
-from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
@@ -70,27 +68,8 @@ def main(x: T.Buffer((2, 12, 5, 7), "float32"), y: T.Buffer((2, 3, 10, 14), "flo
 """
 
 
-def func_of(text: str) -> PrimFunc:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return func
-
-
 def normal(func: PrimFunc) -> Schedule:
     return in_normal_form(Schedule(func))
-
-
-def indices(func: PrimFunc, buffer: str) -> set[str]:
-    """The indices at which a buffer is accessed, as text."""
-    return set(re.findall(rf"\b{buffer}(\[[^\]]*\])", func.script().split("):\n", 1)[1].split("layouts", 1)[-1]))
-
-
-def candidates(sketch: Sketch, count: int, seed: int = 0) -> list[list[int]]:
-    """Random candidates that no rule excludes."""
-    rng = np.random.default_rng(seed)
-    rows = np.stack([rng.integers(len(d), size=40_000) for d in sketch.decisions], axis=1)
-    found: list[list[int]] = rows[sketch.mask(rows)][:count].tolist()
-    return found
 
 
 def test_a_grouped_convolution_is_linear_in_groups_and_channels() -> None:
