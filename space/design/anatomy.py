@@ -192,7 +192,7 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
     if buffer in func.params or producers(func, buffer) != (block,):
         return ""
     readers = consumers(func, buffer)
-    if len(readers) != 1 or not _is_elementwise(func, readers[0]):
+    if len(readers) != 1 or readers[0].reduce or not isinstance(readers[0].body, Store):
         return ""
     reader = readers[0]
     found = {n.indices for n in walk(reader.body) if isinstance(n, Load) and n.buffer == buffer}

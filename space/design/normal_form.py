@@ -30,9 +30,12 @@ from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, variables
 from ...ir.layout.digits import digit
 from ...ir.node import walk
 from ...ir.stmt import Block, PrimFunc, Store
+from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import find_block, leaf_blocks
+from .anatomy import Anchor
+from .structure import Structure
 
 Place = tuple[str, str, int]
 """An iterator, ``("iterator", block, number)``, or a dimension, ``("dimension", buffer, number)``."""
@@ -72,6 +75,16 @@ def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) 
             text = name if low == 1 else f"{name} // {low}"
             digits.append(text if high == edges[-1] else f"{text} % {high // low}")
     return f"lambda {', '.join(names)}: [{', '.join(digits)}]"
+
+
+def with_long_vectors(anchor: Anchor, found: Sequence[Structure], target: Target) -> Sequence[Structure]:
+    """Structures without those whose vectors run along a digit that fills less than half of one, if others are left.
+
+    Digits are often short: groups, phases, the rows of a block.
+    """
+    lanes = target.vector_lanes(anchor.output.dtype)
+    long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
+    return long or found
 
 
 # ---------------------------------------------------------------- iterators that are one

@@ -17,7 +17,7 @@ from conditions ``t % s == r`` in reductions or in the stages that they read, an
 from __future__ import annotations
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Binary, Call, Const, Expr, Var, conjuncts
+from ...ir.expr import TRUE, Binary, Call, Const, Expr, Var, conjuncts
 from ...ir.node import walk
 from ...ir.stmt import Block, PrimFunc
 from ..errors import ScheduleError
@@ -46,8 +46,6 @@ def _restrict(sch: Schedule, name: str) -> None:
         block = find_block(sch.func, name)
         terms, step = found[0]
         cut = [k for k, i in enumerate(block.iters) if i.kind == "spatial" and terms.get(i.var, 0) % step]
-        if any(block.iters[k].extent % step for k in cut):
-            raise ScheduleError("{step} divides not every extent of `{block}`", step=step, block=name)
         if any(block.iters[k].extent > step for k in cut):
             sch.transform_block_layout(name, _digits(block, cut, step))
             block = find_block(sch.func, name)
@@ -58,6 +56,17 @@ def _restrict(sch: Schedule, name: str) -> None:
             break
         else:
             raise ScheduleError("no reduction of `{block}` is restricted", block=name)
+    if find_block(sch.func, name).predicate != TRUE:
+        _over_the_edge(sch, name)
+
+
+def _over_the_edge(sch: Schedule, name: str) -> None:
+    """Where a step does not divide an extent: compute the last phases as well, in a buffer that has room for them."""
+    block = find_block(sch.func, name)
+    names = [f"d{k}" for k in range(len(block.iters))]
+    kept = [n for n, item in zip(names, block.iters, strict=True) if item.kind == "spatial"]
+    sch.reindex_cache_write(name, 0, "global", f"lambda {', '.join(names)}: [{', '.join(kept)}]")
+    sch.remove_branching_through_overcompute(name)
 
 
 def _digits(block: Block, cut: list[int], step: int) -> str:

@@ -23,7 +23,7 @@ from ..schedule import Schedule
 from . import anatomy
 from .decision import Decision, decision
 from .halo import with_halos_in_padding
-from .normal_form import in_normal_form
+from .normal_form import in_normal_form, with_long_vectors
 from .phases import in_phases
 from .sketch import Sketch
 from .structure import Structure, open_decisions, structures
@@ -76,10 +76,16 @@ def scripted(
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
     constants = frozenset(name for name, who in interface.items() if who == "constant")
-    schedule = with_halos_in_padding(in_normal_form(in_phases(_with_chains_inlined(func))), constants)
+    written = _with_chains_inlined(func)
+    normal = in_normal_form(in_phases(written))
+    schedule = with_halos_in_padding(normal, constants)
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
+    if normal.trace is not written.trace:
+        options = [
+            with_long_vectors(anchor, found, target) for anchor, found in zip(anchors, options, strict=True)
+        ]
     return tuple(_sketches(func, schedule, anchors, options, target))
 
 

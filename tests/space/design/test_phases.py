@@ -38,6 +38,9 @@ SHAPES = [
     {"k": 4, "stride": 4, "pad": 0, "layout": "nhwc"},
     {"k": 8, "stride": 4, "pad": 2, "layout": "nhwc"},
     {"k": 3, "stride": 4, "pad": 0, "output_pad": 1},
+    {"k": 3, "stride": 2, "pad": 1},
+    {"k": 5, "stride": 2, "pad": 2, "layout": "nhwc"},
+    {"k": 4, "stride": 3, "pad": 0},
     {"kh": 4, "kw": 3, "stride_h": 2, "stride_w": 1, "pad": 1, "layout": "nhwc"},
 ]
 
