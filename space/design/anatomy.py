@@ -167,7 +167,8 @@ def _single(stmt: Stmt) -> bool:
 def _is_elementwise(func: PrimFunc, block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
-    if block.reduce or block.init is not None or len(stores) != 1 or not isinstance(block.body, Store):
+    spatial = all(i.kind == "spatial" for i in block.iters)
+    if not spatial or block.init is not None or len(stores) != 1 or not isinstance(block.body, Store):
         return False
     indices = stores[0].indices
     return len(set(indices)) == len(indices) == len(block.iters) and all(isinstance(i, Var) for i in indices)
@@ -187,14 +188,16 @@ def _is_producer(func: PrimFunc, block: Block) -> bool:
 
 
 def _epilogue(func: PrimFunc, block: Block) -> str:
-    """The element-wise block that is the only reader of a reduction's result, at its iterators."""
+    """The block that is the only reader of a reduction's result, at its iterators, wherever it stores."""
     buffer = block_stores(block)[0].buffer
     if buffer in func.params or producers(func, buffer) != (block,):
         return ""
     readers = consumers(func, buffer)
-    if len(readers) != 1 or readers[0].reduce or not isinstance(readers[0].body, Store):
+    if len(readers) != 1 or not isinstance(readers[0].body, Store):
         return ""
     reader = readers[0]
+    if any(i.kind != "spatial" for i in reader.iters):
+        return ""
     found = {n.indices for n in walk(reader.body) if isinstance(n, Load) and n.buffer == buffer}
     spatial = {i.var for i in reader.iters}
     if len(found) != 1:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, variables
+from ...ir.expr import Binary, Buffer, Expr, Load, Var, variables
 from ...ir.layout.digits import digit
 from ...ir.node import walk
 from ...ir.stmt import Block, PrimFunc, Store
@@ -77,13 +77,15 @@ def _cutting(places: Sequence[Place], extents: Mapping[Place, int], cuts: Cuts) 
     return f"lambda {', '.join(names)}: [{', '.join(digits)}]"
 
 
-def with_long_vectors(anchor: Anchor, found: Sequence[Structure], target: Target) -> Sequence[Structure]:
+def with_long_vectors(
+    anchor: Anchor, found: tuple[Structure, ...], target: Target
+) -> tuple[Structure, ...]:
     """Structures without those whose vectors run along a digit that fills less than half of one, if others are left.
 
     Digits are often short: groups, phases, the rows of a block.
     """
     lanes = target.vector_lanes(anchor.output.dtype)
-    long = [s for s in found if 2 * anchor.axes[s.vec].extent >= lanes]
+    long = tuple(s for s in found if 2 * anchor.axes[s.vec].extent >= lanes)
     return long or found
 
 

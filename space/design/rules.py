@@ -22,6 +22,7 @@ from ...ir.target import Target
 from ..schedule import Schedule
 from . import anatomy
 from .decision import Decision, decision
+from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
 from .halo import with_halos_in_padding
 from .normal_form import in_normal_form, with_long_vectors
 from .phases import in_phases
@@ -75,18 +76,23 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    constants = frozenset(name for name, who in interface.items() if who == "constant")
-    written = _with_chains_inlined(func)
-    normal = in_normal_form(in_phases(written))
-    schedule = with_halos_in_padding(normal, constants)
+    schedule, is_cut = _normal(func, interface)
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
-    if normal.trace is not written.trace:
-        options = [
-            with_long_vectors(anchor, found, target) for anchor, found in zip(anchors, options, strict=True)
-        ]
+    if is_cut:
+        options = [with_long_vectors(a, tuple(s), target) for a, s in zip(anchors, options, strict=True)]
+    if anchors:
+        schedule_left_over(schedule, anchors, target)
     return tuple(_sketches(func, schedule, anchors, options, target))
+
+
+def _normal(func: PrimFunc, interface: Interface) -> tuple[Schedule, bool]:
+    """The program as rules see it, and whether iterators were fused, cut or restricted for that."""
+    constants = frozenset(name for name, who in interface.items() if who == "constant")
+    written = _with_chains_inlined(func)
+    normal = in_normal_form(in_phases(written))
+    return with_halos_in_padding(normal, constants), normal.trace is not written.trace
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
@@ -140,7 +146,22 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
     return list(found)
 
 
-RULES: tuple[Rule, ...] = (tiling, chunked)
+def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
+    """A form of its own for every loop nest of a program in which the others find nothing (see `general`)."""
+    schedule = Schedule(func)
+    if any(structures(a, target) for a in anatomy.anchors(_normal(func, interface)[0].func, dict(interface))):
+        return
+    found = {f"n{k}": (nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func))}
+
+    def script(sch: Schedule, **forms: Form) -> None:
+        for key, form in forms.items():
+            schedule_nest(sch, found[key][0], form, target)
+
+    if found:
+        yield scripted("general", func, target, script, **{key: forms for key, (_, forms) in found.items()})
+
+
+RULES: tuple[Rule, ...] = (tiling, chunked, general)
 """What `generate` uses unless it is told otherwise."""
 
 

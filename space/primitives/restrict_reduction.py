@@ -105,7 +105,7 @@ def _iterator(block: Block, loop: For) -> Var:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The reduction over ``iterator = step*q + start % step`` alone, since `chosen` is neutral where `congruence` fails.
+    """The reduction over ``iterator = step*q + start % step`` alone: `chosen` is neutral where `congruence` fails.
 
     `parts` are the factors of the combined value, or it alone.
     """
@@ -289,7 +289,8 @@ def _plainest(expr: Expr, var: Var, extent: int) -> Expr:
     first = next(at for at in range(extent) if values[at] != values[0])
     if any(v != values[first] for v in values[first:]):
         return expr
-    return (var + (extent - first)) // extent * (values[first] - values[0]) + values[0]
+    step: Expr = (var + (extent - first)) // extent
+    return step * (values[first] - values[0]) + values[0]
 
 
 __all__ = ["restrict_reduction"]
