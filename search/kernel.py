@@ -76,7 +76,8 @@ def build(
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
-    physical shape.  A `strict` kernel keeps the order of sums and the sign of zeros.
+    physical shape; those that are only reshaped, always in their logical one.  Raises UsageError
+    for one that `interface` calls ``fixed`` and that lies otherwise.  A `strict` kernel keeps the order of sums and the sign of zeros.
     """
     from ..backends.lower import lower
 
@@ -114,6 +115,12 @@ class Kernel:
     ) -> None:
         self.signature = tuple(signature)
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
+        for argument in self.signature:
+            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+                raise UsageError(
+                    f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
+                    f"{argument.physical_shape}; call it free or constant"
+                )
         self._executable = executable
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]

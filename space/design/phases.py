@@ -45,17 +45,14 @@ def _restrict(sch: Schedule, name: str) -> None:
     while found := _congruences(find_block(sch.func, name)):
         block = find_block(sch.func, name)
         terms, step = found[0]
-        cut = [k for k, i in enumerate(block.iters) if i.kind == "spatial" and terms.get(i.var, 0) % step]
-        if any(block.iters[k].extent > step for k in cut):
+        moving = [k for k, i in enumerate(block.iters) if i.kind == "spatial" and terms.get(i.var, 0) % step]
+        if cut := [k for k in moving if block.iters[k].extent > step]:
             sch.transform_block_layout(name, _digits(block, cut, step))
-            block = find_block(sch.func, name)
+            continue
         reduce = [i for i in block.reduce if any(i.var == v and c % step for v, c in terms.items())]
-        for item in reduce:
-            assert isinstance(item.binding, Var)
-            sch.restrict_reduction(name, item.binding.name)
-            break
-        else:
+        if not reduce or not isinstance(reduce[0].binding, Var):
             raise ScheduleError("no reduction of `{block}` is restricted", block=name)
+        sch.restrict_reduction(name, reduce[0].binding.name)
     if find_block(sch.func, name).predicate != TRUE:
         _over_the_edge(sch, name)
 

@@ -200,3 +200,21 @@ def test_most_draws_are_built() -> None:
             except Exception:
                 refused += 1
     assert refused <= 1
+
+
+def test_names_and_the_order_of_loops_do_not_matter() -> None:
+    """A grouped program with other names and permuted loops has the same sketches and decisions."""
+    other = GROUPED.replace("n, co, i, c, k in T.grid(2, 12, 9, 2, 3)", "k, i, c, co, n in T.grid(3, 9, 2, 12, 2)")
+    for old, new in (("vn", "za"), ("vo", "zb"), ("vc", "zd"), ("vk", "ze"), ('"conv"', '"z"'), ("acc", "t")):
+        other = other.replace(old, new)
+    spaces = [generate(func_of(text), CPU, {"w": "constant"}) for text in (GROUPED, other)]
+    first, second = ([(s.name, [(d.name, d.labels) for d in s.decisions]) for s in space.sketches] for space in spaces)
+    assert first == second
+
+
+def test_vectors_run_along_long_digits() -> None:
+    """Two groups of channels fill no vector where other axes do."""
+    work = workload("conv2d", ci=32, co=64, groups=2, h=20, w=20)
+    vectors = {s.main.structure.vec for s in generate(work.func, CPU, {"w": "constant"}).sketches}
+    axes = generate(work.func, CPU, {"w": "constant"}).sketches[0].main.anchor.axes
+    assert [axes[v].extent for v in sorted(vectors)] == [32, 20, 20]

@@ -102,3 +102,13 @@ def test_transposed_convolutions_run(params: dict[str, int | str]) -> None:
         sketch = space.sketches[number]
         for choice in candidates(sketch, 1, int(number)):
             run_compiled(work, sketch.trace(choice).replay(work.func).func)
+
+
+def test_names_do_not_matter() -> None:
+    """A program with other names, and its loops in another order, has the same sketches and decisions."""
+    other = GATHERED.replace("co, o, c, k in T.grid(5, 12, 3, 4)", "k, c, o, co in T.grid(4, 3, 12, 5)")
+    for old, new in (("vo", "za"), ("vi", "zb"), ("vc", "zc"), ("vk", "zd"), ('"conv"', '"z"')):
+        other = other.replace(old, new)
+    spaces = [generate(func_of(text), CPU, {"w": "constant"}) for text in (GATHERED, other)]
+    first, second = ([(s.name, [(d.name, d.labels) for d in s.decisions]) for s in space.sketches] for space in spaces)
+    assert first == second
