@@ -17,7 +17,7 @@ from conditions ``t % s == r`` in reductions or in the stages that they read, an
 from __future__ import annotations
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import TRUE, Binary, Call, Const, Expr, Var, conjuncts
+from ...ir.expr import TRUE, Binary, Call, Const, Expr, Var, conjuncts, free_variables
 from ...ir.node import walk
 from ...ir.stmt import Block, PrimFunc
 from ..errors import ScheduleError
@@ -53,7 +53,9 @@ def _restrict(sch: Schedule, name: str) -> None:
         if not reduce or not isinstance(reduce[0].binding, Var):
             raise ScheduleError("no reduction of `{block}` is restricted", block=name)
         sch.restrict_reduction(name, reduce[0].binding.name)
-    if find_block(sch.func, name).predicate != TRUE:
+    block = find_block(sch.func, name)
+    taps = {v for i in block.reduce for v in free_variables(i.binding)}
+    if any(c != TRUE and taps.isdisjoint(free_variables(c)) for c in conjuncts(block.predicate)):
         _over_the_edge(sch, name)
 
 

@@ -49,8 +49,9 @@ Ranges = dict[Var, tuple[int, int]]
 def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     """``for k in K: C[i] += e(i, k) if (a(i) + c*k) % s == 0 else 0`` -> ``for q: C[i] += e(i, s*q + f(i))``.
 
-    ``f(i)``, between 0 and s, solves ``a(i) + c*f(i) = 0`` modulo s, so that q runs over ``ceil(K / s)`` points;
-    where s does not divide K, ``s*q + f(i) < K`` takes the place of the condition.  So a convolution over an input
+    ``f(i)``, between 0 and s, solves ``a(i) + c*f(i) = 0`` modulo s, so that q runs over ``ceil(K / s)`` points.
+    Where s does not divide K, instances with ``s*q + f(i) >= K`` do not run; for K less than s, where there may be
+    none for an i, they add zero.  So a convolution over an input
     that was spread by zeros, as a strided transposed convolution is, skips the products with them.
 
     Conditions: (1) the block is an update ``C[i] = C[i] op e`` with an init, alone below `loop`, which is serial, and
@@ -73,7 +74,9 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     ranges: Ranges = {i.var: (0, i.extent - 1) for i in iters}
     own = Load(store.buffer, store.indices)
     updated = Binary(op, own, plan.restricted(var, ranges))
-    body = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated))
+    runs = substitute(plan.inside(var, ranges), {i.var: i.binding for i in iters}) if plan.skips else TRUE
+    predicate = all_of([c for c in (*conjuncts(target.predicate), *conjuncts(runs)) if c != TRUE])
+    body = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated), predicate=predicate)
     return with_stmt(func, outer, replace(outer, var=loop_var, extent=as_expr(points, outer.extent), body=_inside(
         outer, target, body))), loop_var.name  # fmt: skip
 
@@ -118,17 +121,29 @@ class _Plan:
     congruence: Expr
     parts: tuple[Expr, ...]
 
+    @property
+    def skips(self) -> bool:
+        """Whether instances beyond the extent do not run: some one does for each point of the result."""
+        return self.extent % self.step > 0 and self.extent >= self.step
+
+    def point(self, var: Var) -> Expr:
+        """The iterator for the q that is `var`."""
+        return var * self.step + self.start - (self.start // self.step) * self.step
+
+    def inside(self, var: Var, ranges: Ranges) -> Expr:
+        """Whether the iterator is below its extent."""
+        return simplest(binary("<", self.point(var), self.extent), ranges)
+
     def restricted(self, var: Var, ranges: Ranges) -> Expr:
         """The combined value over q."""
-        point = {self.iterator: var * self.step + self.start - (self.start // self.step) * self.step}
+        point = {self.iterator: self.point(var)}
         rest = [c for c in conjuncts(self.chosen.args[0]) if c != self.congruence]
         without = if_then_else(all_of(rest), *self.chosen.args[1:]) if rest else self.chosen.args[1]
         parts = [tidy(substitute(_replaced(part, self.chosen, without), point), ranges) for part in self.parts]
-        if self.extent % self.step:
-            inside = simplest(binary("<", point[self.iterator], self.extent), ranges)
+        if self.extent < self.step:
             open_ended = [k for k, part in enumerate(parts) if not _in_bounds(part, ranges)] or [0]
             for k in open_ended:
-                parts[k] = _only_where(inside, parts[k])
+                parts[k] = _only_where(self.inside(var, ranges), parts[k])
         return reduce(lambda a, b: Binary("*", a, b), parts)
 
 
@@ -182,7 +197,7 @@ def _plan(block: Block, value: Expr, op: str, dtype: str, iterator: Var, extent:
     for call in found:
         for cond in conjuncts(call.args[0]):
             solved = _solved(cond, iterator)
-            if solved is not None and (op == "+" or extent % solved[0] == 0):
+            if solved is not None and (op == "+" or extent >= solved[0]):
                 return _Plan(iterator, extent, *solved, call, cond, parts)
     raise ScheduleError("(3) no conjunct of {cond!r} is a congruence that determines `{iterator}`",
                         cond=found[0].args[0], iterator=iterator.name)  # fmt: skip
