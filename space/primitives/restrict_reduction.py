@@ -305,7 +305,8 @@ def _plainest(expr: Expr, var: Var, extent: int) -> Expr:
     if any(v != values[first] for v in values[first:]):
         return expr
     step: Expr = (var + (extent - first)) // extent
-    return step * (values[first] - values[0]) + values[0]
+    whole: Expr = step * (values[first] - values[0]) + values[0]
+    return whole
 
 
 __all__ = ["restrict_reduction"]
