@@ -76,8 +76,9 @@ def build(
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
-    physical shape; those that are only reshaped, always in their logical one.  Raises UsageError
-    for one that `interface` calls ``fixed`` and that lies otherwise.  A `strict` kernel keeps the order of sums and the sign of zeros.
+    physical shape; those that are only reshaped, always in their logical one.  A `strict`
+    kernel keeps the order of sums and the sign of zeros.  Raises UsageError for an argument
+    that `interface` calls ``fixed`` and that the schedule moves.
     """
     from ..backends.lower import lower
 

@@ -41,6 +41,7 @@ class Nest:
     dtype: str
     block: str = ""
     has_init: bool = False
+    is_elementwise: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,13 @@ class Form:
 
 
 def schedule_left_over(sch: Schedule, anchors: Sequence[Anchor], target: Target) -> None:
-    """Give the nests of blocks that no anchor is, produces, or takes up the first form that they can have."""
+    """Give the nests of blocks that no anchor is, produces, or takes up the first form that they can have.
+
+    Element-wise ones are not among them: every schedule of a sketch ends with them (see `sketch`).
+    """
     covered = {name for a in anchors for name in (a.block, a.epilogue, *(o.producer for o in a.operands))}
     for nest in list(nests_of(sch.func)):
-        if nest.block not in covered:
+        if nest.block not in covered and not nest.is_elementwise:
             form = next(iter(forms_of(sch, nest, target)), None)
             if form is not None:
                 schedule_nest(sch, nest, form, target)
@@ -154,8 +158,10 @@ def _nest(func: PrimFunc, stmt: Stmt) -> Nest | None:
     free.sort(key=lambda loop: _steps(inner, loop.var, alone), reverse=True)
     names = tuple(loop.var.name for loop in loops)
     has_init = alone is not None and alone.init is not None
+    plain = alone is not None and not has_init and all(i.kind == "spatial" for i in alone.iters)
     dtype = next(n.buffer.dtype for n in walk(stmt) if isinstance(n, Store))
-    return Nest(names, tuple(loop.var.name for loop in free), dtype, "" if alone is None else alone.name, has_init)
+    concurrent = tuple(loop.var.name for loop in free)
+    return Nest(names, concurrent, dtype, "" if alone is None else alone.name, has_init, plain)
 
 
 def _is_concurrent(func: PrimFunc, loop: For) -> bool:
