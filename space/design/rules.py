@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Any, TypeVar
@@ -76,20 +76,25 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule, is_cut = _normal(func, interface)
+    schedule, is_cut = _normal(func, _constants(interface))
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
     if is_cut:
         options = [with_long_vectors(a, tuple(s), target) for a, s in zip(anchors, options, strict=True)]
+    start = schedule.copy()
     if anchors:
-        schedule_left_over(schedule, anchors, target)
-    return tuple(_sketches(func, schedule, anchors, options, target))
+        schedule_left_over(start, anchors, target)
+    return tuple(_sketches(func, start, anchors, options, target))
 
 
-def _normal(func: PrimFunc, interface: Interface) -> tuple[Schedule, bool]:
+def _constants(interface: Interface) -> frozenset[str]:
+    return frozenset(name for name, who in interface.items() if who == "constant")
+
+
+@lru_cache(maxsize=8)
+def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
     """The program as rules see it, and whether iterators were fused, cut or restricted for that."""
-    constants = frozenset(name for name, who in interface.items() if who == "constant")
     written = _with_chains_inlined(func)
     normal = in_normal_form(in_phases(written))
     return with_halos_in_padding(normal, constants), normal.trace is not written.trace
@@ -148,9 +153,10 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
 
 def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
     """A form of its own for every loop nest of a program in which the others find nothing (see `general`)."""
-    schedule = Schedule(func)
-    if any(structures(a, target) for a in anatomy.anchors(_normal(func, interface)[0].func, dict(interface))):
+    normal, _ = _normal(func, _constants(interface))
+    if any(structures(a, target) for a in anatomy.anchors(normal.func, dict(interface))):
         return
+    schedule = Schedule(func)
     found = {f"n{k}": (nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func))}
 
     def script(sch: Schedule, **forms: Form) -> None:

@@ -28,6 +28,7 @@ from ...ir.expr import (
     const,
     free_variables,
     if_then_else,
+    reads_memory,
     substitute,
 )
 from ...ir.layout.index_text import evaluate
@@ -35,7 +36,7 @@ from ...ir.node import Node, children, rebuild
 from ...ir.stmt import Block, For, PrimFunc, Store, fresh, names
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
-from ..tree import blocks_below, extent_of, find_block, find_loop, with_stmt
+from ..tree import blocks_below, extent_of, find_block, find_loop, replace_stmt, with_stmt
 from .reduction import update_of
 from .rfactor import neutral
 
@@ -51,8 +52,8 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
 
     ``f(i)``, between 0 and s, solves ``a(i) + c*f(i) = 0`` modulo s, so that q runs over ``ceil(K / s)`` points.
     Where s does not divide K, instances with ``s*q + f(i) >= K`` do not run; for K less than s, where there may be
-    none for an i, they add zero.  So a convolution over an input
-    that was spread by zeros, as a strided transposed convolution is, skips the products with them.
+    none for an i, they add zero.  So a convolution over an input that was spread by zeros, as a strided transposed
+    convolution is, skips the products with them.
 
     Conditions: (1) the block is an update ``C[i] = C[i] op e`` with an init, alone below `loop`, which is serial, and
     to which one reduce iterator k is bound and nothing else; (2) e is chosen by an ``if_then_else`` whose other value
@@ -76,18 +77,10 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     updated = Binary(op, own, plan.restricted(var, ranges))
     runs = substitute(plan.inside(var, ranges), {i.var: i.binding for i in iters}) if plan.skips else TRUE
     predicate = all_of([c for c in (*conjuncts(target.predicate), *conjuncts(runs)) if c != TRUE])
-    body = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated), predicate=predicate)
-    return with_stmt(func, outer, replace(outer, var=loop_var, extent=as_expr(points, outer.extent), body=_inside(
-        outer, target, body))), loop_var.name  # fmt: skip
-
-
-def _inside(outer: For, old: Block, new: Block) -> For | Block:
-    """What stands in the loop, with the block replaced."""
-    from ..tree import replace_stmt
-
-    body = replace_stmt(outer.body, old, new)
-    assert isinstance(body, (For, Block))
-    return body
+    made = replace(target, iters=iters, body=Store(store.buffer, store.indices, updated), predicate=predicate)
+    body = replace_stmt(outer.body, target, made)
+    around = replace(outer, var=loop_var, extent=as_expr(points, outer.extent), body=body)
+    return with_stmt(func, outer, around), loop_var.name
 
 
 def _iterator(block: Block, loop: For) -> Var:
@@ -233,7 +226,9 @@ def _solved(cond: Expr, iterator: Var) -> tuple[int, Expr] | None:
     step = int(remainder.b.value)
     terms, constant = linear_form(remainder.a)
     scale = terms.pop(iterator, 0)
-    if step < 2 or gcd(scale, step) != 1 or any(iterator in free_variables(atom) for atom in terms):
+    if step < 2 or gcd(scale, step) != 1:
+        return None
+    if any(iterator in free_variables(atom) or reads_memory(atom) for atom in terms):
         return None
     factor = -pow(scale, -1, step)
     kept = {atom: _least(factor * c, step) for atom, c in terms.items() if c % step}
