@@ -38,7 +38,8 @@ Row = dict[str, Any]
 
 def case_of(operator: Operator, seed: int, number: int, threads: int) -> Case:
     """A drawn operator as it is measured.  Raises what the language says of an operator that it lacks."""
-    from stridesmith.search.task import check, interface_of
+    from stridesmith.search.tasks.interface import interface_of
+    from stridesmith.search.tasks.task import check
 
     work = operator.work
     check(work.func)

@@ -268,7 +268,8 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
     expr = simplify(expr, ranges)
     if isinstance(expr, Binary) and expr.op in ("<", "<=", ">", ">=", "==", "!="):
         difference = _plain_terms(expr.a - expr.b, ranges)
-        return simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
+        compared: Expr = simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
+        return compared
     return simplify(_plain_terms(expr, ranges), ranges) if not dtypes.is_bool(expr.dtype) else expr
 
 

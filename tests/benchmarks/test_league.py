@@ -19,7 +19,7 @@ from league_draw import CARDS, DECK, Operator, draw
 from league_programs import PROGRAMS
 
 import stridesmith as ss
-from stridesmith.search.task import check
+from stridesmith.search.tasks.task import check
 
 FAMILIES = {
     "1-d convolution", "3-d convolution", "attention row", "batch matmul", "convolution 1x1", "convolution 1x7, 7x1",
