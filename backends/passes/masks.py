@@ -24,7 +24,20 @@ from dataclasses import replace
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, scale, shared_form, variables_of
-from ...ir.expr import Binary, Buffer, Call, Expr, Load, Var, all_of, conjuncts, const, if_then_else, reads_memory
+from ...ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    binary,
+    conjuncts,
+    const,
+    if_then_else,
+    reads_memory,
+)
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.loop_extents import is_masked, loop_facts
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_statements
@@ -155,6 +168,11 @@ def _under(stmt: Stmt, cond: Expr, lanes: frozenset[Var]) -> Stmt:
     """`stmt` with what it reads along the lanes read where `cond` holds, and zero elsewhere."""
 
     def visit(node: Node) -> Node:
+        if isinstance(node, Call) and node.name == "if_then_else":
+            chosen, load, other = node.args
+            if isinstance(load, Load) and not reads_memory(chosen) and not reads_memory(other):
+                masked = load.buffer.scope != "local" and _varies(load, lanes)
+                return if_then_else(binary("and", chosen, cond), load, other) if masked else node
         if isinstance(node, Load):
             masked = node.buffer.scope != "local" and _varies(node, lanes)
             return if_then_else(cond, node, const(0, node.dtype)) if masked else node
