@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir import dtypes
+from ...ir.arith.compare import decide_zero
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, scale, shared_form, variables_of
 from ...ir.expr import (
@@ -44,8 +45,8 @@ from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_statements
 from ...ir.target import Target
 from .scopes import Access, accesses
 
-Form = tuple[str, frozenset[tuple[object, int]], int]
-"""A comparison with zero: its operator, its terms and its constant."""
+Form = tuple[str, frozenset[tuple[Expr | int, int]], int]
+"""A comparison with zero: its operator, its terms, which are atoms and numbers of dimensions, and its constant."""
 
 
 def has_masks(target: Target, dtype: str) -> bool:
@@ -198,7 +199,18 @@ def _is_unobserved(buffer: Buffer, body: Stmt, facts: Facts) -> bool:
     if len(written) != 1:
         return False
     (own,) = written
-    return own is not None and all(a.is_write or own <= (_element_conditions(a) or frozenset()) for a in found)
+    return own is not None and all(a.is_write or all(_holds(form, a) for form in own) for a in found)
+
+
+def _holds(form: Form, access: Access) -> bool:
+    """Whether a condition on elements holds for those of an access: it is tested there, or follows from the loops."""
+    if form in (_element_conditions(access) or ()):
+        return True
+    op, terms, constant = form
+    value: Linear = ({}, constant)
+    for term, factor in terms:
+        value = add(value, shared_form(access.indices[term] if isinstance(term, int) else term), factor)
+    return decide_zero(op, *access.facts.of_form(value)) is True
 
 
 def _lane_conditions(access: Access) -> list[Expr]:
@@ -220,7 +232,7 @@ def _element_condition(cond: Expr, access: Access) -> Form | None:
         form, op = scale(form, -1), "<" if op == ">" else "<="
     if op == "<":
         form, op = (form[0], form[1] + 1), "<="
-    factors: dict[object, int] = {}
+    factors: dict[int, int] = {}
     for dim, index in enumerate(access.indices):
         own: Linear = shared_form(index)
         shared = [(k, form[0][a]) for a, k in own[0].items() if a in form[0] and not inner.isdisjoint(variables_of(a))]
