@@ -22,7 +22,7 @@ import click
 from . import __version__
 from .commands.output import FORMATS, Output, json_line, printable
 from .errors import InternalError, Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
-from .search.clock import process_start
+from .search.tuning.clock import process_start
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .geometry import STRIDED
+from ..space.design.layouts import STRIDED
 from .tiling import Columns, Vector, log2
 
 FMA_LATENCY, PORTS = 3.5, 2.0

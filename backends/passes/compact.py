@@ -22,6 +22,7 @@ from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, r
 from ...ir.node import Node, rebuild
 from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from .errors import LoweringError
+from .masks import without_lane_conditions
 from .privacy import is_private
 from .scopes import Access, Step, accesses
 
@@ -49,7 +50,9 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
     found = list(accesses(body, frozenset((buffer,)), facts))
     if not found:
         return body
-    return _Sink(buffer, found).into(body, 0, facts, inside)
+    whole = without_lane_conditions(body) if buffer.scope == "local" else body
+    spans = found if whole is body else list(accesses(whole, frozenset((buffer,)), facts))
+    return _Sink(buffer, found, spans).into(body, 0, facts, inside)
 
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
@@ -59,10 +62,11 @@ def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
 
 @dataclass
 class _Sink:
-    """One buffer on its way inwards."""
+    """One buffer on its way inwards.  `spans` are its accesses with all lanes of masked loops."""
 
     buffer: Buffer
     accesses: list[Access]
+    spans: list[Access]
 
     def into(self, stmt: Stmt, depth: int, facts: Facts, entered: bool) -> Stmt:
         """`stmt` with the buffer allocated inside; `depth` steps of every access's path lie outside it.
@@ -117,7 +121,7 @@ class _Sink:
         bases, shape = [], []
         inside = {v for a in self.accesses for v in a.bound_below(depth)}
         for dim, extent in enumerate(self.buffer.shape):
-            base, size = _region(dim, extent, self.accesses, inside)
+            base, size = _region(dim, extent, self.spans, inside, grows=self.spans is not self.accesses)
             bases.append(base)
             shape.append(size)
         smaller = replace(self.buffer, shape=tuple(shape))
@@ -125,8 +129,11 @@ class _Sink:
         return Allocate(smaller, body)
 
 
-def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var]) -> tuple[Expr, int]:
-    """The first index that is used in dimension `dim`, free of the variables `inside`, and how many follow."""
+def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var], grows: bool) -> tuple[Expr, int]:
+    """The first index that is used in dimension `dim`, free of the variables `inside`, and how many follow.
+
+    They are at most the `extent` of the buffer, unless it `grows` to hold lanes that nothing but a vector needs.
+    """
     base: Linear | None = None
     low = high = 0
     for access in found:
@@ -137,7 +144,7 @@ def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var]) ->
             return Const(0), extent
         low, high = min(low, lo), max(high, hi)
     assert base is not None
-    if high - low + 1 >= extent:
+    if high - low + 1 >= extent and not (grows and high - low + 1 > extent):
         return Const(0), extent
     return build((base[0], low)), high - low + 1
 

@@ -10,7 +10,7 @@ The test stands as far outside as the variables of the strengthened condition
 allow, but within the loops over work-items that share memory: no barrier stands in
 a condition.  In the edge, what it says about outer variables often fixes them, and
 the extents become constants.  A loop over which a condition ranges alone is split in
-two or three loops instead.  Conditions inside of values stay: they choose a value,
+two or three loops instead, unless its lanes are masked.  Conditions inside of values stay: they choose a value,
 they do not skip work.
 """
 
@@ -25,7 +25,7 @@ from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.context import map_with_facts
 from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int
 from ...ir.node import children, rebuild, remembered, walk
-from ...ir.passes.loop_extents import restrict, trim_loops
+from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
 from ...ir.stmt import For, If, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 
@@ -55,7 +55,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var
         late |= {around.var}
         if _meets(stmt):
             return _descend(stmt, facts, late)
-    cond = None if around is None else _choose(stmt, facts, around, late)
+    cond = None if around is None or is_masked(around) else _choose(stmt, facts, around, late)
     if cond is not None:
         versions = []
         for truth in (True, False):
@@ -113,7 +113,8 @@ def _strong(edge: Edge, around: For) -> Expr | None:
 
 def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
     inside = facts.looping(loop.var, loop.extent)
-    pieces = _pieces(loop, inside) if is_peeled(loop) and loop.kind in SPLITTABLE else None
+    splits = is_peeled(loop) and loop.kind in SPLITTABLE and not is_masked(loop)
+    pieces = _pieces(loop, inside) if splits else None
     if pieces is None:
         return replace(loop, body=_partition(loop.body, inside, loop, late))
     parts = [trim_loops(simplify_stmt(restrict(loop, piece), facts), facts) for piece in pieces]

@@ -5,7 +5,8 @@ For each load and store, and each dimension of its buffer ``b`` with index ``e``
     for all executed instances:   0 <= e < b.shape[d]
 
 Each view of a memory has its own shape, and needs no more bytes than the memory has.
-A vector access is inside in every lane.  Instances come from loop extents, block
+A vector access is inside in every lane, and a condition on lanes protects those of vector
+accesses only: a scalar access beside them is made in any case.  Instances come from loop extents, block
 iterators, predicates and the conditions around; what an `Assume` claims is never used,
 so that a false claim makes no proof true, nor is what a condition says about memory
 that its body writes to.  Only ``if_then_else`` protects its sides, `Select` evaluates
@@ -15,6 +16,7 @@ is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import ProgramError
@@ -166,6 +168,9 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str)
             f"{scope.place} {verb} `{_access_text(buffer, indices)}` with {len(indices)} indices, "
             f"but `{buffer.name}` has {len(buffer.shape)} dimensions"
         )
+    if all(dtypes.lanes(index.dtype) == 1 for index in indices):
+        alone = tuple(c for c in scope.here.conditions if dtypes.lanes(c.dtype) == 1)
+        scope = scope._replace(here=replace(scope.here, conditions=alone))
     for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
         problem = _problem(index, extent, scope)
         if problem is not None:

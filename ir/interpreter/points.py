@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
 from ..script.printer import expr_text
@@ -117,7 +118,7 @@ class Points:
                     raise Hazard
                 yield self.loop(nest, stmt), stmt.body
             case If():
-                known = reads_nothing((stmt.cond,))
+                known = reads_nothing((stmt.cond,)) and dtypes.lanes(stmt.cond.dtype) == 1
                 yield (self.guard(nest, stmt.cond) if known else nest), stmt.then
                 if stmt.orelse is not None:
                     yield (self.guard(nest, Not(stmt.cond)) if known else nest), stmt.orelse

@@ -33,6 +33,7 @@ from ..expr import (
 )
 from ..node import walk
 from ..script.printer import expr_text
+from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
 from .numbers import convert, numpy_dtype, poison, round_to
@@ -269,8 +270,7 @@ class Evaluator:
         """Each side is evaluated only in the lanes that choose it."""
         args, dtype = e.args, e.dtype
         if dtypes.lanes(args[0].dtype) > 1:
-            raise InterpreterError(f"{self.context}the condition of `{expr_text(e)}` is a vector; use `T.Select`, "
-                                   "which evaluates both sides")  # fmt: skip
+            return self._conditional_lanes(nest, e)
         cond = self.data(nest, args[0], "the condition")
         if not isinstance(cond, np.ndarray):
             return self(nest, args[1] if cond else args[2])
@@ -288,6 +288,13 @@ class Evaluator:
                 undef[rows] = flags
                 tainted = True
         return data, undef if tainted else None
+
+    def _conditional_lanes(self, nest: Nest, e: Call) -> Value:
+        """The lanes one after the other, each with its own condition."""
+        lanes = [self(nest, lane_of(e, number)) for number in range(dtypes.lanes(e.dtype))]
+        data = np.stack([np.broadcast_to(value, nest.n) for value, _ in lanes], axis=1)
+        undef = np.stack([np.broadcast_to(np.asarray(_flag(flags)), nest.n) for _, flags in lanes], axis=1)
+        return data.astype(numpy_dtype(e.dtype), copy=False), undef if undef.any() else None
 
     # ------------------------------------------------------------ assumptions
 

@@ -131,6 +131,11 @@ def fold_single_loops(stmt: Stmt) -> Stmt:
 # ---------------------------------------------------------------- by intervals alone
 
 
+def is_masked(loop: For) -> bool:
+    """Whether conditions on the lanes of a vectorized loop become masks, so that it keeps all of its lanes."""
+    return loop.kind == "vectorized" and dict(loop.annotations).get("mask") is True
+
+
 def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
     """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent in a program without blocks."""
     facts = facts or nothing_known()
@@ -143,7 +148,7 @@ def _trim(loop: For, facts: Facts) -> Stmt:
         low, high = _needed(loop.body, loop.var, inside)
         if low > high:
             return NOTHING
-        if (low, high) != (0, as_int(loop.extent) - 1):
+        if (low, high) != (0, as_int(loop.extent) - 1) and not is_masked(loop):
             smaller = simplify_stmt(restrict(loop, (low, high)), facts)
             return trim_loops(smaller, facts)
     body = trim_loops(loop.body, inside)
