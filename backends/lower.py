@@ -19,7 +19,7 @@ from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, trim_loops
 from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
-from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_statements
+from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
 from ..ir.target import Target
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
@@ -127,7 +127,7 @@ def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]
 def check_loops(stmt: Stmt, target: Target) -> None:
     """Raises LoweringError for kinds of loops that the target does not have, or that are nested wrongly."""
     refused = "thread_binding" if target.kind == "cpu" else "parallel"
-    for loop in (n for n in walk_statements(stmt) if isinstance(n, For)):
+    for loop in (n for n in walk_stmts(stmt) if isinstance(n, For)):
         if loop.kind == refused:
             raise LoweringError(
                 f"loop `{loop.var.name}` is a {refused} loop, which target kind `{target.kind}` does not have; "
@@ -135,7 +135,7 @@ def check_loops(stmt: Stmt, target: Target) -> None:
             )
         if loop.kind != "parallel":
             continue
-        for inner in (n for n in walk_statements(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
+        for inner in (n for n in walk_stmts(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
             raise LoweringError(
                 f"loop `{inner.var.name}` is parallel inside the parallel loop `{loop.var.name}`; fuse them"
             )

@@ -257,9 +257,14 @@ def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
     return stmt
 
 
-def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """`stmt` and every statement below, parents first, in program order."""
-    stack = [stmt]
+def walk_stmts(node: Node) -> Iterator[Stmt]:
+    """Every statement at or below a statement, function or module, parents first, in program order."""
+    if not isinstance(node, Stmt):
+        for child in children(node):
+            if not isinstance(child, Expr):
+                yield from walk_stmts(child)
+        return
+    stack: list[Stmt] = [node]
     while stack:
         top = stack.pop()
         yield top
@@ -279,20 +284,11 @@ def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
 
 def blocks(node: Node) -> Iterator[Block]:
     """Every block below, in program order, the root included."""
-    return (n for n in walk_statements(node) if isinstance(n, Block))
+    return (n for n in walk_stmts(node) if isinstance(n, Block))
 
 
 def stores(node: Node) -> Iterator[Store]:
-    return (n for n in walk_statements(node) if isinstance(n, Store))
-
-
-def walk_statements(node: Node) -> Iterator[Node]:
-    """`walk` that leaves out expressions."""
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend([child for child in children(top) if not isinstance(child, Expr)][::-1])
+    return (n for n in walk_stmts(node) if isinstance(n, Store))
 
 
 def transform_statements(stmt: Stmt, fn: Callable[[Any], Stmt]) -> Stmt:

@@ -20,7 +20,7 @@ from ...ir.arith.simplify import simplifier_for
 from ...ir.context import map_with_facts
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
 from ...ir.node import Node, rebuild
-from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_statements
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from .errors import LoweringError
 from .masks import without_lane_conditions
 from .privacy import is_private
@@ -57,7 +57,7 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
     """Whether other names stand for the same memory, so that it must keep its shape."""
-    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_statements(body))
+    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_stmts(body))
 
 
 @dataclass
