@@ -1,7 +1,8 @@
 """Features of whole populations of candidates: arithmetic on their decisions, no program in sight.
 
 Every decision carries a table of numbers per alternative; a population's raw columns are gathered from these
-tables, derived columns follow from them (`geometry`), and one more is the hand-written estimate (`prior`).
+tables, derived columns follow from them (`geometry`), and one more is the estimate (`prior`), with the
+weights of the target's class of machines.
 All sketches of a space share one list of named columns; what a sketch does not have is NaN.  A sketch that
 schedules several blocks is described by its largest one in depth, the others carry their block's name.
 """
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from . import prior
 from .geometry import Geometry
 from .tiling import Columns, Vector, log2
+from .weights import weights_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -58,12 +60,23 @@ class FeatureMap:
         return out
 
     def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The hand-written estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
+        """The estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
         self._check(number, population)
         out = np.zeros(len(population), np.float32)
         for start, rows in _chunks(population):
             out[start : start + len(rows)] = self._columns(number, rows)[ESTIMATE]
         return out
+
+    def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
+        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
+
+        What a fit of the estimate needs; columns are (N,) or (1,) each.
+        """
+        self._check(number, population)
+        return [
+            (part.geometry.points, part.derived(population[:, part.start : part.stop])[1])
+            for part in self._parts[number]
+        ]
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
         if not self._parts[number]:
@@ -106,18 +119,23 @@ class _Part:
 
     def __init__(self, geometry: Geometry, prefix: str, start: int) -> None:
         self.geometry, self.prefix, self.start = geometry, prefix, start
+        self.weights = weights_of(geometry.target)
         self.tables = geometry.tables()
         self.stop = start + len(self.tables)
 
-    def columns(self, population: NDArray[np.int64]) -> Columns:
-        """Raw and derived columns, (N,) or (1,) each."""
+    def derived(self, population: NDArray[np.int64]) -> tuple[Columns, Columns]:
+        """Raw columns, and those that follow from them, (N,) or (1,) each."""
         raw: Columns = {}
         for number, table in enumerate(self.tables):
             for name, values in table.items():
                 raw[name] = values[population[:, number]]
         raw = self.geometry.effective(raw)
-        derived = self.geometry.derive(raw)
-        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
+        return raw, self.geometry.derive(raw)
+
+    def columns(self, population: NDArray[np.int64]) -> Columns:
+        """Raw and derived columns and the estimate, (N,) or (1,) each."""
+        raw, derived = self.derived(population)
+        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes), self.weights)
         shown = raw | self.geometry.loops(raw)
         return {name: _scaled(name, values) for name, values in shown.items()} | derived
 
