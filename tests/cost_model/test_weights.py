@@ -9,7 +9,7 @@ import pytest
 
 from stridesmith.configs import load
 from stridesmith.cost_model import prior
-from stridesmith.cost_model.weights import NAMES, Weights, class_of, classes, machines_from, weights_of
+from stridesmith.cost_model.weights import NAMES, class_of, classes, machines_from, weights_of
 from stridesmith.ir.target import Target
 
 
@@ -36,7 +36,7 @@ def test_an_instruction_set_without_an_entry_goes_with_avx2() -> None:
 
 def test_every_class_says_where_its_weights_come_from() -> None:
     """A source in words stands beside the numbers."""
-    assert set(classes()) == {"avx2", "avx512", "neon", "opencl"}
+    assert set(classes()) == {"start", "avx2", "avx512", "neon", "opencl"}
     assert all(len(item.source) > 20 for item in classes().values())
 
 
@@ -84,7 +84,7 @@ def test_every_weight_counts() -> None:
     columns = {name: rng.uniform(0, 3, 4000).astype(np.float32) for name in prior.COLUMNS}
     columns["access:out"] = rng.choice(np.float32([0, 1, 2]), 4000)
     columns["body"] = rng.uniform(0, 12, 4000).astype(np.float32)
-    columns["lanes_used"] = np.ones(4000, np.float32)
+    columns["lanes_used"] = rng.choice(np.float32([0.5, 1]), 4000)
     columns["accumulators"] = rng.uniform(0, 6, 4000).astype(np.float32)
     for kind in ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined"):
         columns[f"loads:{kind}"] = rng.uniform(0, 0.2, 4000).astype(np.float32)
