@@ -40,6 +40,14 @@ def test_every_class_says_where_its_weights_come_from() -> None:
     assert all(len(item.source) > 20 for item in classes().values())
 
 
+def test_neon_is_avx2_with_vectors_half_as_wide() -> None:
+    """The entry that nobody measured follows from the other by the rule that its source states."""
+    wide, narrow = (dataclasses.asdict(classes()[name].weights) for name in ("avx2", "neon"))
+    halved = {"store_scattered", "odd", "lanewise", "l1_rate"}
+    assert all(name in classes()["neon"].source for name in halved)
+    assert narrow == pytest.approx({n: v / 2 if n in halved else v for n, v in wide.items()}, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
