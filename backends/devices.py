@@ -49,6 +49,9 @@ def _opencl(rest: str, threads: int | None) -> Target:
     return found
 
 
+type(Target).find = staticmethod(discover)
+
+
 def list_devices() -> list[Target]:
     """Every device of this machine, the CPU first; without OpenCL, only the CPU."""
     devices = [host_cpu()]

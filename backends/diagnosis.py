@@ -1,6 +1,6 @@
 """What became of a program: its lowered form, its code, and what the code does.
 
-Compiling happens here, so this is for a process that may be lost (see ``search.process``).
+Compiling happens here, so this is for a process that may be lost (see ``search.workers.process``).
 """
 
 from __future__ import annotations

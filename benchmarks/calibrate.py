@@ -40,7 +40,7 @@ from stridesmith.configs.load import target as described
 from stridesmith.configs.schema import Entry
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.target import Target
-from stridesmith.search.task import interface_of
+from stridesmith.search.tasks.interface import interface_of
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .geometry import STRIDED
+from ..space.design.layouts import STRIDED
 from .tiling import Vector, log2
 from .weights import Weights
 

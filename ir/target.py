@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -10,9 +11,26 @@ from . import dtypes
 KINDS = ("cpu", "opencl")
 
 
+class _FromText(type):
+    """Lets ``Target("cpu")`` be the device of that name, while ``Target(kind="cpu", ...)`` is what the facts say."""
+
+    find: Callable[..., object] | None = None
+    """How a text becomes a target, which only the machine knows (`backends.devices` sets it)."""
+
+    def __call__(cls, *text: Any, **facts: Any) -> Any:
+        if not text:
+            return super().__call__(**facts)
+        if _FromText.find is None:
+            raise TypeError("a target of this machine is found by `stridesmith.Target(text)`")
+        return _FromText.find(*text, **facts)
+
+
 @dataclass(frozen=True)
-class Target:
+class Target(metaclass=_FromText):
     """A device and the facts that rules and code generators ask of it.
+
+    ``Target(text, threads=None)`` finds a device of this machine (see `backends.devices.discover`); facts that are
+    given by name describe one.
 
     Sizes are bytes, `vector_bits` is the width of one register, `registers` the
     number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that the first

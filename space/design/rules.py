@@ -2,8 +2,8 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which knows everything that `structure`, `layouts` and `apply`
-do, and `chunked`, which runs all stages of a chunk of rows together (see `together`).  A rule
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, and
+`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`).  A rule
 of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
@@ -21,11 +21,11 @@ from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
 from . import anatomy
+from .apply import open_decisions, prepared
 from .decision import Decision, decision
-from .halo import with_halos_in_padding
 from .sketch import Sketch
-from .structure import Structure, open_decisions, structures
-from .together import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .structure import Structure, structures
+from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
 
 MAX_SKETCHES = 64
 
@@ -73,7 +73,7 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule = with_halos_in_padding(_with_chains_inlined(func))
+    schedule = prepared(_with_chains_inlined(func), target)
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
@@ -81,7 +81,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
-    """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `together`)."""
+    """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
     found = anatomy.anchors(schedule.func, dict(interface))
     sketches: list[Sketch] = []
