@@ -54,6 +54,11 @@ class Argument:
         """Whether the physical memory has elements that no logical index reaches."""
         return prod(self.physical_shape) > prod(self.logical_shape)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the caller's array is the kernel's as it lies in memory: at most its shape is another."""
+        return not self.index_map or _is_reshape(self.index_map, self.logical_shape, self.physical_shape)
+
     def to_json(self) -> list[Any]:
         return [
             self.name, list(self.logical_shape), self.index_map, self.pad_value,
@@ -97,7 +102,7 @@ def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> 
 def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array:
     """The physical array of `logical`; padding is the pad value, or else what `fill` (physical) holds there."""
     dtype = boundary_dtype(argument.dtype)
-    if not argument.index_map:
+    if argument.is_in_place:
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
     count = prod(argument.physical_shape)
     physical = zeros(count * dtype.itemsize).view(dtype) if count else np.zeros(0, dtype)
@@ -124,7 +129,7 @@ def pad_values(argument: Argument, physical: Array) -> tuple[Array, NDArray[np.u
 
 def unpack(argument: Argument, physical: Array) -> Array:
     """The logical array that lies in `physical`."""
-    if not argument.index_map:
+    if argument.is_in_place:
         return physical.reshape(argument.logical_shape)
     result: Array = physical.reshape(-1)[positions(argument)]
     return result
@@ -146,6 +151,11 @@ def _mask(argument: Argument) -> NDArray[np.bool_]:
 def positions(argument: Argument) -> NDArray[np.int64]:
     """Flat physical positions, in the logical shape."""
     return _positions(argument.index_map, argument.logical_shape, argument.physical_shape)
+
+
+@cached(1024)
+def _is_reshape(index_map: str, logical: Shape, physical: Shape) -> bool:
+    return IndexMap.parse(index_map).keeps_memory_order(logical, physical)
 
 
 @cached(64)

@@ -16,6 +16,7 @@ is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...errors import ProgramError
@@ -168,7 +169,8 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str)
             f"but `{buffer.name}` has {len(buffer.shape)} dimensions"
         )
     if all(dtypes.lanes(index.dtype) == 1 for index in indices):
-        scope = scope._replace(conditions=tuple(c for c in scope.conditions if dtypes.lanes(c.dtype) == 1))
+        alone = tuple(c for c in scope.here.conditions if dtypes.lanes(c.dtype) == 1)
+        scope = scope._replace(here=replace(scope.here, conditions=alone))
     for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
         problem = _problem(index, extent, scope)
         if problem is not None:

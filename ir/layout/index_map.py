@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, TypeVar
 
 from ...errors import ProgramError
@@ -187,6 +188,18 @@ class IndexMap:
         indices = tuple(simplify(e) for e in self.map_indices(first.indices))
         return IndexMap(first.variables, indices, self.axis_separators)
 
+    def keeps_memory_order(self, shape: Sequence[int], physical_shape: Sequence[int] | None = None) -> bool:
+        """Whether the map is a reshape: row-major memory of `shape` is that of the image, element for element.
+
+        So are digits in place, ``[i // 4, i % 4, j]`` where 4 divides the extent, and dimensions that are fused,
+        ``[i*8 + j]``.  False where it cannot be proven.
+        """
+        self._check_shape(shape)
+        physical = self.map_shape(shape) if physical_shape is None else tuple(physical_shape)
+        if self.axis_separators or len(physical) != len(self.indices) or prod(physical) != prod(shape):
+            return False
+        return _is_reshape(self, tuple(shape), physical)
+
     def _check_shape(self, shape: Sequence[int]) -> None:
         if len(shape) != self.ndim:
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got the shape {_show(shape)}")
@@ -273,6 +286,22 @@ def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexM
             padding = binary("or", padding, disjunct)
     back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
     return back, Predicate(names, padding)
+
+
+@cached(4096)
+def _is_reshape(index_map: IndexMap, shape: Shape, physical: Shape) -> bool:
+    """The offset of an element before and after: equal as linear forms in the ranges of the indices."""
+    ranges = {v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)}
+    before, after = _offset(index_map.variables, shape), _offset(index_map.indices, physical)
+    return bool(simplify(after - before, ranges) == as_expr(0, before))
+
+
+def _offset(indices: Sequence[Expr], shape: Shape) -> Expr:
+    """The row-major position of an element."""
+    total: Expr = as_expr(0)
+    for index, extent in zip(indices, shape, strict=True):
+        total = total * extent + index
+    return total
 
 
 def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:

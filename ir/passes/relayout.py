@@ -180,7 +180,8 @@ class _Rewriter:
 
     def indices(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
         if all(dtypes.lanes(i.dtype) == 1 for i in indices):
-            return tuple(simplify(i, ranges) for i in self.change.index_map.map_indices(indices))
+            mapped = self.change.index_map.map_indices(indices)
+            return tuple(i if isinstance(i, Var) else simplify(i, ranges) for i in mapped)
         return self._vector(access, indices, ranges)
 
     def _vector(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:

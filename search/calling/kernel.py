@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -77,7 +78,9 @@ def build(
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
-    physical shape.  A `strict` kernel keeps the order of sums and the sign of zeros.
+    physical shape; those that are only reshaped, always in their logical one.  A `strict`
+    kernel keeps the order of sums and the sign of zeros.  Raises UsageError for an argument
+    that `interface` calls ``fixed`` and that the schedule moves.
     """
     from ...backends.lower import lower
 
@@ -108,6 +111,12 @@ class Kernel:
     ) -> None:
         self.signature = tuple(signature)
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
+        for argument in self.signature:
+            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+                raise UsageError(
+                    f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
+                    f"{argument.physical_shape}; call it free or constant"
+                )
         self._executable = executable
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]
@@ -119,7 +128,8 @@ class Kernel:
                 if argument.name in self._packed:
                     self._memory.give(index, self._packed[argument.name])
         converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
-        self._direct = None if converts else self._memory.direct(self._inputs, self._outputs)
+        given = self._as_given(self._inputs), self._as_given(self._outputs)
+        self._direct = None if converts else self._memory.direct(*given)
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
@@ -177,11 +187,16 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and bool(argument.index_map)
+        return self.interface[argument.name] == "constant" and not argument.is_in_place
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        return argument.physical_shape if self.interface[argument.name] == "free" else argument.logical_shape
+        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        return argument.physical_shape if moved else argument.logical_shape
+
+    def _as_given(self, arguments: Numbered) -> Numbered:
+        """Numbered arguments with the shapes in which the caller gives them."""
+        return [(number, replace(argument, physical_shape=self._shape(argument))) for number, argument in arguments]
 
     def _given(self, argument: Argument, value: Any) -> Array:
         """An input as an array of the expected shape and of NumPy's own types."""

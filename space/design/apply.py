@@ -22,10 +22,10 @@ from .techniques import TECHNIQUES
 from .techniques.technique import Phase
 
 
-def prepared(schedule: Schedule, target: Target) -> Schedule:
+def prepared(schedule: Schedule, constants: frozenset[str]) -> Schedule:
     """The schedule with every step of the techniques that leaves nothing to decide."""
     for technique in TECHNIQUES:
-        schedule = technique.prepares(schedule, target)
+        schedule = technique.prepares(schedule, constants)
     return schedule
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .blocks import BLOCKS_OF_TILES
 from .boundaries import EDGES
+from .digits import DIGITS
 from .factored import FACTORED
 from .fused_rows import FUSED_ROWS
 from .halo import HALO
@@ -11,6 +12,7 @@ from .images import IMAGES
 from .local_memory import LOCAL_MEMORY
 from .orders import ORDERS
 from .panels import PANELS
+from .phases import PHASES
 from .sharing import SHARING
 from .staging import STAGING
 from .technique import Technique
@@ -19,7 +21,7 @@ from .vector_width import VECTOR_WIDTH
 from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
-    HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS, SHARING, STAGING,
-    WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH,
+    PHASES, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
+    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

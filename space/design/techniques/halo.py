@@ -11,7 +11,7 @@ The read then goes through a copy whose index map has a spatial offset, so that 
 
 which is how the workloads of the library are written.  The copy is a stage like any other: computed before, inside
 the shared loops, or inlined again.  Legal if (1) the reduction reads the buffer once, in a value that is otherwise
-a number; (2) every index is linear in the block's iterators; (3) `cache_read`, `transform_layout` and
+a number; (2) every index is bounded by the block's iterators; (3) `cache_read`, `transform_layout` and
 `remove_branching_through_overcompute`, which the move consists of, accept it; (4) no condition on the read is left.
 Source: RFC 0077, "Remove Branching Through Overcompute", the halo.
 """
@@ -21,25 +21,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ....ir.arith.linear import linear_form
-from ....ir.expr import Call, Const, Load, Var
+from ....ir.arith.intervals import nothing_known
+from ....ir.expr import Call, Const, Load
 from ....ir.node import walk
 from ....ir.stmt import Block
-from ....ir.target import Target
 from ...errors import ScheduleError
 from ...primitives.cache import read_buffer
 from ...schedule import Schedule
-from ...tree import find_block, leaf_blocks
+from ...tree import consumers, find_block, leaf_blocks
 from .technique import Technique
 
 
-def _with_halos_in_padding(schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with every halo moved that can be."""
+def _with_halos_in_padding(schedule: Schedule, constants: frozenset[str]) -> Schedule:
+    """The schedule with every halo moved that can be; the border of a parameter among `constants` is packed ahead."""
     for name in [block.name for block in leaf_blocks(schedule.func.body) if block.reduce]:
         for load, outside in _conditional_reads(find_block(schedule.func, name)):
             moved = schedule.copy()
             try:
-                _move(moved, name, load, outside)
+                _move(moved, name, load, outside, constants)
             except ScheduleError:
                 continue
             if _selects(find_block(moved.func, name)) < _selects(find_block(schedule.func, name)):
@@ -64,8 +63,11 @@ def _conditional_reads(block: Block) -> list[tuple[Load, Const]]:
     return found
 
 
-def _move(sch: Schedule, block: str, load: Load, outside: Const) -> None:
-    """Copy the buffer with the border that the block reaches, and drop the condition.  Raises ScheduleError."""
+def _move(sch: Schedule, block: str, load: Load, outside: Const, constants: frozenset[str]) -> None:
+    """Copy the buffer with the border that the block reaches, and drop the condition.  Raises ScheduleError.
+
+    A constant that nothing else reads has the border itself.
+    """
     bounds = _reach(find_block(sch.func, block), load)
     offsets = [max(0, -low) for low, _ in bounds]
     shape = [max(e, high + 1) + o for e, o, (_, high) in zip(load.buffer.shape, offsets, bounds, strict=True)]
@@ -74,11 +76,13 @@ def _move(sch: Schedule, block: str, load: Load, outside: Const) -> None:
     names = [f"d{k}" for k in range(len(shape))]
     shifted = [f"{n} + {o}" if o else n for n, o in zip(names, offsets, strict=True)]
     value = float(outside.value) if load.dtype.startswith(("float", "bfloat")) else int(outside.value)
-    copy = sch.cache_read(block, _position(find_block(sch.func, block), load), "global")
-    sch.transform_layout(
-        copy, ["write", 0], f"lambda {', '.join(names)}: [{', '.join(shifted)}]",
-        value if math.isfinite(value) else repr(value), physical_shape=shape, rewrite_loops=True,
-    )  # fmt: skip
+    text, pad = f"lambda {', '.join(names)}: [{', '.join(shifted)}]", value if math.isfinite(value) else repr(value)
+    readers = consumers(sch.func, load.buffer)
+    if load.buffer.name in constants and load.buffer in sch.func.params and len(readers) == 1:
+        sch.transform_layout(block, load.buffer.name, text, pad, physical_shape=shape)
+    else:
+        copy = sch.cache_read(block, _position(find_block(sch.func, block), load), "global")
+        sch.transform_layout(copy, ["write", 0], text, pad, physical_shape=shape, rewrite_loops=True)
     sch.remove_branching_through_overcompute(block)
 
 
@@ -92,15 +96,14 @@ def _position(block: Block, load: Load) -> int:
 
 def _reach(block: Block, load: Load) -> Sequence[tuple[int, int]]:
     """The least and greatest index in each dimension, conditions left out.  Raises ScheduleError (2)."""
-    extents = {item.var: item.extent for item in block.iters}
+    facts = nothing_known().with_bounds({item.var: (0, item.extent - 1) for item in block.iters})
     found = []
     for index in load.indices:
-        terms, constant = linear_form(index)
-        if any(not isinstance(atom, Var) or atom not in extents for atom in terms):
-            raise ScheduleError("(2) {index!r} is not linear in the iterators of `{block}`",
+        low, high = facts.interval(index)
+        if low is None or high is None:
+            raise ScheduleError("(2) {index!r} is not bounded by the iterators of `{block}`",
                                 index=index, block=block.name)  # fmt: skip
-        ends = [c * (extents[a] - 1) for a, c in terms.items() if isinstance(a, Var)]
-        found.append((constant + sum(min(0, e) for e in ends), constant + sum(max(0, e) for e in ends)))
+        found.append((low, high))
     return found
 
 

@@ -1,7 +1,8 @@
 """What a technique is: one way of scheduling an anchor, with four faces.
 
 - `opens`: the decisions that an anchor leaves to the search, and before that `prepares`, steps that leave nothing to
-  decide and bring the program into a form that can be scheduled;
+  decide and bring the program into a form that can be scheduled (the names of constant parameters are given, since
+  what is done to those costs nothing when the kernel runs);
 - `excludes`: rules, each a name and the candidates of a population that it lets through;
 - `applies`: its steps on the schedule of one candidate, by phase;
 - `columns`: the numbers by which the cost model knows its decisions.
@@ -15,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ....ir.target import Target
 from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Columns
 from ..decision import Collector
@@ -59,7 +59,7 @@ class Phase(IntEnum):
     """what runs after all panels of a reduction is placed"""
 
 
-def _unchanged(schedule: Schedule, target: Target) -> Schedule:
+def _unchanged(schedule: Schedule, constants: frozenset[str]) -> Schedule:
     return schedule
 
 
@@ -76,7 +76,7 @@ class Technique:
     """One way of scheduling; `decides` are the sorts of its decisions, as `Open.of` and `Candidates` know them."""
 
     decides: tuple[str, ...] = ()
-    prepares: Callable[[Schedule, Target], Schedule] = _unchanged
+    prepares: Callable[[Schedule, frozenset[str]], Schedule] = _unchanged
     opens: Callable[[Site, Collector], None] = _opens_nothing
     excludes: Callable[[Candidates], Verdicts] = _excludes_nothing
     applies: Mapping[Phase, Callable[[Plan], None]] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from stridesmith.errors import NoRecord, UsageError
 from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
+from stridesmith.space.schedule import Schedule
 from stridesmith.space.workloads import workload
 
 WORK = workload("matmul", m=6, n=7, k=5)
@@ -109,6 +110,27 @@ def test_a_free_argument_is_given_in_its_layout() -> None:
     np.testing.assert_allclose(kernel(a, physical), a @ b, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match=r"`b` must have shape \(2, 5, 4\)"):
         kernel(a, b)
+
+
+@pytest.mark.parametrize("who", ["fixed", "free", "constant"])
+def test_an_argument_that_is_only_reshaped_is_given_as_it_is(who: str) -> None:
+    """Digits in place are the caller's memory: no layout to know, nothing packed, and the short way for calls."""
+    sch = Schedule(WORK.func)
+    for buffer in ("a", "c"):
+        sch.transform_layout("matmul", buffer, "lambda i, j: [i // 2, i % 2, j]")
+    kernel = build(sch.func, CPU, {"a": who, "b": "fixed", "c": "free" if who == "constant" else who})
+    assert kernel.signature[0].physical_shape != kernel.signature[0].logical_shape
+    assert kernel._direct is not None
+    a, b = (np.random.default_rng(7).normal(size=s).astype("float32") for s in [x.shape for x in WORK.func.buffers[:2]])
+    out = np.empty(WORK.func.buffers[2].shape, "float32")
+    for result in (kernel(a, b), kernel(a, b, out=out), kernel.pack(a=a)(b)):
+        np.testing.assert_allclose(result, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_fixed_argument_must_lie_as_the_caller_has_it() -> None:
+    """A layout that moves elements is refused for it, since the kernel would read the caller's memory wrongly."""
+    with pytest.raises(UsageError, match=r"`b` is fixed, but this schedule wants it as `lambda i, j"):
+        product("fixed")
 
 
 @pytest.mark.parametrize(
