@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..ir.caches import cached
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.numbers import boundary_dtype
@@ -153,12 +153,12 @@ def positions(argument: Argument) -> NDArray[np.int64]:
     return _positions(argument.index_map, argument.logical_shape, argument.physical_shape)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _is_reshape(index_map: str, logical: Shape, physical: Shape) -> bool:
     return IndexMap.parse(index_map).keeps_memory_order(logical, physical)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _positions(index_map: str, logical: Shape, physical: Shape) -> NDArray[np.int64]:
     grid = np.ogrid[tuple(slice(0, extent) for extent in logical)]
     point = IndexMap.parse(index_map).map_point(tuple(grid)) if index_map else tuple(grid)

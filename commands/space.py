@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..search.tasks.interface import interface_of
 from .lookup import target_of
-from .options import all_work, interface
+from .options import all_work
 from .output import Output, number, printable
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     target = _target(options)
     spaces = []
     for entry in entries:
-        asked = interface(options.get("interface"), entry.work, entry.interface)
+        asked = interface_of(entry.work, entry.interface, options.get("interface"))
         space = _generated(entry, target, asked)
         output.event({"event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": target.key,
                       "interface": asked, "size": space.size, "sketches": [s.describe() for s in space.sketches],
@@ -58,7 +59,7 @@ def _target(options: dict[str, Any]) -> Target:
     return described or target_of(options)
 
 
-def _generated(entry: Entry, target: Target, asked: dict[str, str]) -> Space:
+def _generated(entry: Entry, target: Target, asked: Mapping[str, str]) -> Space:
     from ..space.design.space import generate
 
     return generate(entry.work.func, target, asked)

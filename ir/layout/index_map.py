@@ -11,12 +11,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
+from ...errors import ProgramError
 from ..arith.lattice import parts
 from ..arith.simplify import simplify
+from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..stmt import fresh
 from .components import Component, components_of
@@ -27,7 +29,7 @@ Shape = tuple[int, ...]
 T = TypeVar("T")
 
 
-class IndexMapError(ValueError):
+class IndexMapError(ProgramError, ValueError):
     """The map cannot serve as a layout of the given shape."""
 
 
@@ -246,7 +248,7 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
     return IndexMap(names, tuple(indices), tuple(separators))
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     extents = [0] * len(index_map.indices)
     for part in _parts(index_map, shape):
@@ -260,7 +262,7 @@ def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     return tuple(extents)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[str, int]] | None:
     """Two logical points with one image; other variables than those of the culprit are 0."""
     for part in _parts(index_map, shape):
@@ -271,7 +273,7 @@ def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[
     return None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexMap, Predicate]:
     names = _physical_names(index_map)
     values: dict[Var, Expr] = {}
@@ -286,7 +288,7 @@ def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexM
     return back, Predicate(names, padding)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _is_reshape(index_map: IndexMap, shape: Shape, physical: Shape) -> bool:
     """The offset of an element before and after: equal as linear forms in the ranges of the indices."""
     ranges = {v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)}

@@ -29,6 +29,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
@@ -42,7 +43,7 @@ from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
 Ranges = Mapping[Var, tuple[int, int]]
 
 
-class LayoutError(ValueError):
+class LayoutError(ProgramError, ValueError):
     """A layout that cannot be given; the message begins with the number of the condition."""
 
 

@@ -2,8 +2,8 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which knows everything that `structure`, `layouts` and `apply`
-do, and `chunked`, which runs all stages of a chunk of rows together (see `together`).  A rule
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, and
+`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`).  A rule
 of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
@@ -12,25 +12,27 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
+from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
 from . import anatomy
+from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
-from .halo import with_halos_in_padding
-from .normal_form import in_normal_form, with_long_vectors
-from .phases import in_phases
 from .sketch import Sketch
-from .structure import Structure, open_decisions, structures
-from .together import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .structure import Structure, structures
+from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .techniques.digits import with_long_vectors
 
 MAX_SKETCHES = 64
+CUTTING = ("transform_block_layout", "restrict_reduction")
+"""The steps of preparation that leave other axes than the program has."""
 
 _Some = TypeVar("_Some")
 Interface = Mapping[str, str]
@@ -92,16 +94,16 @@ def _constants(interface: Interface) -> frozenset[str]:
     return frozenset(name for name, who in interface.items() if who == "constant")
 
 
-@lru_cache(maxsize=8)
+@cached(8)
 def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
     """The program as rules see it, and whether iterators were fused, cut or restricted for that."""
     written = _with_chains_inlined(func)
-    normal = in_normal_form(in_phases(written))
-    return with_halos_in_padding(normal, constants), normal.trace is not written.trace
+    normal = prepared(written, constants)
+    return normal, any(step.name in CUTTING for step in normal.trace)
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
-    """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `together`)."""
+    """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
     found = anatomy.anchors(schedule.func, dict(interface))
     sketches: list[Sketch] = []

@@ -103,5 +103,5 @@ def _with_simple_indices(body: Stmt, ranges: dict[Var, tuple[int, int]]) -> Stmt
 
 
 @index_rank("transform_block_layout")
-def _rank(func: PrimFunc, block: str, **rest: Any) -> int:
+def _rank(func: PrimFunc, block: str, **_rest: Any) -> int:
     return len(find_block(func, block).iters)

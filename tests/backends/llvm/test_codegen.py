@@ -110,6 +110,23 @@ def test_parallel_loop_captures_its_surroundings(threads):
     np.testing.assert_allclose(got, DATA * 5 + 5, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("most", "calls"), [(1, 0), (2, 1), (3, 1)])
+def test_a_parallel_loop_may_have_fewer_threads(most, calls):
+    """A loop annotated with `threads` = 1 is serial, without a call of the pool; with more it has at most these."""
+    body = For(i, const(64), Store(OUT, (i,), A[i] + const(1.0)), "parallel", "", (("threads", most), ("chunk", 1)))
+    np.testing.assert_array_equal(run(body, {A: DATA}, OUT, threads=5), DATA + 1)
+    text = generate(lowered(body, A, OUT), Target(threads=5))
+    assert text.count("call void @stridesmith_parallel(") == calls
+    assert (f"@llvm.smin.i64(i64 %threads, i64 {most})" in text) == bool(calls)
+
+
+def test_a_negative_number_of_threads_is_refused():
+    """An annotation that means nothing is not taken for none."""
+    body = For(i, const(64), Store(OUT, (i,), A[i]), "parallel", "", (("threads", -2),))
+    with pytest.raises(CodegenError, match="loop `i` is annotated with `threads` = -2; it must be positive"):
+        generate(lowered(body, A, OUT), Target(threads=5))
+
+
 def test_parallel_inside_of_parallel_is_serial():
     """A nested parallel loop still runs every iteration."""
     body = For(i, const(8), For(j, const(8), Store(OUT, (i * 8 + j,), A[j * 8 + i]), "parallel"), "parallel")

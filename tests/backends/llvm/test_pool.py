@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +107,89 @@ def test_dispatch_is_cheap():
     assert best < 100_000
 
 
+def test_idle_threads_cost_nothing():
+    """A short while after the last job the workers use no processor time."""
+    ranges(64, 4)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.01
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a way to give all threads one core")
+def test_the_caller_waits_for_no_worker():
+    """Where the workers have no core but the caller's, calls take about as long as on one thread."""
+    script = """if True:
+        import os, statistics, time
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import ctypes
+        from pool_stress import Tasks
+        from stridesmith.backends.llvm import pool
+        import numpy as np
+        tasks, counts = Tasks(), np.zeros(16, np.int64)
+        record = np.array([counts.ctypes.data, 5000], np.int64)
+        def median(threads):
+            times = []
+            for _ in range(300):
+                start = time.perf_counter()
+                pool.run_parallel(tasks.count, record.ctypes.data, 16, threads)
+                times.append(time.perf_counter() - start)
+            return statistics.median(times)
+        one, four = median(1), median(4)
+        assert four < 3 * one + 200e-6, (one, four)
+    """
+    assert python(script) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stops processes by signals")
+def test_the_pool_of_other_systems_sleeps_and_wakes_as_well():
+    """Without futexes threads sleep on a mutex and a condition; every iteration runs once there, too."""
+    script = """if True:
+        import platform
+        from stridesmith.backends.llvm import pool
+        text = pool.pool_text("Darwin", platform.machine())
+        assert "syscall" not in text and "pthread_cond_wait" in text
+        pool.pool_text = lambda: text
+        from pool_stress import stress
+        stress(5000, 3, seed=1)
+    """
+    assert python(script) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stops processes by signals")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"%last = add i64 %first, %count": "%last = add i64 %first, 1"},
+        {"call void @join()": "", "add i64 %fewer, %entering": "add i64 %fewer, 0", "call void @leave()": ""},
+    ],
+    ids=["ranges cut short", "no join"],
+)
+def test_random_calls_find_a_pool_that_is_wrong(wrong):
+    """Where ranges are cut short, or the caller does not wait for workers, some counter is not one."""
+    script = f"""if True:
+        from stridesmith.backends.llvm import pool
+        text = pool.pool_text()
+        for old, new in {wrong!r}.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        pool.pool_text = lambda: text
+        from pool_stress import stress
+        for seed in range(30):
+            stress(20_000, 1, seed)
+    """
+    status, complaint = python(script)
+    assert status != 0 and "not once" in complaint
+
+
+def python(script):
+    """Exit status and complaints of a Python that finds what the tests share."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    result = subprocess.run(command, timeout=60, capture_output=True, text=True, env=environment)
+    return result.returncode, result.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_a_pool_of_its_own():
     """A child that was forked after the pool had started can use it and end; so can a process at its exit."""
@@ -123,5 +207,4 @@ def test_a_forked_child_has_a_pool_of_its_own():
         if child:
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    result = subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=60, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert python(script) == (0, "")

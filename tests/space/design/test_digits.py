@@ -7,8 +7,8 @@ from draws import candidates, func_of
 from expected_space import CPU
 from goldens.execute import same_results
 
-from stridesmith.space.design.normal_form import in_normal_form
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.digits import DIGITS
 from stridesmith.space.schedule import Schedule
 
 PROGRAMS = {
@@ -66,7 +66,7 @@ def test_buffers_have_a_dimension_for_each_digit(name: str) -> None:
     """No quotient or remainder is left in an index, and every sketch has candidates that keep the results."""
     text, shapes = PROGRAMS[name]
     func = func_of(text)
-    normal = in_normal_form(Schedule(func)).func
+    normal = DIGITS.prepares(Schedule(func), frozenset()).func
     assert {b.name: b.shape for b in normal.buffers} == shapes
     body = normal.script().split("for ", 1)[1]
     assert "//" not in body and "%" not in body

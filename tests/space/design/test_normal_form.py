@@ -14,10 +14,10 @@ from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
-from stridesmith.search.candidates import Ground
-from stridesmith.space.design.normal_form import in_normal_form
+from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
+from stridesmith.space.design.techniques.digits import DIGITS
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import workload
@@ -69,7 +69,7 @@ def main(x: T.Buffer((2, 12, 5, 7), "float32"), y: T.Buffer((2, 3, 10, 14), "flo
 
 
 def normal(func: PrimFunc) -> Schedule:
-    return in_normal_form(Schedule(func))
+    return DIGITS.prepares(Schedule(func), frozenset())
 
 
 def test_a_grouped_convolution_is_linear_in_groups_and_channels() -> None:
@@ -191,10 +191,10 @@ def test_most_draws_are_built() -> None:
     """What the mask lets through is accepted by every primitive in nearly all cases."""
     work = workload("conv2d", ci=8, co=24, groups=2, h=10, w=10)
     space = generate(work.func, CPU, {"w": "constant"})
-    ground = Ground(space)
+    searched = SearchSpace(space)
     rng, refused = np.random.default_rng(5), 0
     for number in range(len(space.sketches)):
-        for row in ground.draw(rng, number, 3):
+        for row in searched.draw(rng, number, 3):
             try:
                 space.sketches[number].schedule([int(c) for c in row])
             except Exception:

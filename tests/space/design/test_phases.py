@@ -12,8 +12,8 @@ from goldens.execute import same_results
 from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.design.phases import in_phases
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.phases import PHASES
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.tree import find_block
 from stridesmith.space.workloads import workload
@@ -53,7 +53,7 @@ def small(params: dict[str, int | str]) -> dict[str, int | str]:
 def test_only_products_with_elements_are_left(params: dict[str, int | str]) -> None:
     """Each phase sums over ceil(k / stride) taps, with the same results."""
     work = workload("conv2d_transpose", **small(params))
-    schedule = in_phases(Schedule(work.func))
+    schedule = PHASES.prepares(Schedule(work.func), frozenset())
     block = find_block(schedule.func, "conv")
 
     def extent(name: str, axis: str) -> int:
@@ -69,7 +69,7 @@ def test_only_products_with_elements_are_left(params: dict[str, int | str]) -> N
 def test_the_condition_is_found_where_it_stands() -> None:
     """A gather with its condition in the sum is restricted like one that reads a stage of zeros."""
     func = func_of(GATHERED)
-    schedule = in_phases(Schedule(func))
+    schedule = PHASES.prepares(Schedule(func), frozenset())
     assert [i.extent for i in find_block(schedule.func, "conv").reduce] == [3, 2]
     assert "%" not in schedule.func.script().split("layouts")[-1]
     same_results(func, schedule.func)
@@ -78,7 +78,7 @@ def test_the_condition_is_found_where_it_stands() -> None:
 def test_a_sum_without_congruence_is_left_alone() -> None:
     """Nothing is inlined in vain."""
     for func in (workload("conv2d", h=8, w=8).func, workload("conv2d_transpose", stride=1, h=5, w=5).func):
-        assert not in_phases(Schedule(func)).trace.instructions
+        assert not PHASES.prepares(Schedule(func), frozenset()).trace.instructions
 
 
 @pytest.mark.parametrize("target", [CPU, OPENCL], ids=lambda target: target.kind)
