@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .backends.devices import discover as Target
     from .backends.devices import list_devices
     from .errors import (
         DeviceMissing,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         UsageError,
         WrongResult,
     )
+    from .ir.caches import clear_caches
     from .ir.interpreter.interpret import interpret
     from .ir.layout.index_map import AXIS_SEPARATOR, IndexMap
     from .ir.passes import transform
@@ -37,19 +37,23 @@ if TYPE_CHECKING:
     from .ir.script.namespace import prim_func, undef
     from .ir.script.parser import ScriptError, parse
     from .ir.stmt import Module, PrimFunc
+    from .ir.target import Target
     from .ir.verify.rules import VerifyError, verify
-    from .search.api import build, load, lower, replay, tune
-    from .search.database import Database
-    from .search.kernel import Kernel
-    from .search.records import Record
+    from .search.calling.api import build, load, lower, replay, tune
+    from .search.calling.kernel import Kernel
+    from .search.records.database import Database
+    from .search.records.record import Record
     from .space.design.proposals import propose_pad_values
+    from .space.design.rules import RULES, scripted
+    from .space.design.space import generate
     from .space.schedule import Schedule, ScheduleError
     from .space.tensor_intrinsics import TensorIntrin
     from .space.trace import Trace
     from .space.workloads import Workload, from_func, workload
 
 _HOMES = {
-    "backends.devices": ("list_devices",),
+    "backends.devices": ("Target", "list_devices"),
+    "ir.caches": ("clear_caches",),
     "errors": (
         "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
     ),
@@ -59,11 +63,13 @@ _HOMES = {
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
     "ir.verify.rules": ("VerifyError", "verify"),
-    "search.api": ("build", "load", "lower", "replay", "tune"),
-    "search.database": ("Database",),
-    "search.kernel": ("Kernel",),
-    "search.records": ("Record",),
+    "search.calling.api": ("build", "load", "lower", "replay", "tune"),
+    "search.records.database": ("Database",),
+    "search.calling.kernel": ("Kernel",),
+    "search.records.record": ("Record",),
     "space.design.proposals": ("propose_pad_values",),
+    "space.design.rules": ("RULES", "scripted"),
+    "space.design.space": ("generate",),
     "space.schedule": ("Schedule", "ScheduleError"),
     "space.tensor_intrinsics": ("TensorIntrin",),
     "space.trace": ("Trace",),
@@ -72,15 +78,52 @@ _HOMES = {
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
     "T": ("ir.script.namespace", ""),
     "transform": ("ir.passes.transform", ""),
-    "Target": ("backends.devices", "discover"),
 }
 
 __all__ = [
-    "AXIS_SEPARATOR", "Database", "DeviceMissing", "IndexMap", "Kernel", "Module", "NoRecord", "NoSchedule",
-    "PrimFunc", "Record", "Schedule", "ScheduleError", "ScriptError", "StorageError", "StridesmithError", "T",
-    "Target", "TensorIntrin", "Trace", "UsageError", "VerifyError", "Workload", "WrongResult", "__version__",
-    "build", "from_func", "interpret", "list_devices", "load", "lower", "parse", "prim_func", "propose_pad_values",
-    "replay", "transform", "tune", "undef", "verify", "workload",
+    "AXIS_SEPARATOR",
+    "RULES",
+    "Database",
+    "DeviceMissing",
+    "IndexMap",
+    "Kernel",
+    "Module",
+    "NoRecord",
+    "NoSchedule",
+    "PrimFunc",
+    "Record",
+    "Schedule",
+    "ScheduleError",
+    "ScriptError",
+    "StorageError",
+    "StridesmithError",
+    "T",
+    "Target",
+    "TensorIntrin",
+    "Trace",
+    "UsageError",
+    "VerifyError",
+    "Workload",
+    "WrongResult",
+    "__version__",
+    "build",
+    "clear_caches",
+    "from_func",
+    "generate",
+    "interpret",
+    "list_devices",
+    "load",
+    "lower",
+    "parse",
+    "prim_func",
+    "propose_pad_values",
+    "replay",
+    "scripted",
+    "transform",
+    "tune",
+    "undef",
+    "verify",
+    "workload",
 ]  # fmt: skip
 
 

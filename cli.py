@@ -21,8 +21,8 @@ import click
 
 from . import __version__
 from .commands.output import FORMATS, Output, json_line, printable
-from .errors import Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
-from .search.clock import process_start
+from .errors import InternalError, Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
+from .search.tuning.clock import process_start
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -245,6 +245,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except click.ClickException as error:
         return _report(UsageError(error.format_message()), as_json)
+    except InternalError as error:
+        return _crashed(error, as_json)
     except StridesmithError as error:
         return _report(error, as_json)
     except (KeyboardInterrupt, click.Abort):

@@ -10,6 +10,16 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── ScriptProblem          2  script            a user's program does not parse or verify
 │   ├── ConfigProblem          2  config            a suite, preset or list does not validate
 │   └── BadRecord              2  bad_record        a record or log line that is refused
+├── ProgramError               2  program           a program, or what was asked of one, cannot be
+│   ├── ScriptError                                 text that is not a program: with line and column
+│   ├── VerifyError                                 it breaks a rule of the language: with its number
+│   ├── TypeFault                                   operands whose types do not go together
+│   ├── OutOfBounds                                 an access is not proven to stay in its buffer
+│   ├── InterpreterError                            it did what the language does not allow
+│   ├── IndexMapError, PadValueError, LayoutError   a layout, pad value or both that cannot be
+│   ├── Contradiction                               two assumptions that cannot both hold
+│   ├── ScheduleError                               a primitive refuses: with its condition
+│   └── LoweringError, CodegenError                 the target cannot run it
 ├── NothingFound               3  not_found
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found
 │   └── NoRecord               3  no_record         the text is the command that makes one
@@ -17,7 +27,9 @@ StridesmithError               1  internal          a bug, unless a subclass say
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
-└── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+├── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+└── InternalError              1  internal          from one part of the package to another, which catches it
+    └── NotAffine, Unknown, UndefTerm, Hazard, NeedsLong
 ```
 
 A message is one paragraph: what was asked, which rule failed, the values, what to try.
@@ -86,6 +98,13 @@ class BadRecord(UsageError):
     kind = "bad_record"
 
 
+class ProgramError(StridesmithError):
+    """A program, or what was asked of one, cannot be: the text names the rule, the place and the values."""
+
+    exit_code = 2
+    kind = "program"
+
+
 class NothingFound(StridesmithError, LookupError):
     """What was looked for is not there."""
 
@@ -138,6 +157,10 @@ class Interrupted(StridesmithError):
 
     exit_code = 130
     kind = "interrupt"
+
+
+class InternalError(StridesmithError):
+    """What one part of the package tells another, which catches it; one that reaches a user is a bug."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..ir.caches import cached
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
 from ..ir.interpreter.numbers import boundary_dtype
@@ -53,6 +53,11 @@ class Argument:
     def pads(self) -> bool:
         """Whether the physical memory has elements that no logical index reaches."""
         return prod(self.physical_shape) > prod(self.logical_shape)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the caller's array is the kernel's as it lies in memory: at most its shape is another."""
+        return not self.index_map or _is_reshape(self.index_map, self.logical_shape, self.physical_shape)
 
     def to_json(self) -> list[Any]:
         return [
@@ -97,7 +102,7 @@ def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> 
 def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array:
     """The physical array of `logical`; padding is the pad value, or else what `fill` (physical) holds there."""
     dtype = boundary_dtype(argument.dtype)
-    if not argument.index_map:
+    if argument.is_in_place:
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
     count = prod(argument.physical_shape)
     physical = zeros(count * dtype.itemsize).view(dtype) if count else np.zeros(0, dtype)
@@ -124,7 +129,7 @@ def pad_values(argument: Argument, physical: Array) -> tuple[Array, NDArray[np.u
 
 def unpack(argument: Argument, physical: Array) -> Array:
     """The logical array that lies in `physical`."""
-    if not argument.index_map:
+    if argument.is_in_place:
         return physical.reshape(argument.logical_shape)
     result: Array = physical.reshape(-1)[positions(argument)]
     return result
@@ -148,7 +153,12 @@ def positions(argument: Argument) -> NDArray[np.int64]:
     return _positions(argument.index_map, argument.logical_shape, argument.physical_shape)
 
 
-@lru_cache(maxsize=64)
+@cached(1024)
+def _is_reshape(index_map: str, logical: Shape, physical: Shape) -> bool:
+    return IndexMap.parse(index_map).keeps_memory_order(logical, physical)
+
+
+@cached(64)
 def _positions(index_map: str, logical: Shape, physical: Shape) -> NDArray[np.int64]:
     grid = np.ogrid[tuple(slice(0, extent) for extent in logical)]
     point = IndexMap.parse(index_map).map_point(tuple(grid)) if index_map else tuple(grid)

@@ -1,6 +1,6 @@
 """What became of a program: its lowered form, its code, and what the code does.
 
-Compiling happens here, so this is for a process that may be lost (see ``search.process``).
+Compiling happens here, so this is for a process that may be lost (see ``search.workers.process``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..ir.analysis import count_flops
 from ..ir.expr import TRUE, Const
 from ..ir.node import children
 from ..ir.script.printer import script
-from ..ir.stmt import Allocate, Block, For, PrimFunc, Stmt, walk_statements
+from ..ir.stmt import Allocate, Block, For, PrimFunc, Stmt, walk_stmts
 from ..ir.target import Target
 from .lower import Lowered
 
@@ -59,7 +59,7 @@ def memory(lowered: Lowered) -> dict[str, int]:
 
 def parallel_loops(lowered: Lowered) -> list[tuple[str, int | None]]:
     """Loops that are shared by threads, in order, with their iterations; None where these vary."""
-    loops = (n for n in walk_statements(lowered.body) if isinstance(n, For) and n.kind == "parallel")
+    loops = (n for n in walk_stmts(lowered.body) if isinstance(n, For) and n.kind == "parallel")
     return [(n.var.name, int(n.extent.value) if isinstance(n.extent, Const) else None) for n in loops]
 
 

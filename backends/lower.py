@@ -19,16 +19,17 @@ from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, trim_loops
 from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
-from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_statements
+from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
 from ..ir.target import Target
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
 from .passes.flatten import flat_buffer, flatten_buffers
 from .passes.hoist import hoist_conditions
+from .passes.masks import fill_tiles
 from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
-from .passes.vectorize import guard_vectors, vectorize_loops
+from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
 from .passes.workspaces import place_workspaces
 
 __all__ = ["PASSES", "Lowered", "LoweringError", "lower", "lowering_steps"]
@@ -62,7 +63,7 @@ Pass = Callable[[Stmt, Setting], Stmt]
 
 
 def _plain(name: str, fn: Callable[[Stmt], Stmt]) -> tuple[str, Pass]:
-    return name, lambda stmt, setting: fn(stmt)
+    return name, lambda stmt, _: fn(stmt)
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
@@ -70,18 +71,20 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("remove_blocks", remove_blocks),
     _plain("plain_statements", plain_statements),
     _plain("simplify", simplify),
+    ("settle_masks", lambda stmt, its: settle_masks(stmt, its.target)),
     # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
     _plain("remove_store_undef", without_undef_stores),
     _plain("simplify_compact", simplify),
     _plain("partition_loops", partition_loops),
     _plain("fold_single_loops", fold_single_loops),
-    _plain("guard_vectors", guard_vectors),
+    _plain("fill_tiles", fill_tiles),
+    ("guard_vectors", lambda stmt, its: guard_vectors(stmt, its.target)),
     _plain("hoist_conditions", hoist_conditions),
     _plain("split_ranges", split_ranges),
     _plain("trim_loops", trim_loops),
     _plain("fold_trimmed_loops", fold_single_loops),
-    _plain("vectorize_loops", vectorize_loops),
+    ("vectorize_loops", lambda stmt, its: vectorize_loops(stmt, its.target)),
     ("flatten_buffers", lambda stmt, its: flatten_buffers(stmt, its.target.kind != "cpu", its.params)),
     _plain("simplify_flat", simplify),
     _plain("fold_flat_loops", fold_single_loops),
@@ -124,7 +127,7 @@ def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]
 def check_loops(stmt: Stmt, target: Target) -> None:
     """Raises LoweringError for kinds of loops that the target does not have, or that are nested wrongly."""
     refused = "thread_binding" if target.kind == "cpu" else "parallel"
-    for loop in (n for n in walk_statements(stmt) if isinstance(n, For)):
+    for loop in (n for n in walk_stmts(stmt) if isinstance(n, For)):
         if loop.kind == refused:
             raise LoweringError(
                 f"loop `{loop.var.name}` is a {refused} loop, which target kind `{target.kind}` does not have; "
@@ -132,7 +135,7 @@ def check_loops(stmt: Stmt, target: Target) -> None:
             )
         if loop.kind != "parallel":
             continue
-        for inner in (n for n in walk_statements(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
+        for inner in (n for n in walk_stmts(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
             raise LoweringError(
                 f"loop `{inner.var.name}` is parallel inside the parallel loop `{loop.var.name}`; fuse them"
             )

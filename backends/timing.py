@@ -59,12 +59,12 @@ def hopeless(
     for _ in range(1 if probe >= COLD_SECONDS else CHANCES):
         if probe < COLD_SECONDS:
             probe = min(probe, warm_up(bound))
-        if probe <= HOPELESS * best * weather(rival, known):
+        if probe <= HOPELESS * best * slowdown(rival, known):
             return None
     return probe
 
 
-def weather(rival: Timed | None, known: float) -> float:
+def slowdown(rival: Timed | None, known: float) -> float:
     """How many times as long as is `known` of it a rival takes now: 1 where it takes no longer, `DRIFT` at most."""
     return 1.0 if rival is None else min(max(warm_up(rival) / known, 1.0), DRIFT)
 
@@ -101,7 +101,7 @@ def in_turns(bound: Timed, probe: float, rival: Timed, known: float, seconds: fl
     """
     probe = min(probe, warm_up(bound))
     if probe > seconds:
-        return [probe / weather(rival, known)]
+        return [probe / slowdown(rival, known)]
     samples = _pairs(bound, probe, rival, known, seconds, best)
     return samples if statistics.median(samples) >= best else _pairs(bound, probe, rival, known, seconds, best)
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
 from .data import Argument, Array, pack, pad_values, padding, unpack
 from .samples import Sample
@@ -49,15 +50,11 @@ class Verdict:
     complete: bool = True
 
 
-class WrongResult(Exception):
-    """The kernel's result is not the program's; the text says where and by how much."""
-
-
 def verify(
     bound: Runnable,
     arguments: Sequence[Argument],
     samples: Sequence[Sample],
-    hopeless: Callable[[float], float | None] = lambda seconds: None,
+    hopeless: Callable[[float], float | None] = lambda _: None,
 ) -> Verdict:
     """Run every sample; the error is that of the last one.
 

@@ -26,11 +26,13 @@ from typing import Any
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
-from stridesmith.search.bench import Bench
-from stridesmith.search.executor import Executor
-from stridesmith.search.records import Record
-from stridesmith.search.settings import settings
-from stridesmith.search.tuner import tune
+from stridesmith.search.records.record import Record
+from stridesmith.search.tasks.task import name_of
+from stridesmith.search.tuning.settings import settings
+from stridesmith.search.tuning.tuner import tune
+from stridesmith.search.workers.bench import Bench
+from stridesmith.search.workers.executor import RayExecutor
+from stridesmith.search.workers.protocol import Build, Race
 from stridesmith.space.design.decision import BRANCH, Decision
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
@@ -92,10 +94,10 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
 VARIANTS = ("full", "divisors", "no layouts", "branch only")
 
 
-class Lasting:
+class Kept:
     """Workers that outlive a tuning run."""
 
-    def __init__(self, workers: Executor) -> None:
+    def __init__(self, workers: RayExecutor) -> None:
         self.workers = workers
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +107,7 @@ class Lasting:
         """The next run goes on with them."""
 
 
-def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, workers: Executor) -> dict[str, Any]:
+def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, workers: RayExecutor) -> dict[str, Any]:
     """The winner of one run: its record, and what it chose in words."""
     db = folder / "databases" / f"{entry.name}-{variant.replace(' ', '_')}-{seed}.db"
     db.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +123,7 @@ def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, work
         spaces.append(space_of(variant, func, target, interface))
         return spaces[-1]
 
-    record = tune(options, shop=Lasting(workers), generate=of_variant)
+    record = tune(options, executor=Kept(workers), generate=of_variant)
     sketch = next((s for s in spaces[-1].sketches if s.name == record.sketch), None)
     labels = sketch.labels(record.choice) if sketch is not None else {}
     return {"record": record, "sketch": record.sketch, "labels": {k.split("/", 1)[-1]: v for k, v in labels.items()}}
@@ -131,15 +133,11 @@ def raced(entry: Entry, records: Mapping[str, Record]) -> dict[str, float]:
     """Median microseconds of each variant's winner, taking turns in one process."""
     target = discover("cpu")
     with Bench() as bench:
-        entries = []
-        for record in records.values():
-            job = {"job": "build", "script": record.script, "trace": record.trace, "target": target.to_json()}
-            built = bench.build(job | {"fault": None})
-            entries.append({"artifact": built["artifact"], "layouts": built["layouts"]})
-        work = {"name": entry.work.name, "params": dict(entry.work.params)}
-        job = {"job": "race", "entries": entries, "workload": work, "seed": 12345, "rounds": 30, "seconds": 6.0}
-        results = bench.measure(job)["results"]
-    return {name: statistics.median(r["samples"]) * 1e6 for name, r in zip(records, results, strict=True)}
+        traces = [(record.script, record.trace) for record in records.values()]
+        built = [bench.build(Build(script=script, target=target, trace=trace)) for script, trace in traces]
+        kernels = tuple(reply.kernel for reply in built)
+        raced = bench.measure(Race(kernels=kernels, work=name_of(entry.work), seed=12345, rounds=30, seconds=6.0))
+    return {name: statistics.median(r.samples) * 1e6 for name, r in zip(records, raced.results, strict=True)}
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -196,7 +194,7 @@ def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -
     ]
     if not todo:
         return
-    workers = Executor(None, discover("cpu").threads)
+    workers = RayExecutor(None, discover("cpu").threads)
     try:
         for entry, seed in todo:
             order = VARIANTS[seed % len(VARIANTS) :] + VARIANTS[: seed % len(VARIANTS)]

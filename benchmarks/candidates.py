@@ -29,15 +29,17 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite, suites
 from stridesmith.configs.schema import Entry
-from stridesmith.search.process import WorkerProcess
-from stridesmith.search.task import interface_of
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import name_of
+from stridesmith.search.workers.process import WorkerProcess
+from stridesmith.search.workers.protocol import Build, Failed, Job, Prepare, Reply, Verify
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
@@ -47,7 +49,9 @@ EXTENTS = ("suite", "prime")
 BUILT = 0.95
 AT_ONCE = 5
 SMALLEST = 13
-SECONDS = {"build": 60.0, "prepare": 300.0, "verify": 120.0}
+SECONDS: dict[type[Job[Any]], float] = {Build: 60.0, Prepare: 300.0, Verify: 120.0}
+MACHINES_FAULT = ("build_timeout", "run_timeout", "infrastructure")
+R = TypeVar("R", bound=Reply)
 NOT_BUILT = ("masked", "refused", "build_error", "build_timeout")
 Line = dict[str, Any]
 
@@ -166,27 +170,26 @@ class Examiner:
             trace = sketch.trace(choice).to_json()
         except ScheduleError as error:
             return {"status": "refused", "message": str(error)[:500]}
-        built = self.asked(
-            {"job": "build", "script": work.script, "trace": trace, "target": discover(target).to_json()}
-        )
-        if built["status"] != "ok":
+        built = self.asked(Build(script=work.script, target=discover(target), trace=trace))
+        if isinstance(built, Failed):
             return told(built)
-        entry = {"artifact": built["artifact"], "layouts": built["layouts"]}
-        about = {"workload": {"name": work.name, "params": dict(work.params)}, "seed": 1}
-        prepared = self.asked({"job": "prepare"} | about)
-        return told(self.asked({"job": "verify"} | entry | about) if prepared["status"] == "ok" else prepared)
+        prepared = self.asked(Prepare(work=name_of(work), seed=1))
+        if isinstance(prepared, Failed):
+            return told(prepared)
+        return told(self.asked(Verify(kernel=built.kernel, work=name_of(work), seed=1)))
 
-    def asked(self, job: Line) -> Line:
+    def asked(self, job: Job[R]) -> R | Failed:
         """The worker's reply; what may be the machine's fault, such as a deadline that passed, is asked twice."""
         for last in (False, True):
-            reply = self.worker.request(job, SECONDS[job["job"]])
-            if last or not (reply["status"].endswith("_timeout") or reply["status"] == "infrastructure"):
+            reply = self.worker.request(job, SECONDS[type(job)])
+            if last or not (isinstance(reply, Failed) and reply.kind in MACHINES_FAULT):
                 break
         return reply
 
 
-def told(reply: Line) -> Line:
-    return {"status": reply["status"], "message": str(reply.get("message", ""))[:500]}
+def told(reply: Reply) -> Line:
+    failed = isinstance(reply, Failed)
+    return {"status": reply.status if failed else "ok", "message": reply.message[:500] if failed else ""}
 
 
 _examiner: Examiner | None = None

@@ -14,14 +14,14 @@ The last row is over all calls.  Times are milliseconds of this process alone.
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 
 import numpy as np
 
+from stridesmith.ir.caches import clear_caches
 from stridesmith.ir.target import Target
 from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
@@ -30,16 +30,6 @@ from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
-
-
-def forget() -> None:
-    """Clear every memory of the package: memoised functions and tables of recent results."""
-    for module in [m for name, m in sys.modules.items() if name.startswith("stridesmith")]:
-        for name, value in vars(module).items():
-            if isinstance(value, functools._lru_cache_wrapper) or hasattr(value, "cache_clear"):
-                value.cache_clear()
-            elif isinstance(value, OrderedDict) and name.startswith("_"):
-                value.clear()
 
 
 def traces(count: int) -> list[Trace]:
@@ -72,7 +62,7 @@ def measure(trace: Trace, repeats: int, cold: dict[str, list[float]], warm: dict
     for instruction in trace.instructions:
         primitive = PRIMITIVES[instruction.name]
         copy = fresh_copy(func)
-        forget()
+        clear_caches()
         gc.collect()
         start = time.perf_counter()
         primitive.apply(copy, instruction.arguments)

@@ -16,7 +16,7 @@ import numpy as np
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.cost_model.model import Ranker
 from stridesmith.ir.target import Target
-from stridesmith.search.candidates import Ground
+from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
@@ -33,14 +33,14 @@ def main() -> None:
 
     work = workload(options.workload)
     space = generate(work.func, TARGET, dict.fromkeys(work.constants, "constant"))
-    ground, columns = Ground(space), FeatureMap(space.sketches, TARGET)
+    search_space, columns = SearchSpace(space), FeatureMap(space.sketches, TARGET)
     rng = np.random.default_rng(0)
-    rows = ground.draw(rng, ground.open[0], options.candidates)
+    rows = search_space.draw(rng, search_space.open[0], options.candidates)
     ranker = Ranker(columns.columns, nthread=options.threads)
-    ranker.fit(columns.matrix(ground.open[0], rows[:256]), rng.lognormal(size=min(256, len(rows))))
+    ranker.fit(columns.matrix(search_space.open[0], rows[:256]), rng.lognormal(size=min(256, len(rows))))
 
     began = time.perf_counter()
-    matrix = columns.matrix(ground.open[0], rows)
+    matrix = columns.matrix(search_space.open[0], rows)
     between = time.perf_counter()
     ranker.predict(matrix)
     ended = time.perf_counter()

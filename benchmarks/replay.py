@@ -22,7 +22,7 @@ import numpy as np
 
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search.candidates import Ground
+from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import forget
@@ -35,10 +35,10 @@ TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 def traces_of(space: Space, instructions: int, count: int) -> list[Trace]:
     """Traces of random candidates whose length is nearest to `instructions`."""
     rng = np.random.default_rng(0)
-    ground = Ground(space)
+    search_space = SearchSpace(space)
     found: list[Trace] = []
-    for number in ground.open:
-        for row in ground.draw(rng, number, 4 * count):
+    for number in search_space.open:
+        for row in search_space.draw(rng, number, 4 * count):
             try:
                 found.append(space.sketches[number].trace([int(c) for c in row]))
             except ScheduleError:

@@ -10,7 +10,7 @@ from .records import title
 from .roofline import drawing
 
 if TYPE_CHECKING:
-    from ..search.diagnosis import Diagnosis
+    from ..search.calling.diagnosis import Diagnosis
 
 STYLES = {
     "label": "bold", "fma": "green", "arithmetic": "green", "load": "cyan", "broadcast": "blue",

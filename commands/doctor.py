@@ -97,7 +97,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _database(url: str | None) -> Iterator[Finding]:
-    from ..search.database import Database, default_path
+    from ..search.records.database import Database, default_path
 
     with Database(url, read_only=True) as database:
         yield Finding("database", OK, f"{database.name}: {database.size} records")

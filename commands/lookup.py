@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoRecord
-from .options import interface, one_work
+from ..search.tasks.command_line import command_line
+from ..search.tasks.interface import interface_of
+from .options import one_work
 
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..ir.target import Target
-    from ..search.database import Database
-    from ..search.records import Record
-
-WORDS = ("workload", "script", "name", "suite", "config", "only", "dtype", "interface", "target", "threads", "db")
+    from ..search.records.database import Database
+    from ..search.records.record import Record
 
 
 def record_of(options: Mapping[str, Any], database: Database) -> Record:
@@ -27,18 +26,19 @@ def record_of(options: Mapping[str, Any], database: Database) -> Record:
         return database.get(str(options["record"]))
     entry = one_work(options)
     target = target_of(options)
-    asked = interface(options.get("interface"), entry.work, entry.interface)
+    asked = interface_of(entry.work, entry.interface, options.get("interface"))
     found = database.best(entry.work, target, asked)
     if found is None and options.get("any_device"):
         found = _of_any_device(entry, asked, database)
     if found is None:
         raise NoRecord(
-            f"{database.name} has no record of {entry.work} for {target.key}; to make one, run `{command(options)}`"
+            f"{database.name} has no record of {entry.work} for {target.key}; "
+            f"to make one, run `{command_line(options)}`"
         )
     return found
 
 
-def _of_any_device(entry: Entry, asked: dict[str, str], database: Database) -> Record | None:
+def _of_any_device(entry: Entry, asked: Mapping[str, str], database: Database) -> Record | None:
     """The fastest verified record of the program on any device."""
     same = [r for r in database.winners() if r.script == entry.work.script and dict(r.interface) == asked]
     return min(same, key=lambda r: r.latency_us or 0.0, default=None)
@@ -49,14 +49,3 @@ def target_of(options: Mapping[str, Any]) -> Target:
     from ..backends.devices import discover
 
     return discover(options["target"], options.get("threads"))
-
-
-def command(options: Mapping[str, Any], subcommand: str = "") -> str:
-    """The command line that does `subcommand` with the same work, target and database."""
-    words = ["tune", *([subcommand] if subcommand else [])]
-    for name in WORDS:
-        if options.get(name):
-            words += [f"--{name}", str(options[name])]
-    for text in options.get("shape") or ():
-        words += ["--shape", text]
-    return shlex.join(words)

@@ -6,29 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ScriptProblem, UnknownParameter, UsageError, did_you_mean
+from ..errors import ScriptProblem, UsageError, did_you_mean
+from ..search.tasks.interface import pairs
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
     from ..space.workloads import Workload
 
-INTERFACES = ("fixed", "constant", "free")
 LARGEST_SCRIPT = 2**20
-
-
-def pairs(text: str, option: str, separator: str = ",") -> dict[str, str]:
-    """``a=1,b=2`` -> ``{"a": "1", "b": "2"}``.  Raises UsageError naming the option."""
-    found: dict[str, str] = {}
-    for item in text.split(separator):
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not item.strip():
-            continue
-        if not equals or not name or not value:
-            raise UsageError(f"{option} takes NAME=VALUE pairs such as `{option} a=1,b=2`, but got {item.strip()!r}")
-        if name in found:
-            raise UsageError(f"{option} names {name!r} twice, with {found[name]} and {value}")
-        found[name] = value
-    return found
 
 
 def shape(texts: Iterable[str]) -> dict[str, str]:
@@ -40,35 +25,6 @@ def shape(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError("--shape is empty; write for example --shape ci=64,h=56,w=56")
         merged.update(found)
     return merged
-
-
-def interface(text: str | None, work: Workload, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Who may choose each argument's layout: the defaults, then `given`, then what `--interface` says."""
-    result = dict.fromkeys((b.name for b in work.func.buffers), "fixed")
-    result.update(dict.fromkeys(work.constants, "constant"))
-    result.update(given or {})
-    if not text:
-        return result
-    if "=" not in text:
-        _known_interface(text)
-        names = work.inputs if text == "constant" else tuple(result)
-        return {name: text if name in names else "fixed" for name in result}
-    for name, value in pairs(text, "--interface").items():
-        if name not in result:
-            hint = did_you_mean(name, result)
-            raise UnknownParameter(f"`{work.name}` has no argument {name!r}{hint}; it has {', '.join(result)}")
-        _known_interface(value)
-        if value == "constant" and name in work.outputs:
-            raise UsageError(f"--interface: {name!r} is an output of `{work.name}`; only an input can be constant")
-        result[name] = value
-    return result
-
-
-def _known_interface(value: str) -> None:
-    if value not in INTERFACES:
-        raise UsageError(
-            f"--interface takes {', '.join(INTERFACES)}, but got {value!r}{did_you_mean(value, INTERFACES)}"
-        )
 
 
 def pins(texts: Iterable[str]) -> dict[str, str]:
@@ -85,7 +41,7 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
 def sampler(name: str | None) -> str | None:
     """A sampler that exists, before anything is started for it."""
     if name:
-        from ..search.study import SAMPLERS
+        from ..search.tuning.study import SAMPLERS
 
         if name not in SAMPLERS:
             known = ", ".join(SAMPLERS)
@@ -95,10 +51,7 @@ def sampler(name: str | None) -> str | None:
 
 def script_workload(path: Path, name: str | None) -> Workload:
     """A user's program as a workload.  Raises ScriptProblem with file, line and column."""
-    from ..ir.script.parser import ScriptError, parse
-    from ..ir.stmt import Module
-    from ..ir.verify.rules import VerifyError, verify
-    from ..space.workloads import from_func
+    from ..search.tasks.task import script_work
 
     try:
         if path.stat().st_size > LARGEST_SCRIPT:
@@ -108,15 +61,9 @@ def script_workload(path: Path, name: str | None) -> Workload:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read the script {path}: {reason}") from None
     try:
-        func = parse(text, name)
-        if isinstance(func, Module):
-            known = ", ".join(f.name for f in func.functions)
-            raise ScriptProblem(f"{path} has several functions; choose one with --name: {known}")
-        verify(func)
-        return from_func(func)
-    except (ScriptError, VerifyError, KeyError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error.args[0])
-        raise ScriptProblem(f"{path}: {reason}") from None
+        return script_work(text, name)
+    except ScriptProblem as error:
+        raise ScriptProblem(f"{path}: {error}") from None
 
 
 def one_work(options: Mapping[str, Any]) -> Entry:

@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, NoRecord, UsageError
+from ..search.tasks.command_line import command_line
+from ..search.tasks.interface import interface_of
 from ..space.workloads import describe
-from .lookup import command
-from .options import all_work, interface
+from .options import all_work
 from .output import Output, latency
 
 if TYPE_CHECKING:
-    from ..search.records import Record
+    from ..search.records.record import Record
 
 
 def best(options: dict[str, Any], output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
-    from ..search.database import Database
+    from ..search.records.database import Database
 
     asked = any(options.get(name) for name in ("workload", "script", "suite", "config"))
     with Database(options.get("db"), read_only=True) as database:
         found = list(_best_of(options, database)) if asked else database.winners()
         name = database.name
     if not found:
-        made_by = command(options if asked else {**options, "workload": "conv2d"})
+        made_by = command_line(options if asked else {**options, "workload": "conv2d"})
         raise NoRecord(f"{name} has no such record; to make one, run `{made_by}`")
     rows = []
     for record in found:
@@ -43,7 +44,7 @@ def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
 
     target = discover(options["target"], options.get("threads"))
     for entry in all_work(options):
-        found = database.best(entry.work, target, interface(options.get("interface"), entry.work, entry.interface))
+        found = database.best(entry.work, target, interface_of(entry.work, entry.interface, options.get("interface")))
         if found is not None:
             yield found
 
@@ -64,8 +65,8 @@ def _device(record: Record) -> str:
 
 def export(file: Path, options: dict[str, Any], output: Output) -> int:
     """Every record as a line of JSON."""
-    from ..search.database import Database
-    from ..search.records import write_log
+    from ..search.records.database import Database
+    from ..search.records.log import write_log
 
     with Database(options.get("db"), read_only=True) as database:
         count = write_log(database.every(), file)
@@ -77,8 +78,8 @@ def export(file: Path, options: dict[str, Any], output: Output) -> int:
 
 def import_(file: Path, options: dict[str, Any], output: Output) -> int:
     """Merge a log; lines that are no valid record are refused one by one, with the reason."""
-    from ..search.database import Database
-    from ..search.records import read_log
+    from ..search.records.database import Database
+    from ..search.records.log import read_log
 
     good: list[Record] = []
     refused: list[str] = []

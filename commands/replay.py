@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..search.database import Database
+from ..search.records.database import Database
 from .lookup import record_of
 from .output import Output, latency, number
 from .records import title
@@ -15,7 +15,7 @@ def run(options: dict[str, Any], output: Output) -> int:
 
     Raises NoRecord, BadRecord, DeviceMissing, WrongResult.
     """
-    from ..search.replay import replay
+    from ..search.calling.replay import replay
 
     with Database(options.get("db"), read_only=True) as database:
         record = record_of(options, database)

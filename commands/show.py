@@ -10,7 +10,7 @@ from .output import Output, latency
 from .space import run as space
 
 if TYPE_CHECKING:
-    from ..search.records import Record
+    from ..search.records.record import Record
 
 
 LANGUAGES = {"trace": "python", "program": "python", "assembly": "gas"}
@@ -21,7 +21,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     view = options.get("view")
     if view == "space":
         return space(options, output)
-    from ..search.database import Database
+    from ..search.records.database import Database
 
     with Database(options.get("db"), read_only=True) as database:
         record = record_of(options, database)
@@ -39,7 +39,7 @@ def run(options: dict[str, Any], output: Output) -> int:
 
 
 def _diagnosis(record: Record, output: Output) -> int:
-    from ..search.diagnosis import diagnose
+    from ..search.calling.diagnosis import diagnose
     from .diagnosis import show
 
     with output.working(f"building record {record.id} again, and measuring what its device can do"):
@@ -50,7 +50,7 @@ def _diagnosis(record: Record, output: Output) -> int:
 
 def _view(record: Record, view: str) -> str:
     """The text of a view.  What has to be built is built in a worker process."""
-    from ..search.diagnosis import schedule_text, texts
+    from ..search.calling.diagnosis import schedule_text, texts
 
     if view == "trace":
         return schedule_text(record)

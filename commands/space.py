@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..search.tasks.interface import interface_of
 from .lookup import target_of
-from .options import all_work, interface
+from .options import all_work
 from .output import Output, number, printable
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     target = _target(options)
     spaces = []
     for entry in entries:
-        asked = interface(options.get("interface"), entry.work, entry.interface)
+        asked = interface_of(entry.work, entry.interface, options.get("interface"))
         space = _generated(entry, target, asked)
         output.event({"event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": target.key,
                       "interface": asked, "size": space.size, "sketches": [s.describe() for s in space.sketches],
@@ -58,7 +59,7 @@ def _target(options: dict[str, Any]) -> Target:
     return described or target_of(options)
 
 
-def _generated(entry: Entry, target: Target, asked: dict[str, str]) -> Space:
+def _generated(entry: Entry, target: Target, asked: Mapping[str, str]) -> Space:
     from ..space.design.space import generate
 
     return generate(entry.work.func, target, asked)
@@ -114,6 +115,9 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     output.table("", ("kind", "decisions", "alternatives", "what is chosen"), rows)
     if not space.sketches:
         return
+    if steps := _before(space):
+        output.section("Before every sketch")
+        output.table("", ("step",), [(step,) for step in steps])
     output.section("Sketches")
     sketches = [
         (number_of, sketch.name, len(sketch.decisions), number(float(sketch.describe()["size"])))
@@ -124,6 +128,12 @@ def _one(entry: Entry, space: Space, target: Target, output: Output) -> None:
     output.table("", ("name", "in the program", "extent"), _names(space))
     output.section("Decisions")
     output.table("", ("decision", "sketches", "", "alternatives"), _decisions(space))
+
+
+def _before(space: Space) -> list[str]:
+    """What brings the program into normal form: stages inlined, axes cut into digits, borders moved into padding."""
+    start = space.sketches[0].start
+    return [] if start is None else [line for line in start.trace.script().splitlines() if line]
 
 
 def _alternatives(decisions: Sequence[Decision]) -> str:

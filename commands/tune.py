@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
-from .lookup import command
-from .options import all_work, interface, pins, sampler
+from ..search.tasks.command_line import command_line
+from ..search.tasks.interface import interface_of
+from .options import all_work, pins, sampler
 from .output import Output, latency, number, percent
 from .progress import Progress, State
 
 if TYPE_CHECKING:
     from ..configs import Entry
-    from ..search.settings import TuneSettings
+    from ..search.tuning.settings import TuneSettings
 
     Result = tuple[Entry, dict[str, Any]]
 
@@ -64,7 +65,7 @@ def _overview(results: list[Result], entries: list[Entry], output: Output) -> No
 def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -> TuneSettings:
     """The options as validated settings; what no option says the entry's file does, and then the preset."""
     from ..configs import preset
-    from ..search.settings import settings
+    from ..search.tuning.settings import settings
 
     budgets = [entry.budget, *([preset(options["preset"])] if options.get("preset") else [])]
     budget = {
@@ -77,7 +78,7 @@ def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -
     return settings(
         **program, **{name: value for name, value in budget.items() if value is not None},
         dtype=work.dtype, target=options["target"],
-        interface=interface(options.get("interface"), work, entry.interface),
+        interface=interface_of(work, entry.interface, options.get("interface")),
         pins=pins(options.get("pin") or ()), address=options.get("address"),
         db=options.get("db"), resume=options["resume"], start=started,
     )  # fmt: skip
@@ -98,7 +99,7 @@ def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: flo
 
     with Progress(output, state) as progress:
         # Importing the tuner loads what a usage error should not have to wait for.
-        from ..search.tuner import tune
+        from ..search.tuning.tuner import tune
 
         try:
             tune(asked, take)
@@ -120,7 +121,7 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
     if done.get("baseline_us"):
         speedup = done["baseline_us"] / done["latency_us"]
         untuned = f"{latency(done['baseline_us'])}, a speed-up of {number(speedup)}"
-    again = command({**options, "db": options.get("db") or done["db"]}, "replay")
+    again = command_line({**options, "db": options.get("db") or done["db"]}, "replay")
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
@@ -153,7 +154,7 @@ def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
 
     asked = _settings(options, entry, None)
     target = target_of(options)
-    layouts = interface(options.get("interface"), entry.work, entry.interface)
+    layouts = interface_of(entry.work, entry.interface, options.get("interface"))
     described = generate(entry.work.func, target, layouts).describe()
     if not described["sketches"]:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")

@@ -1,7 +1,7 @@
 """Features of whole populations of candidates: arithmetic on their decisions, no program in sight.
 
-Every decision carries a table of numbers per alternative; a population's raw columns are gathered from these
-tables, derived columns follow from them (`geometry`), and one more is the hand-written estimate (`prior`).
+The techniques of the design space give the columns of their decisions, derived columns say what these mean for the
+machine (`geometry`), and one more is the estimate (`prior`), with the weights of the target's class of machines.
 All sketches of a space share one list of named columns; what a sketch does not have is NaN.  A sketch that
 schedules several blocks is described by its largest one in depth, the others carry their block's name.
 """
@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..space.design.apply import columns
+from ..space.design.candidates import Candidates
 from . import prior
 from .geometry import Geometry
 from .tiling import Columns, Vector, log2
+from .weights import weights_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.sketch import Sketch
+    from ..space.design.structure import Open
 
 VERSION = 6
 ESTIMATE = "estimate"
@@ -58,12 +62,23 @@ class FeatureMap:
         return out
 
     def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The hand-written estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
+        """The estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
         self._check(number, population)
         out = np.zeros(len(population), np.float32)
         for start, rows in _chunks(population):
             out[start : start + len(rows)] = self._columns(number, rows)[ESTIMATE]
         return out
+
+    def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
+        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
+
+        What a fit of the estimate needs; columns are (N,) or (1,) each.
+        """
+        self._check(number, population)
+        return [
+            (part.geometry.points, part.geometry.derive(part.candidates(population[:, part.start : part.stop])))
+            for part in self._parts[number]
+        ]
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
         if not self._parts[number]:
@@ -104,22 +119,21 @@ def features(sketch: Sketch, population: NDArray[np.int64], target: Target) -> N
 class _Part:
     """The decisions `start` to `stop` of a sketch, which schedule one block."""
 
-    def __init__(self, geometry: Geometry, prefix: str, start: int) -> None:
-        self.geometry, self.prefix, self.start = geometry, prefix, start
-        self.tables = geometry.tables()
-        self.stop = start + len(self.tables)
+    def __init__(self, part: Open, target: Target, prefix: str, start: int) -> None:
+        self.part, self.target, self.prefix, self.start = part, target, prefix, start
+        self.geometry, self.weights = Geometry(part, target), weights_of(target)
+        self.stop = start + len(part.decisions)
+
+    def candidates(self, population: NDArray[np.int64]) -> Candidates:
+        """The population's decisions, decoded."""
+        return Candidates(self.part, population, self.target)
 
     def columns(self, population: NDArray[np.int64]) -> Columns:
-        """Raw and derived columns, (N,) or (1,) each."""
-        raw: Columns = {}
-        for number, table in enumerate(self.tables):
-            for name, values in table.items():
-                raw[name] = values[population[:, number]]
-        raw = self.geometry.effective(raw)
-        derived = self.geometry.derive(raw)
-        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
-        shown = raw | self.geometry.loops(raw)
-        return {name: _scaled(name, values) for name, values in shown.items()} | derived
+        """The columns of the techniques and derived ones, (N,) or (1,) each."""
+        candidates = self.candidates(population)
+        derived = self.geometry.derive(candidates)
+        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes), self.weights)
+        return {name: _scaled(name, values) for name, values in columns(candidates).items()} | derived
 
 
 def _parts(sketch: Sketch, target: Target) -> list[_Part]:
@@ -127,7 +141,7 @@ def _parts(sketch: Sketch, target: Target) -> list[_Part]:
     parts, start = [], 0
     for part in sketch.parts:
         prefix = "" if part is sketch.main else f"{part.anchor.name}/"
-        parts.append(_Part(Geometry(part, target), prefix, start))
+        parts.append(_Part(part, target, prefix, start))
         start = parts[-1].stop
     return parts
 

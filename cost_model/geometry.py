@@ -8,25 +8,24 @@ Every quantity is a vector with one element per candidate; nothing here looks at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..space.design.decision import BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL
+from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Layout, meeting
 from . import lines as lines_of
-from .tiling import ONE, Columns, Cover, Vector, covers, log2, places, product, rows_fused
+from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.anatomy import Operand, Terms
+    from ..space.design.candidates import Candidates
     from ..space.design.structure import Open
 
-BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
-BRANCH, PEEL, OVERCOMPUTE = 0.0, 1.0, 2.0
-INLINE, ROOT, INNER = 0.0, 1.0, 2.0
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
-AS_BEFORE = ("identity", "copy", "pitched")  # layouts in which neighbours along a row stay neighbours
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
@@ -38,101 +37,34 @@ class Geometry:
         self.part, self.target = part, target
         self.axes = tuple(part.anchor.axes)
         self.operands = tuple(part.anchor.operands)
-        self.inputs = [o for o in self.operands if not o.is_output]
+        self.inputs = [(number, o) for number, o in enumerate(self.operands) if not o.is_output]
         self.output = next(o for o in self.operands if o.is_output)
         self.vec = part.structure.vec
-        row = part.structure.row
-        self.pair = (part.fused[0], row) if part.fused is not None and row is not None else None
         self.lanes = np.float32(target.vector_lanes(self.output.dtype))
         self.points = float(np.prod([axis.extent for axis in self.axes], dtype=np.float64))
 
-    def effective(self, raw: Columns) -> Columns:
-        """The raw columns with every decision that has no effect on the program at its first alternative's number.
-
-        A boundary has none where the tile divides, a pad value where nothing is padded, a place where nothing is
-        staged.
-        """
-        cover = covers(self.axes, raw, self.pair)
-        found, over = dict(raw), []
-        for number, axis in enumerate(self.axes):
-            ragged = cover.extents[number] % cover.levels["reg"][number] > 0
-            how = np.where(ragged, raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32)), np.float32(BRANCH))
-            over.append(how == OVERCOMPUTE)
-            if f"boundary:{axis.name}" in raw:
-                found[f"boundary:{axis.name}"] = how
-        for operand in self.inputs:
-            staged = self._staged(operand, raw)
-            padded = np.zeros(1, bool)
-            for number, extent in enumerate(cover.extents):
-                ragged = extent % cover.levels["reg"][number] > 0
-                follows = raw.get(f"follows:{operand.name}", np.zeros(1, np.float32)) == number + 1
-                padded = padded | (operand.uses(number) & over[number]) | (ragged & follows)
-            if f"pad:{operand.name}" in raw:
-                found[f"pad:{operand.name}"] = np.where(staged & padded, raw[f"pad:{operand.name}"], np.float32(0))
-            if f"place:{operand.name}" in raw and operand.source != "stage":
-                found[f"place:{operand.name}"] = np.where(staged, raw[f"place:{operand.name}"], np.float32(ROOT))
-        return found
-
-    def loops(self, raw: Columns) -> Columns:
-        """The columns of the loops' order and of how many are shared, as they are after rows have been fused."""
-        if self.pair is None or "parallel" not in raw:
-            return {}
-        place = places(self.axes, raw, self.pair)
-        names = {n: f"order:{self.axes[n].name}" for n in place}
-        loops = np.float32(len(place)) - rows_fused(self.axes, raw, self.pair)
-        found = {name: place[n] for n, name in names.items() if name in raw}
-        return found | {"parallel": np.minimum(raw["parallel"], loops)}
-
-    def derive(self, raw: Columns) -> Columns:
-        """All derived columns, from the raw ones: sizes as base-2 logarithms, shares and flags as they are.
+    def derive(self, candidates: Candidates) -> Columns:
+        """All derived columns of N candidates: sizes as base-2 logarithms, shares and flags as they are.
 
         A column that is the same for the whole population may have a single element.
         """
-        cover = covers(self.axes, raw, self.pair)
+        cover = covers(candidates)
         out: Columns = {}
-        self._registers(cover, raw, out)
-        self._memory(cover, raw, out)
-        self._edges(cover, raw, out)
-        self._parallel(cover, raw, out)
-        self._copies(cover, raw, out)
-        self._memories(raw, out)
+        self._registers(cover, candidates, out)
+        self._memory(cover, candidates, out)
+        self._edges(cover, candidates, out)
+        self._parallel(cover, candidates, out)
+        self._copies(cover, candidates, out)
+        self._memories(candidates, out)
         return out
 
-    def tables(self) -> list[Columns]:
-        """Per decision, its numbers by column.
+    def _meets(self, candidates: Candidates, number: int) -> Vector:
+        """How a vector along the vector axis meets an operand in each candidate's layout of it."""
+        kind = self.target.kind
+        meets = [meeting(self.operands[number], layout, self.vec, kind) for layout in candidates.layouts(number)]
+        return np.asarray(meets, np.float32)[candidates.layout(number)]
 
-        A layout gets three more: its index, how vectors meet the operand in it, and the axis (counted from 1) whose
-        tile it follows.
-        """
-        tables = [
-            {name: np.asarray(values, np.float32) for name, values in d.table.items()} for d in self.part.decisions
-        ]
-        for number, decision in self.part.layout.items():
-            operand = self.operands[number]
-            choices = self.part.decisions[decision].values
-            tables[decision][f"alternative:{operand.name}"] = np.arange(len(choices), dtype=np.float32)
-            meets = [self._meets(operand, choice) for choice in choices]
-            tables[decision][f"meets:{operand.name}"] = np.asarray(meets, np.float32)
-            tables[decision][f"follows:{operand.name}"] = np.asarray([c.axis + 1 for c in choices], np.float32)
-        return tables
-
-    def _meets(self, operand: Operand, choice: Any = None) -> float:
-        """How a vector along the vector axis meets the operand in a layout, its own without one."""
-        if not operand.dims:
-            return STRIDED
-        if not operand.uses(self.vec):
-            return BROADCAST
-        kind = "identity" if choice is None else choice.kind
-        plain = CONTIGUOUS if operand.stride(self.vec) == 1 else STRIDED
-        if operand.stride(self.vec) == 2 and not operand.is_output and kind in AS_BEFORE and self.target.kind == "cpu":
-            plain = PAIRED
-        if kind == "tiled":
-            return CONTIGUOUS if choice.axis == self.vec else STRIDED
-        if kind == "last":
-            return CONTIGUOUS if operand.dims[choice.dim] == ((self.vec, 1),) else STRIDED
-        return CONTIGUOUS if kind == "phase" else plain
-
-    def _registers(self, cover: Cover, raw: Columns, out: Columns) -> None:
+    def _registers(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         lane = cover.levels["lane"][self.vec]
         vectors = cover.levels["reg"][self.vec] / lane
         rows = cover.volume("reg", "spatial")
@@ -144,12 +76,12 @@ class Geometry:
         loads = {kind: np.zeros(1, np.float32) for kind in LOADS}
         live: list[Vector] = []
         tested: Vector = np.zeros(1, np.float32)
-        for number, operand in enumerate(self.inputs):
-            access = raw.get(f"meets:{operand.name}", np.full(1, self._meets(operand), np.float32))
+        for position, (number, operand) in enumerate(self.inputs):
+            access = self._meets(candidates, number)
             elements = self._loaded(cover, operand, access, accumulators * wide, lane)
-            inlined = raw.get(f"place:{operand.name}", ONE) == INLINE
-            out[f"access:in{number}"] = access
-            out[f"inlined:in{number}"] = inlined.astype(np.float32)
+            inlined = candidates.place(number) == INLINE
+            out[f"access:in{position}"] = access
+            out[f"inlined:in{position}"] = floats(inlined)
             tested = np.maximum(tested, inlined & (access == CONTIGUOUS) & self._is_tested(operand))
             for kind, here in self._loads(operand, access, elements, elements / lane, inlined).items():
                 loads[kind] = np.asarray(loads[kind] + here, np.float32)
@@ -158,7 +90,7 @@ class Geometry:
         for kind, count in loads.items():
             out[f"loads:{kind}"] = np.asarray(count / (accumulators * steps), np.float32)
         registers = np.float32(self.target.registers)
-        out["access:out"] = np.full(1, self._meets(self.output), np.float32)
+        out["access:out"] = self._meets(candidates, self.operands.index(self.output))
         out["lanes_used"] = np.minimum(lane / self.lanes, 1)
         out["rows"] = log2(rows)
         out["vectors"] = log2(vectors)
@@ -220,14 +152,14 @@ class Geometry:
         loads["inlined"] = np.where(inlined, np.where(access == CONTIGUOUS, vectors, elements), np.float32(0))
         return loads
 
-    def _memory(self, cover: Cover, raw: Columns, out: Columns) -> None:
+    def _memory(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         sizes: dict[str, list[Vector]] = {level: [] for level in cover.path}
         held: dict[str, list[Vector]] = {level: [] for level in cover.path}
         for number, operand in enumerate(self.operands):
             width = np.float32(dtypes.bits(operand.dtype) / 8)
-            runs, apart = self._runs(operand, cover, raw, out, number)
+            runs, apart = self._runs(cover, candidates, out, number)
             for level in cover.path:
-                lines = np.maximum(np.float32(lines_of.LINE) / (runs[level] * width), ONE)
+                lines = np.maximum(np.float32(self.target.line_bytes) / (runs[level] * width), ONE)
                 sizes[level].append(cover.footprint(operand, level) * width * lines)
                 # Runs a power of two apart lie in some sets of a cache and leave the others empty.
                 held[level].append(sizes[level][-1] * np.maximum(apart[level] / (runs[level] * width * lines), ONE))
@@ -253,20 +185,23 @@ class Geometry:
             each = [out[f"{level}:op{number}"] for number in range(len(self.operands))]
             out[name] = np.asarray(sum(each), np.float32)
 
-    def _runs(self, operand: Operand, cover: Cover, raw: Columns, out: Columns, number: int) -> tuple[Columns, Columns]:
+    def _runs(
+        self, cover: Cover, candidates: Candidates, out: Columns, number: int
+    ) -> tuple[Columns, Columns]:
         """Per level, the run of neighbouring elements in the candidates' layouts, and the bytes that runs are apart.
 
         Adds how much runs compete for places in a cache.
         """
+        operand = self.operands[number]
         if not operand.dims:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
-            lines = {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
+            lines = {level: np.full(1, self.target.line_bytes, np.float32) for level in cover.path}
             return lines, lines
         levels = ("reg", *cover.path)
-        chosen = raw.get(f"alternative:{operand.name}", np.zeros(1, np.float32))
+        chosen = candidates.layout(number)
         runs: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
         apart: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
-        for index, choice in enumerate(self._choices(number)):
+        for index, choice in enumerate(candidates.layouts(number)):
             here = np.flatnonzero(chosen == index)
             if not len(here):
                 continue
@@ -278,33 +213,27 @@ class Geometry:
                 runs[level][here], apart[level][here] = some_runs[level], some_apart[level]
         for name, level in (("conflict", "panel"), ("collision", "reg")):
             rows = cover.footprint(operand, level) / runs[level]
-            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / lines_of.CACHE), np.float32(0))
+            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / self.target.l1_bytes), np.float32(0))
         return runs, apart
 
     def _laid_out(
-        self, operand: Operand, choice: Any, cover: Cover, levels: Sequence[str], rows: NDArray[np.intp] | None
+        self, operand: Operand, layout: Layout, cover: Cover, levels: Sequence[str], rows: NDArray[np.intp] | None
     ) -> tuple[Columns, Columns]:
         """What `_runs` tells, for one layout of some rows of the candidates, or of all of them."""
 
         def of(vectors: Sequence[Vector]) -> Sequence[Vector]:
             return vectors if rows is None else [v if len(v) == 1 else v[rows] for v in vectors]
 
-        order = lines_of.physical(operand, choice, of(cover.levels["reg"]))
+        order = layout.order(operand, of(cover.levels["reg"]))
         width = dtypes.bits(operand.dtype) / 8
         runs: Columns = {}
         apart: Columns = {}
         for level in levels:
             reach = of(cover.reach(operand, level))
-            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width)
+            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width, self.target)
         return runs, apart
 
-    def _choices(self, number: int) -> tuple[Any, ...]:
-        """The layout alternatives of an operand; its own alone where there is no choice."""
-        if number not in self.part.layout:
-            return (None,)
-        return self.part.decisions[self.part.layout[number]].values
-
-    def _edges(self, cover: Cover, raw: Columns, out: Columns) -> None:
+    def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         wasted, tails = ONE, ONE
         branches, inner = np.zeros(1, np.float32), np.zeros(1, np.float32)
         for number, axis in enumerate(self.axes):
@@ -313,7 +242,7 @@ class Geometry:
             tile, extent = cover.levels["reg"][number], cover.extents[number]
             rounded = np.ceil(extent / tile) * tile / extent
             ragged = rounded > 1
-            how = raw.get(f"boundary:{axis.name}", np.full(1, BRANCH, np.float32))
+            how = candidates.boundary[number]
             waste = np.where(how == OVERCOMPUTE, rounded, ONE)
             out[f"waste:{axis.name}"] = log2(waste)
             out[f"tail:{axis.name}"] = np.where(ragged, extent % tile / tile, np.float32(0))
@@ -333,66 +262,44 @@ class Geometry:
             out.setdefault(name, np.zeros(1, np.float32))
         out["waste"], out["tails"], out["branches"], out["inner_branches"] = log2(wasted), log2(tails), branches, inner
 
-    def _parallel(self, cover: Cover, raw: Columns, out: Columns) -> None:
+    def _parallel(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         threads = np.float32(max(1, self.target.threads))
         chunks = np.full(1, self.part.chunks, np.float32) if self.part.chunks else cover.tiles("chunk", "spatial")
-        shared = np.ceil(chunks / raw.get("work_group", ONE))
+        shared = np.ceil(chunks / floats(candidates.items))
         out["chunks"] = log2(chunks)
         out["idle"] = log2(np.ceil(shared / threads) * threads / shared)
         points = self.points * max(1, self.part.chunks)
         out["chunk_points"] = log2(np.float32(points) / chunks)
 
-    def _copies(self, cover: Cover, raw: Columns, out: Columns) -> None:
+    def _copies(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         """Elements that are written to staging buffers per point, and how often parallel chunks repeat that.
 
         Those of a copy that the second cache cannot hold beside its source are `far`, too.
         """
         chunks = cover.tiles("chunk", "spatial")
         copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "scattered", "far")}
-        for number, operand in enumerate(self.operands):
-            if operand.is_output:
-                continue
-            place = raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32))
-            staged = self._staged(operand, raw) & (operand.source not in PACKED_AHEAD)
+        for number, operand in self.inputs:
+            place = candidates.place(number)
+            staged = candidates.staged(number) & (operand.source not in PACKED_AHEAD)
             whole = np.float32(np.prod(operand.shape, dtype=np.float64))
             size = np.where(place == INNER, cover.footprint(operand, "chunk"), whole)
             here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)
             far = 2 * size * np.float32(dtypes.bits(operand.dtype) / 8) > self.target.l2_bytes
             copied["far"] = copied["far"] + np.where(far, here, np.float32(0))
-            scattered = self._scattered(number, raw)
+            scatters = [layout.scatters(operand) for layout in candidates.layouts(number)]
+            scattered = np.asarray(scatters)[candidates.layout(number)]
             copied["plain"] = copied["plain"] + np.where(scattered, np.float32(0), here)
             copied["scattered"] = copied["scattered"] + np.where(scattered, here, np.float32(0))
         for kind, count in copied.items():
             out[f"copied:{kind}"] = log2(count / np.float32(self.points))
         out["copied"] = log2((copied["plain"] + copied["scattered"]) / np.float32(self.points))
 
-    def _memories(self, raw: Columns, out: Columns) -> None:
+    def _memories(self, candidates: Candidates, out: Columns) -> None:
         """Inputs in texture and in local memory where the device is a CPU, whose images are software."""
         for kind in ("image", "local"):
-            found = sum(
-                (raw.get(f"{kind}:{o.name}", np.zeros(1, np.float32)) for o in self.inputs), np.zeros(1, np.float32)
-            )
+            flags = (floats(candidates.in_memory(kind, number)) for number, _ in self.inputs)
+            found = sum(flags, np.zeros(1, np.float32))
             out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.is_cpu_device), np.float32)
-
-    def _scattered(self, number: int, raw: Columns) -> NDArray[np.bool_]:
-        """Whether a copy into the layout reads elements that are no neighbours."""
-        last = len(self.operands[number].dims) - 1
-        apart = [_reads_apart(choice, last) for choice in self._choices(number)]
-        chosen = raw.get(f"alternative:{self.operands[number].name}", np.zeros(1, np.float32))
-        return np.asarray(apart)[chosen.astype(np.int64)]
-
-    def _staged(self, operand: Operand, raw: Columns) -> NDArray[np.bool_]:
-        """Whether the operand is read from a buffer other than the one that the program reads."""
-        if operand.source == "stage":
-            return np.asarray(raw.get(f"place:{operand.name}", np.full(1, ROOT, np.float32)) != INLINE)
-        return np.asarray(raw.get(f"layout:{operand.name}", np.zeros(1, np.float32)) > 0)
-
-
-def _reads_apart(choice: Any, last: int) -> bool:
-    """Whether a copy into a layout, written in order, reads elements that are no neighbours."""
-    if choice is None:
-        return False
-    return choice.kind in ("phase", "last") or (choice.kind in ("tiled", "blocked") and choice.dim != last)
 
 
 def _traffic(nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int) -> Vector:

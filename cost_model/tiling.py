@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..space.design.population import loop_places
-
 if TYPE_CHECKING:
     from ..space.design.anatomy import Axis, Operand
+    from ..space.design.candidates import Candidates
 
 Vector = NDArray[np.float32]
 Columns = dict[str, Vector]
@@ -90,22 +89,24 @@ class Cover:
         return [v for v, axis in zip(vectors, self.axes, strict=True) if kind in (None, axis.kind)]
 
 
-def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = None) -> Cover:
-    """The covers of candidates from their `tile:`, `order:`, `fused:` and `parallel` columns.
+def covers(candidates: Candidates) -> Cover:
+    """The covers of candidates.
 
     A panel of a reduction is complete inside of the shared loops; the whole reduction is, where these advance.
     """
+    axes, vec, pair = candidates.axes, candidates.structure.vec, candidates.pair
     extents = [np.full(1, axis.extent, np.float32) for axis in axes]
-    lane = [raw.get(f"tile:{a.name}:lane", ONE) for a in axes]
-    reg = [np.maximum(raw.get(f"tile:{a.name}:reg", ONE), inner) for a, inner in zip(axes, lane, strict=True)]
-    panels = [raw.get(f"tile:{a.name}:panel", e) for a, e in zip(axes, extents, strict=True)]
+    lane = [ONE] * len(axes)
+    lane[vec] = floats(candidates.lane)
+    reg = [np.maximum(floats(size), inner) for size, inner in zip(candidates.cover, lane, strict=True)]
+    panels = map(floats, candidates.panel)
     panel = [np.maximum(q, r) if a.kind == "reduce" else r for a, q, r in zip(axes, panels, reg, strict=True)]
-    fused = rows_fused(axes, raw, pair)
-    block = _blocks(axes, raw, panel, extents, pair, fused)
+    fused = floats(candidates.fused)
+    block = _blocks(candidates, panel, extents, fused)
     step = [ONE if a.kind == "reduce" else r for a, r in zip(axes, reg, strict=True)]
     levels = {"lane": lane, "step": step, "reg": reg, "panel": panel, "block": block}
-    place = places(axes, raw, pair)
-    shared = raw.get("parallel", ONE)
+    place = {axis: floats(at) for axis, at in candidates.position.items()}
+    shared = floats(candidates.shared)
 
     def inside(first: Vector, around: bool = False) -> list[Vector]:
         """The loops from position `first` on are complete, and if `around`, one over panels around them as well."""
@@ -117,55 +118,40 @@ def covers(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = No
         return found
 
     nest, path = ["panel", "block"], ["panel"]
-    cut = any(f"tile:{axis.name}:panel" in raw for axis in axes)
     for complete in range(len(place) + 1):
         first = np.full(1, len(place) - complete, np.float32)
         if complete:
             nest.append(f"in{complete}")
             levels[nest[-1]] = inside(first)
         path.append(nest[-1])
-        if cut and complete < len(place):
+        if candidates.panelled is not None and complete < len(place):
             path.append(f"{nest[-1]} in all panels")
             levels[path[-1]] = inside(first, around=True)
     levels["chunk"] = [
         np.maximum(e, c) if a.kind == "reduce" else c for a, e, c in zip(axes, extents, inside(shared), strict=True)
     ]
-    if pair is not None:
-        extents[pair[1]] = np.where(fused > 0, extents[pair[0]] * extents[pair[1]], extents[pair[1]])
     held = {name: tuple(vectors) for name, vectors in levels.items()}
-    return Cover(tuple(axes), held, tuple(nest), tuple(path), tuple(extents), fused, pair)
-
-
-def rows_fused(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None) -> Vector:
-    """1 where the rows of the tile run along the `pair` of axes, else 0."""
-    nowhere = np.zeros(1, np.float32)
-    return nowhere if pair is None else raw.get(f"fused:{axes[pair[1]].name}", nowhere)
-
-
-def places(axes: Sequence[Axis], raw: Columns, pair: tuple[int, int] | None = None) -> dict[int, Vector]:
-    """For each spatial axis with a loop, the place of its outer loop among those, from the outside."""
-    looped = [n for n, a in enumerate(axes) if a.kind == "spatial" and a.extent > 1]
-    place = {n: raw.get(f"order:{axes[n].name}", np.full(1, i, np.float32)) for i, n in enumerate(looped)}
-    return place if pair is None else loop_places(place, pair, rows_fused(axes, raw, pair) > 0)
+    cut = tuple(floats(extent) for extent in candidates.extent)
+    return Cover(axes, held, tuple(nest), tuple(path), cut, fused, pair)
 
 
 def _blocks(
-    axes: Sequence[Axis],
-    raw: Columns,
-    panel: Sequence[Vector],
-    extents: Sequence[Vector],
-    pair: tuple[int, int] | None,
-    fused: Vector,
+    candidates: Candidates, panel: Sequence[Vector], extents: Sequence[Vector], fused: Vector
 ) -> list[Vector]:
     """Points of neighbouring tiles along each axis; those of fused rows go on in the next rows."""
-    tiles = [raw.get(f"tile:{a.name}:block", ONE) for a in axes]
+    tiles = [floats(count) for count in candidates.block]
     block = [np.minimum(p * n, np.maximum(e, p)) for p, n, e in zip(panel, tiles, extents, strict=True)]
-    if pair is not None:
-        high, low = pair
+    if candidates.pair is not None:
+        high, low = candidates.pair
         row = np.maximum(extents[low], panel[low])
         rows = np.clip(panel[low] * tiles[low] / row, ONE, np.maximum(extents[high], ONE))
         block[high] = np.where(fused > 0, np.maximum(rows, block[high]), block[high])
     return block
+
+
+def floats(values: NDArray[np.int64] | NDArray[np.bool_]) -> Vector:
+    """Whole numbers or flags in the type of features."""
+    return values.astype(np.float32)
 
 
 def log2(values: NDArray[np.floating]) -> Vector:

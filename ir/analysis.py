@@ -1,51 +1,25 @@
-"""What a program does, counted: floating-point operations, and the accesses of a block."""
+"""What a program does, counted in floating-point operations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import dtypes
-from .expr import TRUE, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Select, Var, conjuncts, substitute
+from .caches import cached
+from .expr import TRUE, Binary, Call, Cast, Const, Expr, Load, Not, Select, Var
 from .node import children, walk
-from .stmt import Assume, Block, For, If, Let, PrimFunc, Stmt, Store
+from .stmt import Evaluate, If, Let, PrimFunc, Stmt, Store
+
+if TYPE_CHECKING:
+    from .dataflow.accesses import Dims
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "min", "max"))
 _CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Access:
-    """One load or store of a block."""
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    is_write: bool
-
-
-@lru_cache(maxsize=4096)
-def accesses(block: Block) -> tuple[Access, ...]:
-    """Every distinct load and store in the block's init and body, in program order; assumptions read nothing."""
-    found: dict[Access, None] = {}
-    for part in (block.init, block.body):
-        if part is not None:
-            found.update(dict.fromkeys(_accesses(part)))
-    return tuple(found)
-
-
-def _accesses(node: Stmt | Expr) -> Iterator[Access]:
-    if isinstance(node, Assume):
-        return
-    for child in children(node):
-        if isinstance(child, (Stmt, Expr)):
-            yield from _accesses(child)
-    if isinstance(node, (Load, Store)):
-        yield Access(node.buffer, node.indices, isinstance(node, Store))
 
 
 def count_flops(program: PrimFunc | Stmt) -> int:
@@ -55,53 +29,23 @@ def count_flops(program: PrimFunc | Stmt) -> int:
     out do not count, nor does the init of a reduction.  Of a conditional value the dearer side counts.
     Raises ValueError for conditions over more than 2**32 points at once.
     """
-    return _statement(program.body if isinstance(program, PrimFunc) else program, (), (), {})
+    from .dataflow.accesses import own_expressions
+    from .dataflow.instances import statements
+
+    total = 0
+    for s in statements(program.body if isinstance(program, PrimFunc) else program, lambda e: _operations(e) > 0):
+        if not s.is_init and isinstance(s.stmt, (Store, Evaluate, If, Let)):
+            once = sum(_operations(e) for e, _ in own_expressions(s.stmt))
+            total += once * _instances(tuple(d for d in s.dims if d[0] != s.lane), s.conditions) if once else 0
+    return total
 
 
-def _statement(
-    stmt: Stmt, loops: tuple[tuple[Var, int], ...], conds: tuple[Expr, ...], env: dict[Var, Expr]
-) -> int:
-    if isinstance(stmt, For):
-        extent, bound = _extent(stmt, dict(loops))
-        conds = conds if bound is None else (*conds, bound)
-        return _statement(stmt.body, (*loops, (stmt.var, extent)), conds, env)
-    if isinstance(stmt, Block):
-        inner = {**env, **{i.var: substitute(i.binding, env) for i in stmt.iters}}
-        predicate = substitute(stmt.predicate, env)
-        return _statement(stmt.body, loops, (*conds, *conjuncts(predicate)), inner)
-    if isinstance(stmt, Let):
-        own = _expression(stmt.value) * _instances(loops, conds)
-        return own + _statement(stmt.body, loops, conds, {**env, stmt.var: substitute(stmt.value, env)})
-    if isinstance(stmt, If):
-        cond = substitute(stmt.cond, env)
-        total = _expression(cond) * _instances(loops, conds)
-        total += _statement(stmt.then, loops, (*conds, *conjuncts(cond)), env)
-        return total if stmt.orelse is None else total + _statement(stmt.orelse, loops, (*conds, Not(cond)), env)
-    total = own = 0
-    for child in children(stmt):
-        if isinstance(child, Stmt):
-            total += _statement(child, loops, conds, env)
-        elif isinstance(child, Expr) and not isinstance(stmt, Assume):
-            own += _expression(child)
-    return total + (own * _instances(loops, conds) if own else 0)
-
-
-def _extent(loop: For, outer: dict[Var, int]) -> tuple[int, Expr | None]:
-    """The extent, and for one that varies the largest and the condition that is left."""
-    from .arith.simplify import bound
-
-    if isinstance(loop.extent, Const):
-        return int(loop.extent.value), None
-    high = bound(loop.extent, {v: (0, n - 1) for v, n in outer.items()})[1]
-    return high, Binary("<", loop.var, loop.extent)
-
-
-def _expression(expr: Expr) -> int:
+def _operations(expr: Expr) -> int:
     """Operations in one evaluation."""
     if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
         cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
-        return _expression(cond) + max(_expression(a), _expression(b))
-    total = sum(_expression(child) for child in children(expr) if isinstance(child, Expr))
+        return _operations(cond) + max(_operations(a), _operations(b))
+    total = sum(_operations(child) for child in children(expr) if isinstance(child, Expr))
     if not dtypes.is_float(expr.dtype):
         return total
     if isinstance(expr, Call):
@@ -109,9 +53,16 @@ def _expression(expr: Expr) -> int:
     return total + dtypes.lanes(expr.dtype) * (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
 
 
-def _instances(loops: tuple[tuple[Var, int], ...], conds: tuple[Expr, ...]) -> int:
-    """The number of iterations at which every condition over loop variables holds."""
-    extents = dict(loops)
+def _instances(dims: Dims, conds: tuple[Expr, ...]) -> int:
+    """The number of points at which every condition over the loops holds; what reads memory counts as true."""
+    from .arith.simplify import bound
+
+    extents: dict[Var, int] = {}
+    for var, extent in dims:
+        if isinstance(extent, Expr):
+            conds = (*conds, Binary("<", var, extent))
+            extent = bound(extent, {v: (0, n - 1) for v, n in extents.items()})[1]
+        extents[var] = 0 if extent is None else extent
     groups: list[tuple[set[Var], list[Expr]]] = []
     for cond in conds:
         names = {n for n in walk(cond) if isinstance(n, Var)}
@@ -124,12 +75,12 @@ def _instances(loops: tuple[tuple[Var, int], ...], conds: tuple[Expr, ...]) -> i
     free = extents.keys() - {v for group in groups for v in group[0]}
     total = prod(extents[v] for v in free)
     for names, tests in groups:
-        order = tuple(v for v, _ in loops if v in names)
+        order = tuple(v for v in extents if v in names)
         total *= _satisfying(order, tuple(extents[v] for v in order), tuple(tests))
     return total
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _satisfying(order: tuple[Var, ...], extents: tuple[int, ...], conds: tuple[Expr, ...]) -> int:
     points = prod(extents)
     if points > 1 << 32:

@@ -1,4 +1,4 @@
-"""When Python's collector of cycles runs.
+"""Pausing Python's cyclic garbage collector.
 
 Programs are trees: reference counts free them.  The collector, which looks for cycles
 whenever many objects were made, finds few beside them and walks over all that is

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from .caches import cached
 
 SCALAR_TYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8",
@@ -15,7 +16,7 @@ MAX_LANES = 65535
 _PATTERN = re.compile(r"(bool|b?float\d+|u?int\d+)(?:x([1-9]\d{0,5}))?")
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def split_dtype(dtype: str) -> tuple[str, int]:
     """``float32x8`` -> ``("float32", 8)``.  Raises ValueError for an unknown type.
 
@@ -60,7 +61,7 @@ def is_bool(dtype: str) -> bool:
     return dtype.startswith("bool")
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def bits(dtype: str) -> int:
     """Width of one lane in bits; a bool takes 8 in memory."""
     base = element(dtype)
@@ -72,7 +73,7 @@ def nbytes(dtype: str) -> int:
     return bits(dtype) // 8 * lanes(dtype)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def int_range(dtype: str) -> tuple[int, int]:
     """Smallest and largest value of an integer type."""
     width = bits(dtype)

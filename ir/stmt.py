@@ -33,7 +33,7 @@ from itertools import chain
 from typing import Any
 
 from .expr import TRUE, Buffer, Expr, Load, Var, as_expr
-from .node import Node, children, gathered, rebuild, remembered, transform, walk
+from .node import Node, changed, children, gathered, rebuild, remembered, transform, walk
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
@@ -225,22 +225,70 @@ def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial"
     return body
 
 
-def blocks(node: Node) -> Iterator[Block]:
-    """Every block below, in program order, the root included."""
-    return (n for n in walk_statements(node) if isinstance(n, Block))
+def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements that stand directly in a statement, in program order: a block's init before its body."""
+    if isinstance(stmt, Seq):
+        return stmt.stmts
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
+    if isinstance(stmt, Block):
+        return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
+    return ()
 
 
-def stores(node: Node) -> Iterator[Store]:
-    return (n for n in walk_statements(node) if isinstance(n, Store))
+def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with `fn` applied to each of `stmt_children`, in program order; itself if nothing changed."""
+    if isinstance(stmt, Seq):
+        new = [fn(s) for s in stmt.stmts]
+        return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
+    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
+        body = fn(stmt.body)
+        return stmt if body is stmt.body else changed(stmt, body=body)
+    if isinstance(stmt, If):
+        then = fn(stmt.then)
+        orelse = None if stmt.orelse is None else fn(stmt.orelse)
+        return stmt if then is stmt.then and orelse is stmt.orelse else If(stmt.cond, then, orelse)
+    if isinstance(stmt, Block):
+        init = None if stmt.init is None else fn(stmt.init)
+        body = fn(stmt.body)
+        return stmt if body is stmt.body and init is stmt.init else changed(stmt, body=body, init=init)
+    return stmt
 
 
-def walk_statements(node: Node) -> Iterator[Node]:
-    """`walk` that leaves out expressions."""
-    stack = [node]
+def walk_stmts(node: Node) -> Iterator[Stmt]:
+    """Every statement at or below a statement, function or module, parents first, in program order."""
+    if not isinstance(node, Stmt):
+        for child in children(node):
+            if not isinstance(child, Expr):
+                yield from walk_stmts(child)
+        return
+    stack: list[Stmt] = [node]
     while stack:
         top = stack.pop()
         yield top
-        stack.extend([child for child in children(top) if not isinstance(child, Expr)][::-1])
+        stack.extend(reversed(stmt_children(top)))
+
+
+def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
+    """The statements from `root` down to `target` (by identity), both included; None if it is not below."""
+    if root is target:
+        return (root,)
+    for child in stmt_children(root):
+        below = path_to(child, target)
+        if below is not None:
+            return (root, *below)
+    return None
+
+
+def blocks(node: Node) -> Iterator[Block]:
+    """Every block below, in program order, the root included."""
+    return (n for n in walk_stmts(node) if isinstance(n, Block))
+
+
+def stores(node: Node) -> Iterator[Store]:
+    return (n for n in walk_stmts(node) if isinstance(n, Store))
 
 
 def transform_statements(stmt: Stmt, fn: Callable[[Any], Stmt]) -> Stmt:
@@ -273,6 +321,18 @@ def read_buffers(node: Node) -> tuple[Buffer, ...]:
 def _read(node: Node) -> tuple[Buffer, ...]:
     own = (node.buffer,) if isinstance(node, Load) else ()
     return tuple(dict.fromkeys(chain(own, *map(_read, children(node)))))
+
+
+@remembered
+def memories_read(node: Node) -> frozenset[str]:
+    """Names of the memories that are loaded from below `node`, through whatever view."""
+    return frozenset(b.memory for b in _read(node))
+
+
+@remembered
+def memories_written(node: Node) -> frozenset[str]:
+    """Names of the memories that are stored to below `node`, through whatever view."""
+    return frozenset(b.memory for b in _written(node))
 
 
 def replace_buffer(node: Any, old: Buffer, new: Buffer) -> Any:

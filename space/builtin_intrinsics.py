@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
+from ..ir.caches import cached
 from ..ir.stmt import PrimFunc
 from .tensor_intrinsics import TensorIntrin, checked
 
@@ -50,14 +51,14 @@ def _parsed(text: str) -> PrimFunc:
     return func
 
 
-@cache
+@cached(64)
 def fma(dtype: str, lanes: int) -> TensorIntrin:
     """``c[i] += a * b[i]`` in one vector instruction."""
     desc, impl = (text.format(dtype=dtype, lanes=lanes) for text in (_FMA_DESC, _FMA_IMPL))
     return checked(_parsed(desc), _parsed(impl))
 
 
-@cache
+@cached(64)
 def dot(terms: int) -> TensorIntrin:
     """``c += sum over k of a[k] b[k]`` of bytes, as one expression with a single store."""
     total = " + ".join(f'T.Cast("int32", a[{k}]) * T.Cast("int32", b[{k}])' for k in range(terms))

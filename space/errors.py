@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..errors import ProgramError
 
-class ScheduleError(Exception):
+
+class ScheduleError(ProgramError):
     """A refused primitive.
 
     The search raises thousands of these and people read one, so the sentence is

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..ir.stmt import Block, For, PrimFunc, written_buffers
+from ..ir.stmt import Block, For, PrimFunc, walk_stmts, written_buffers
 from .errors import ScheduleError
-from .tree import blocks_below, find_block, find_loop, reads, scope_of, walk_stmts
+from .tree import blocks_below, find_block, find_loop, reads, scope_of
 
 
 def find_block_or_loop(func: PrimFunc, name: str) -> Block | For:

@@ -17,10 +17,10 @@ from ..ir.affine.sets import NotAffine, Unknown
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
 from ..ir.expr import Expr, Var, free_variables, reads_memory, substitute
-from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt
+from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, walk_stmts
 from .concurrency import check_concurrent
 from .errors import ScheduleError
-from .tree import find_loop, loops_above, path_to, walk_stmts
+from .tree import find_loop, loops_above
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
-from ..ir.stmt import Block, For, PrimFunc, Seq, Stmt
+from ..ir.stmt import Block, For, PrimFunc, Seq, path_to
 from .errors import ScheduleError
-from .tree import path_to
 
 
 def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
@@ -54,13 +53,9 @@ def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
     for stmt in path[1:-1]:
         plain = isinstance(stmt, (For, Seq)) or (isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE)
         if not plain:
-            raise ScheduleError(
-                "({number}) block `{block}` stands inside of {kind}", number=number, block=block.name, kind=_kind(stmt)
-            )
-
-
-def _kind(stmt: Stmt) -> str:
-    return f"block `{stmt.name}`" if isinstance(stmt, Block) else f"`{type(stmt).__name__}`"
+            kind = f"block `{stmt.name}`" if isinstance(stmt, Block) else f"`{type(stmt).__name__}`"
+            raise ScheduleError("({number}) block `{block}` stands inside of {kind}", number=number, block=block.name,
+                                kind=kind)  # fmt: skip
 
 
 def check_passing(

@@ -12,10 +12,11 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, wraps
 from random import Random
 from typing import Any, get_type_hints
 
+from ..ir.caches import cached
 from ..ir.layout.index_map import IndexMap
 from ..ir.stmt import Module, PrimFunc
 from .arguments import describe, encode_argument, fits, is_variadic
@@ -154,7 +155,7 @@ class Primitive:
             raise ScheduleError("{error}", error=str(error)).at(self.name, dict(arguments)) from error
 
 
-@lru_cache(maxsize=REMEMBERED)
+@cached(REMEMBERED)
 def _applied(primitive: Primitive, module: Module, current: str, arguments: str) -> ModuleResult:
     return primitive._apply_in(module, current, json.loads(arguments))
 

@@ -12,22 +12,12 @@ from dataclasses import dataclass
 
 from ..ir.arith.linear import build, linear_form
 from ..ir.arith.simplify import simplify
+from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.instances import statements
 from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, free_variables
-from ..ir.stmt import Block, For, Stmt
+from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Access:
-    """One load or store with its indices in terms of the loops around."""
-
-    block: Block | None
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    is_write: bool
-    loops: tuple[For, ...]
 
 
 @dataclass(frozen=True)
@@ -38,17 +28,9 @@ class Interval:
     extent: int
 
 
-def accesses_below(stmt: Stmt, buffer: Buffer | None = None) -> tuple[Access, ...]:
-    """Every access below `stmt` with block iterators replaced by their bindings.
-
-    `loops` of an access are those between `stmt` and it, outermost first.
-    """
-    return tuple(
-        Access(s.block, access.node.buffer, tuple(map(s.resolve, access.node.indices)), access.is_write, s.loops)
-        for s in statements(stmt)
-        for access in s.accesses
-        if buffer is None or access.node.buffer == buffer
-    )
+def accesses_below(stmt: Stmt, buffer: Buffer) -> tuple[tuple[Access, tuple[For, ...]], ...]:
+    """Every access of a buffer below `stmt`, with the loops between `stmt` and it, outermost first."""
+    return tuple((a, s.loops) for s in statements(stmt) for a in s.accesses if a.node.buffer == buffer)
 
 
 def region(

@@ -17,9 +17,10 @@ import numpy as np
 
 from ..ir import dtypes
 from ..ir.affine.bounds import check_in_bounds
-from ..ir.affine.sets import Domain, NotAffine, Unknown, box, points
-from ..ir.analysis import accesses
-from ..ir.expr import TRUE, Var, substitute
+from ..ir.affine.sets import Unknown, box
+from ..ir.dataflow.regions import regions
+from ..ir.dataflow.writers import element_variables
+from ..ir.expr import TRUE
 from ..ir.interpreter.interpret import interpret
 from ..ir.stmt import Block, For, PrimFunc, Stmt, written_buffers
 from ..ir.verify.rules import VerifyError, verify
@@ -123,19 +124,15 @@ def _check_parameters(desc: PrimFunc, impl: PrimFunc) -> None:
 
 def _check_whole(desc: PrimFunc) -> None:
     """Condition (4): the images of the loops under a buffer's indices leave none of its elements out."""
-    found, block = nest_of_description(desc)
-    bindings = {i.var: i.binding for i in block.iters}
-    instances = points(Domain(tuple((loop.var, extent_of(loop)) for loop in found)))
+    touched = regions(desc)
     for buffer in desc.buffers:
-        element = [Var(f"p{d}") for d in range(len(buffer.shape))]
-        left = box(element, buffer.shape)
+        left = box(element_variables(buffer), buffer.shape)
         try:
-            for access in accesses(block):
-                if access.buffer == buffer:
-                    indices = [substitute(i, bindings) for i in access.indices]
-                    left = left.subtract(instances.image(indices, element))
+            for region in (*touched.reads, *touched.writes):
+                if region.buffer == buffer and region.exact:
+                    left = left.subtract(region.elements)
             whole = left.is_empty()
-        except (NotAffine, Unknown):
+        except Unknown:
             whole = False
         if not whole:
             raise ScheduleError("(4) the description does not touch every element of `{buffer}`", buffer=buffer.name)

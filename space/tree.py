@@ -6,13 +6,13 @@ a function, so that a name is a stable handle across rewrites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
 from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
-from ..ir.node import Node, changed, rebuild, remembered, transform
+from ..ir.node import Node, rebuild, remembered, transform
 from ..ir.stmt import (
     Allocate,
     Attr,
@@ -20,70 +20,21 @@ from ..ir.stmt import (
     Declare,
     For,
     If,
-    Iter,
     Let,
     PrimFunc,
     Seq,
     Stmt,
     Store,
     fresh,
+    map_children,
     names,
+    path_to,
     read_buffers,
     seq,
+    stmt_children,
+    walk_stmts,
 )
 from .errors import ScheduleError
-
-
-def stmt_children(stmt: Stmt) -> tuple[Stmt, ...]:
-    """Direct child statements; a block's init comes before its body."""
-    if isinstance(stmt, Seq):
-        return stmt.stmts
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
-        return (stmt.body,)
-    if isinstance(stmt, If):
-        return (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
-    if isinstance(stmt, Block):
-        return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
-    return ()
-
-
-def map_children(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
-    """`stmt` with `fn` applied to each child statement; itself if nothing changed."""
-    if isinstance(stmt, Seq):
-        new = [fn(s) for s in stmt.stmts]
-        return stmt if all(a is b for a, b in zip(new, stmt.stmts, strict=True)) else seq(new)
-    if isinstance(stmt, (For, Let, Attr, Allocate, Declare)):
-        body = fn(stmt.body)
-        return stmt if body is stmt.body else changed(stmt, body=body)
-    if isinstance(stmt, If):
-        then = fn(stmt.then)
-        orelse = None if stmt.orelse is None else fn(stmt.orelse)
-        return stmt if then is stmt.then and orelse is stmt.orelse else If(stmt.cond, then, orelse)
-    if isinstance(stmt, Block):
-        init = None if stmt.init is None else fn(stmt.init)
-        body = fn(stmt.body)
-        return stmt if body is stmt.body and init is stmt.init else changed(stmt, body=body, init=init)
-    return stmt
-
-
-def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """`stmt` and every statement below, parents first, in program order."""
-    stack = [stmt]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(reversed(stmt_children(top)))
-
-
-def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...] | None:
-    """The statements from `root` down to `target`, both included; None if it is not below."""
-    if root is target:
-        return (root,)
-    for child in stmt_children(root):
-        below = path_to(child, target)
-        if below is not None:
-            return (root, *below)
-    return None
 
 
 def replace_stmt(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -112,7 +63,8 @@ def remove_stmt(func: PrimFunc, old: Stmt) -> PrimFunc:
         if isinstance(parent, Block):
             break
         gone = parent
-    raise ScheduleError("`{name}` is the only statement of its block and cannot be removed", name=_label(old))
+    name = old.name if isinstance(old, Block) else type(old).__name__
+    raise ScheduleError("`{name}` is the only statement of its block and cannot be removed", name=name)
 
 
 def find_block(func: PrimFunc, name: str) -> Block:
@@ -334,7 +286,9 @@ def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tup
             inner = {**known, item.var: (0, int(item.extent.value) - 1)}
         elif isinstance(item, Block):
             inner = {**known, **{i.var: (0, i.extent - 1) for i in item.iters}}
-            iters = tuple(_rebound(i, rewrite(i.binding, known)) for i in item.iters)
+            bindings = [rewrite(i.binding, known) for i in item.iters]
+            pairs = zip(item.iters, bindings, strict=True)
+            iters = tuple(i if b is i.binding else replace(i, binding=b) for i, b in pairs)
             item = replace(item, iters=iters, predicate=rewrite(item.predicate, known))
             return map_children(item, lambda child: visit(child, inner))
         elif isinstance(item, Let) and dtypes.is_int(item.var.dtype) and not reads_memory(item.value):
@@ -361,18 +315,4 @@ def _simple_indices(expr: Expr, known: dict[Var, tuple[int, int]]) -> Expr:
         return Load(node.buffer, tuple(simplify(i, known) for i in node.indices)) if isinstance(node, Load) else node
 
     result: Expr = transform(expr, visit)
-    return result
-
-
-def _rebound(item: Iter, binding: Expr) -> Iter:
-    return item if binding is item.binding else replace(item, binding=binding)
-
-
-def _label(stmt: Stmt) -> str:
-    return stmt.name if isinstance(stmt, Block) else type(stmt).__name__
-
-
-def map_accesses(node: Node, fn: Callable[[Node], Node]) -> Node:
-    """Bottom-up rewriting of loads and stores below `node`."""
-    result: Node = transform(node, lambda n: fn(n) if isinstance(n, (Load, Store)) else n)
     return result

@@ -6,7 +6,7 @@ import numpy as np
 
 from stridesmith.backends.devices import host_cpu
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.search.kernel import build
+from stridesmith.search.calling.kernel import build
 from stridesmith.space.workloads import Workload
 
 

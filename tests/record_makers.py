@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stridesmith.ir.target import Target
-from stridesmith.search.records import Record
+from stridesmith.search.records.record import Record
 
 TARGET = Target(kind="cpu", name="Test CPU", vendor="Test", isa="avx2", threads=2)
 SCRIPT = "def main(): pass"

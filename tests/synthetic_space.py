@@ -10,13 +10,13 @@ from stridesmith.ir.expr import Buffer
 from stridesmith.ir.target import Target
 from stridesmith.space.design.anatomy import Anchor, Axis, Operand
 from stridesmith.space.design.decision import BOUNDARIES, PLACES, Decision, decision
-from stridesmith.space.design.layouts import LayoutChoice
+from stridesmith.space.design.layouts import Copy, Identity, Tiled
 from stridesmith.space.design.structure import Open, Structure
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 SHAPES = ((1, 4), (1, 8), (2, 8), (3, 8), (4, 8))
 ROWS, BLOCKS, UNROLL = (1, 2, 3, 4, 6, 8, 12, 14), (1, 2, 4, 8), (1, 2, 4, 8)
-LAYOUTS = (LayoutChoice("identity"), LayoutChoice("copy"), LayoutChoice("tiled", 1, 1))
+LAYOUTS = (Identity(), Copy(), Tiled(1, 1))
 EXTENTS = (127, 129, 131)
 LANE, ROW, BLOCK, STEP, EDGE0, EDGE1, ORDER, LAYOUT, PLACE = range(9)
 
@@ -91,11 +91,11 @@ def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Ope
     )
     fields = {"axes": axes, "operands": operands} | changed
     anatomy = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
-    tile, boundary = {0: ROW, 1: LANE, 2: STEP}, {0: EDGE0, 1: EDGE1}
-    return Open(
-        anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), tile, (0, BLOCK), boundary, ORDER, None, None,
-        {2: LAYOUT}, {}, {2: PLACE},
-    )  # fmt: skip
+    numbers = {
+        "tile": {0: ROW, 1: LANE, 2: STEP}, "block": {0: BLOCK}, "boundary": {0: EDGE0, 1: EDGE1}, "order": {0: ORDER},
+        "layout": {2: LAYOUT}, "place": {2: PLACE},
+    }  # fmt: skip
+    return Open(anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), numbers)
 
 
 def sketch(name: str = "k0") -> Sketch:

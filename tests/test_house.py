@@ -25,14 +25,21 @@ ROOMS = {
     "search": {"ir", "space", "backends", "cost_model", "search"},
     "commands": {"ir", "space", "backends", "cost_model", "configs", "search", "commands"},
 }
+INSIDE_SEARCH = {
+    "tasks": {"tasks"},
+    "records": {"tasks", "records"},
+    "workers": {"tasks", "records", "workers"},
+    "tuning": {"tasks", "records", "workers", "tuning"},
+    "calling": {"tasks", "records", "workers", "tuning", "calling"},
+}
 HOMES = {
     "islpy": ("ir/",),
     "llvmlite": ("backends/",),
     "pyopencl": ("backends/",),
     "xgboost": ("cost_model/",),
-    "optuna": ("search/",),
-    "ray": ("search/",),
-    "sqlalchemy": ("search/database.py",),
+    "optuna": ("search/tuning/",),
+    "ray": ("search/workers/",),
+    "sqlalchemy": ("search/records/database.py",),
     "click": ("cli.py",),
     "rich": ("commands/",),
 }
@@ -88,12 +95,49 @@ def test_imports_point_one_way(path: Path) -> None:
             assert reached in ROOMS[room], f"{names(path)} imports {reached}, but {room} may use {sorted(ROOMS[room])}"
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "search").glob("*/*.py")), ids=names)
+def test_rooms_inside_search_import_without_a_circle(path: Path) -> None:
+    """tasks <- records <- workers <- tuning <- calling, also where an import is only for types or inside a function."""
+    room = path.parent.name
+    for level, name in imports(path):
+        folder = path.relative_to(ROOT).parent.parts
+        reached = (*folder[: len(folder) - (level - 1)], *name.split(".")) if level else ()
+        if reached[:1] == ("search",):
+            assert reached[1] in INSIDE_SEARCH[room], f"{names(path)} imports {reached[1]}"
+
+
 @pytest.mark.parametrize("path", sources(), ids=names)
 def test_each_outside_library_has_one_home(path: Path) -> None:
     """Only the home of a library imports it."""
     for level, name in imports(path):
         home = HOMES.get(name.split(".")[0]) if level == 0 else None
         assert home is None or names(path).startswith(home), f"{names(path)} imports {name}, whose home is {home}"
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """The modules of the package that one imports anywhere, also where only types are checked."""
+    folder, found = path.relative_to(ROOT).parent.parts, set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join((*folder[: len(folder) - (node.level - 1)], *filter(None, [node.module])))
+            inside = {f"{base}.{alias.name}" for alias in node.names} & modules
+            found |= inside or ({base} & modules)
+    return found - {dotted(path)}
+
+
+@pytest.mark.parametrize("room", ["space.design", "cost_model", "search", "commands", "configs"])
+def test_no_circle_inside_a_room(room: str) -> None:
+    """Whoever reads a module of these rooms reads what it imports first, and comes to an end."""
+    paths = {dotted(path): path for path in sources()}
+    inside = {name for name in paths if name.startswith(room)}
+    arrows = {name: imported_modules(paths[name], set(paths)) & inside for name in inside}
+    while ready := {name for name, reached in arrows.items() if not reached & arrows.keys()}:
+        arrows = {name: reached for name, reached in arrows.items() if name not in ready}
+    assert not arrows, f"these import each other in a circle, or lead to one: {sorted(arrows)}"
 
 
 def test_package_list_is_the_disk() -> None:

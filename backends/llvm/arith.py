@@ -271,7 +271,7 @@ def cast(out: Builder, value: str, source: str, target: str) -> str:
     if source_base == "bfloat16":
         return cast(out, _from_bfloat16(out, value, wide), wide, target)
     if source_base == "float64" and target_base in ("float16", "bfloat16"):
-        return cast(out, _to_odd_float32(out, value, source, wide), wide, target)
+        return cast(out, _to_odd_float32(out, value, wide), wide, target)
     if target_base == "bfloat16":
         return _to_bfloat16(out, cast(out, value, source, wide), wide)
     kind, result = value_type(source), value_type(target)
@@ -327,7 +327,7 @@ def _to_bfloat16(out: Builder, value: str, wide: str) -> str:
 
 
 
-def _to_odd_float32(out: Builder, value: str, source: str, wide: str) -> str:
+def _to_odd_float32(out: Builder, value: str, wide: str) -> str:
     """A float64 as float32, rounded to odd: towards zero, with the last bit set where that is inexact.
 
     Rounding the result once more, to a narrower type, is then correct, which it would not be after

@@ -42,7 +42,7 @@ from .index import Lanes, Linear, Ramped
 from .known import Known, place_of
 from .load import Value
 from .order import best_order
-from .types import CodegenError, ModuleText, memory_type, value_type
+from .types import CodegenError, ModuleText, literal, memory_type, value_type
 
 if TYPE_CHECKING:
     from ..lower import Lowered
@@ -62,6 +62,7 @@ class _Context:
     registers: int
     register_bytes: int
     ties: bool
+    keeps_masks: bool
     written: dict[int, set[str]]
     orders: dict[int, For]
     accumulators: dict[int, int]
@@ -91,8 +92,9 @@ def generate(lowered: Lowered, target: Target) -> str:
                 f"flatten it without axis separators"
             )
     module, register_bytes = ModuleText(lowered.strict), max(target.vector_bits // 8, 16)
-    ties = has_tied_multiply_add(target)
-    context = _Context(module, entry, _attributes(target), target.registers, register_bytes, ties, {}, {}, {})
+    ties, keeps_masks = has_tied_multiply_add(target), target.isa == "avx512"
+    attributes = _attributes(target)
+    context = _Context(module, entry, attributes, target.registers, register_bytes, ties, keeps_masks, {}, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
@@ -152,6 +154,7 @@ class Statements(Expressions):
     def __init__(self, context: _Context, name: str, parameters: Sequence[str]) -> None:
         super().__init__(context.module, name, parameters)
         self.context = context
+        self.vector_bits, self.keeps_masks = 8 * context.register_bytes, context.keeps_masks
         self.parallel_depth = 0
         self.stack_bytes = 0
 
@@ -236,12 +239,23 @@ class Statements(Expressions):
             elif stmt.orelse is not None:
                 self.statement(stmt.orelse)
             return
-        if dtypes.lanes(self.dtype(stmt.cond)) > 1:
-            raise CodegenError(f"the condition of a statement must be a scalar, but got {self.dtype(stmt.cond)}")
         assert isinstance(cond, str)
+        if dtypes.lanes(self.dtype(stmt.cond)) > 1:
+            self._if_lanes(stmt, cond)
+            return
         orelse = stmt.orelse
         other = None if orelse is None else lambda: self.statement(orelse)
         self.branch(cond, lambda: self.statement(stmt.then), other, self._written(stmt))
+
+    def _if_lanes(self, stmt: If, mask: str) -> None:
+        """Each side for its own lanes."""
+        dtype = self.dtype(stmt.cond)
+        kind = value_type(dtype)
+        with self.under(mask, kind):
+            self.statement(stmt.then)
+        if stmt.orelse is not None:
+            with self.under(self.emit(f"xor {kind} {mask}, {literal(True, dtype)}"), kind):
+                self.statement(stmt.orelse)
 
     def _written(self, stmt: Stmt) -> set[str]:
         """The memory that `stmt` stores to, by root name."""
@@ -271,12 +285,26 @@ class Statements(Expressions):
         count = dtypes.lanes(buffer.dtype) * (1 if isinstance(offset, Linear) else offset.lanes)
         if count != dtypes.lanes(dtype):
             raise CodegenError(f"a store of {dtype} to {count} elements of `{buffer.name}`")
-        if isinstance(offset, Linear):
+        if self.mask is not None:
+            self._store_masked(buffer, offset, value, dtype)
+        elif isinstance(offset, Linear):
             self._store_here(buffer, offset, None, value, dtype)
         elif isinstance(offset, Ramped) and offset.stride == Linear(1):
             self._store_here(buffer, offset.base, Linear(1), value, dtype)
         else:
             self._store_lanes(buffer, offset, value, dtype)
+
+    def _store_masked(self, buffer: Buffer, offset: Linear | Ramped | Lanes, value: str, dtype: str) -> None:
+        """The lanes of the mask; a register tile is written whole, with what it holds in the others."""
+        if not isinstance(offset, Ramped) or offset.stride != Linear(1) or offset.lanes != dtypes.lanes(dtype):
+            raise CodegenError(f"a store to `{buffer.name}` under a condition of lanes writes neighbours")
+        if not self.is_tile(buffer, offset):
+            self.store_masked(buffer, offset.base, value, dtype)
+            return
+        kind = value_type(dtype)
+        old = self._load_plain(buffer, offset.base, Linear(1), dtype)
+        chosen = self.emit(f"select <{offset.lanes} x i1> {self.mask}, {kind} {value}, {kind} {old}")
+        self._store_here(buffer, offset.base, Linear(1), chosen, dtype)
 
     def _multiply_added(self, stmt: Store, dtype: str) -> str | None:
         """The new value of an accumulator that stays in its register; None where LLVM may choose one."""

@@ -43,7 +43,6 @@ class Expressions(Loads):
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
         self.env: dict[str, Value] = {}
-        self._depths: dict[str, int] = {}
         self._stamps: dict[str, int] = {}
         self._clock = 0
         self._forms: dict[int, _Form] = {}
@@ -182,6 +181,8 @@ class Expressions(Loads):
         return str(self.region[key])
 
     def _logic(self, expr: Binary) -> Value:
+        if expr.op == "and" and isinstance(expr.a, Broadcast):
+            return self._where(expr)
         a = self.value(expr.a)
         absorbing = expr.op == "or"
         if isinstance(a, bool):
@@ -190,9 +191,20 @@ class Expressions(Loads):
         if isinstance(b, bool):
             return b if b is absorbing else a
         kind = value_type(self.dtype(expr))
-        left, right = self.materialise(a, "bool"), self.materialise(b, "bool")
-        depth = max(self._depths.get(left, INLINE), self._depths.get(right, INLINE))
+        left, right = (self.materialise(v, self.dtype(expr)) for v in (a, b))
+        depth = max(self.depths.get(left, INLINE), self.depths.get(right, INLINE))
         return self._condition(f"{expr.op} {kind} {left}, {right}", depth)
+
+    def _where(self, expr: Binary) -> Value:
+        """The lanes of a condition where a scalar one holds, too."""
+        assert isinstance(expr.a, Broadcast)
+        flag, mask = self.value(expr.a.value), self.value(expr.b)
+        if isinstance(flag, bool):
+            return mask if flag else False
+        if isinstance(mask, bool) and not mask:
+            return False
+        dtype = self.dtype(expr)
+        return self.mask_where(self.materialise(flag, "bool"), self.materialise(mask, dtype), value_type(dtype))
 
     def _not(self, expr: Not) -> Value:
         a = self.value(expr.a)
@@ -210,6 +222,10 @@ class Expressions(Loads):
             ramp = _ramp_binary(op, _ramped(a, count), _ramped(b, count))
             if ramp is not None:
                 return ramp
+        if op in COMPARISONS:
+            mask = self.compare_ramps(op, _ramped(a, count), _ramped(b, count))
+            if mask is not None:
+                return mask
         left = [a if isinstance(a, Linear) else a.lane(n) for n in range(count)]
         right = [b if isinstance(b, Linear) else b.lane(n) for n in range(count)]
         lanes = [self._linear_binary(op, x, y) for x, y in zip(left, right, strict=True)]
@@ -252,7 +268,7 @@ class Expressions(Loads):
         if depth >= len(self.scopes) - 1:
             depth = INLINE
         name = str(self.shared(("condition", text), depth, lambda into: self.emit(text, into)))
-        self._depths[name] = depth
+        self.depths[name] = depth
         return name
 
     # --- conditionals -------------------------------------------------------------------------
@@ -295,14 +311,20 @@ class Expressions(Loads):
         return self.wrapped(name, dtype)
 
     def _masked(self, mask: str, cond: Expr, a: Expr, b: Expr, dtype: str) -> str:
-        outer, kind = self.mask, value_type(self.dtype(cond))
-        inverse = self.emit(f"xor {kind} {mask}, {literal(True, self.dtype(cond))}")
+        """Each side in its own lanes; a load beside a value that reads nothing takes it in the other lanes."""
+        outer, kind, vector = self.mask, value_type(self.dtype(cond)), value_type(dtype)
+        inverse = mask
+        if any(isinstance(n, Load) for n in walk(b)):
+            inverse = self.emit(f"xor {kind} {mask}, {literal(True, self.dtype(cond))}")
+        elif isinstance(a, Load) and dtypes.lanes(self.dtype(a)) > 1:
+            other = self.operand(b)
+            with self.under(mask, kind):
+                return self.materialise(self.load(a, other), dtype)
         sides = []
         for side, own in ((a, mask), (b, inverse)):
-            self.mask = own if outer is None else self.emit(f"and {kind} {outer}, {own}")
-            sides.append(self.operand(side))
-        self.mask = outer
-        vector = value_type(dtype)
+            with self.under(own, kind):
+                sides.append(self.operand(side))
+        assert self.mask == outer
         return self.emit(f"select {kind} {mask}, {vector} {sides[0]}, {vector} {sides[1]}")
 
     # --- calls and casts ----------------------------------------------------------------------

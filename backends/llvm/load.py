@@ -1,4 +1,4 @@
-"""Loads: scalars, vectors of any stride, under a mask, or from a constant instead.
+"""Loads: scalars, vectors of any stride, or from a constant instead.
 
 What a load gave is known until a store to the same buffer, and is not loaded again.
 """
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from ...ir import dtypes
 from ...ir.expr import Buffer, Expr, Load
-from .builder import Builder
 from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_lanes
 from .known import Known, place_of
-from .types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
+from .mask import Masks
+from .types import CodegenError, ModuleText, literal, memory_type, value_type
 
 TWO = Linear(2)
 FEWEST_PAIRED = 4  # lanes from which picking out of two vectors beats loading one by one
@@ -21,12 +21,11 @@ FEWEST_PAIRED = 4  # lanes from which picking out of two vectors beats loading o
 Value = Linear | Ramped | Lanes | bool | str
 
 
-class Loads(Builder):
+class Loads(Masks):
     """A builder that reads memory at indices which a subclass evaluates."""
 
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
-        self.mask: str | None = None
         self._types: dict[int, str] = {}
 
     @abstractmethod
@@ -91,17 +90,23 @@ class Loads(Builder):
         names = [self.emit(f"extractelement {kind} {vector}, i64 {n}") for n in range(count)]
         return from_lanes(self.opaque(name, INT64_MIN, INT64_MAX) for name in names)
 
-    def load(self, expr: Load) -> Value:
+    def load(self, expr: Load, other: str | None = None) -> Value:
+        """What `expr` reads; in lanes that are not asked for, `other` or anything."""
         buffer, dtype = expr.buffer, self.dtype(expr)
         offset = self.flat(buffer, expr.indices)
-        if isinstance(offset, Ramped) and offset.stride == ZERO and self.mask is None:
-            return self.splat(self._load_plain(buffer, offset.base, None, buffer.dtype), dtype)
         if isinstance(offset, Linear):
-            if self.mask is not None:
-                raise CodegenError(f"a scalar load of `{buffer.name}` under a condition that differs between lanes")
             return self.wrapped(self._load_plain(buffer, offset, None, dtype), dtype)
-        if self.mask is not None:
-            return self._load_masked(buffer, offset, dtype)
+        if self.mask is not None and not self.is_tile(buffer, offset):
+            return self.load_masked(buffer, offset, dtype, other)
+        value = self._load_vector(buffer, offset, dtype)
+        if self.mask is None or other is None:
+            return value
+        kind = value_type(dtype)
+        return self.emit(f"select <{offset.lanes} x i1> {self.mask}, {kind} {value}, {kind} {other}")
+
+    def _load_vector(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
+        if isinstance(offset, Ramped) and offset.stride == ZERO:
+            return self.splat(self._load_plain(buffer, offset.base, None, buffer.dtype), dtype)
         if isinstance(offset, Ramped):
             return self._load_plain(buffer, offset.base, offset.stride, dtype)
         return self._load_lanes(buffer, offset, dtype)
@@ -160,29 +165,6 @@ class Loads(Builder):
         one = dtypes.element(dtype)
         lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
         return self.gathered(lanes, dtype)
-
-    def _load_masked(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-        """Lanes outside of the mask read nothing and are zero."""
-        kind, count = memory_type(dtype), offset.lanes
-        align = dtypes.nbytes(dtypes.element(buffer.dtype))
-        mask_type = f"<{count} x i1>"
-        tag = suffix(dtype.replace("bool", "int8"))
-        if isinstance(offset, Ramped) and offset.stride == ONE:
-            function = self.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", mask_type, kind)
-            place = f"ptr {self.address(buffer, offset.base)}"
-        else:
-            pointers = [self.address(buffer, offset.lane(n)) for n in range(count)]
-            vector = "poison"
-            for lane, pointer in enumerate(pointers):
-                vector = self.emit(f"insertelement <{count} x ptr> {vector}, ptr {pointer}, i64 {lane}")
-            name = f"llvm.masked.gather.{tag}.v{count}p0"
-            function = self.module.declare(name, kind, f"<{count} x ptr>", "i32", mask_type, kind)
-            place = f"<{count} x ptr> {vector}"
-        arguments = f"{place}, i32 {align}, {mask_type} {self.mask}, {kind} zeroinitializer"
-        loaded = self.emit(f"call {kind} {function}({arguments})")
-        if dtypes.is_bool(dtype):
-            return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
-        return loaded
 
     def load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
         """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""

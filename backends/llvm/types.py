@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 
+from ...errors import ProgramError
 from ...ir import dtypes
+from ...ir.caches import cached
 
 _SCALARS = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "i8",
@@ -23,18 +24,18 @@ STRICT = "contract"
 """Flags of float arithmetic; strict programs keep the order of sums and the sign of zero."""
 
 
-class CodegenError(Exception):
+class CodegenError(ProgramError):
     """A lowered program that this code generator cannot express."""
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def value_type(dtype: str) -> str:
     """The type of an SSA value: ``float32x8`` -> ``<8 x float>``."""
     base, count = dtypes.split_dtype(dtype)
     return _SCALARS[base] if count == 1 else f"<{count} x {_SCALARS[base]}>"
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def memory_type(dtype: str) -> str:
     """The type of the same value in memory, where a bool takes a byte."""
     base, count = dtypes.split_dtype(dtype)
@@ -42,7 +43,7 @@ def memory_type(dtype: str) -> str:
     return scalar if count == 1 else f"<{count} x {scalar}>"
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def suffix(dtype: str) -> str:
     """The overload suffix of an intrinsic: ``float32x8`` -> ``v8f32``."""
     base, count = dtypes.split_dtype(dtype)
@@ -51,7 +52,7 @@ def suffix(dtype: str) -> str:
     return scalar if count == 1 else f"v{count}{scalar}"
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def literal(value: int | float | bool, dtype: str) -> str:
     """A constant of `dtype`; the same in every lane of a vector."""
     base, count = dtypes.split_dtype(dtype)

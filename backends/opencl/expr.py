@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import (
     COMPARISONS,
@@ -41,7 +42,7 @@ _UNARY = {
 }  # fmt: skip
 
 
-class NeedsLong(Exception):
+class NeedsLong(InternalError):
     """An index expression that may leave 32 bits."""
 
 

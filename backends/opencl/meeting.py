@@ -1,4 +1,4 @@
-"""Where work-items meet in memory, so that a barrier has to stand.
+"""Where a barrier is needed, because work-items touch what others wrote.
 
 ::
 
@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
-from ...ir.arith.linear import shared_form, variables_of
-from ...ir.expr import Buffer, Expr, Load, Ramp, Var, const
+from ...ir.dataflow.meets import are_determined
+from ...ir.expr import Buffer, Load, Ramp, const
 from ...ir.node import children, remembered, walk
-from ...ir.stmt import Allocate, For, Seq, Stmt, Store, read_buffers
-from ..passes.scopes import Access, accesses
+from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_written
+from ..passes.scopes import accesses
 from .parts import touches, writes
 
 Fence = frozenset[str]
@@ -84,8 +84,7 @@ def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:
 
 def _iterations_meet(loop: For, buffers: Sequence[Buffer]) -> bool:
     written = [b for b in buffers if writes(loop.body, b)]
-    read = {b.memory for b in read_buffers(loop.body)}
-    return any(b.name in read or not _stores_apart(loop, b) for b in written)
+    return any(b.name in memories_read(loop.body) or not _stores_apart(loop, b) for b in written)
 
 
 def _stores_apart(loop: For, buffer: Buffer) -> bool:
@@ -94,30 +93,13 @@ def _stores_apart(loop: For, buffer: Buffer) -> bool:
     found = list(accesses(loop, frozenset((buffer,)), nothing_known()))
     if len(touching) != 1 or len(found) != 1 or len(found[0].indices) != 1:
         return False
-    return _determines(found[0])
-
-
-def _determines(access: Access) -> bool:
-    """Whether the index of an access determines all loops around it.
-
-    With steps ``c1 < c2 < ...`` it does if each is larger than what the sum of the terms
-    before can span, under the conditions around the access.
-    """
+    (access,) = found
     (index,) = access.indices
     lanes = 1
     if isinstance(index, Ramp) and index.stride == const(1):
         lanes, index = index.lanes, index.base
     if dtypes.lanes(index.dtype) > 1:
         return False
-    terms, _ = shared_form(index)
-    own = {loop.var for loop in access.loops}
-    if any(not isinstance(atom, Var) and not variables_of(atom).isdisjoint(own) for atom in terms):
-        return False
-    moving = [var for var in own if access.facts.interval(var)[0] < access.facts.interval(var)[1]]
-    before: dict[Expr, int] = {}
-    for var in sorted(moving, key=lambda v: abs(terms.get(v, 0))):
-        low, high = access.facts.of_form((before, 0))
-        if abs(terms.get(var, 0)) <= high - low + lanes - 1:
-            return False
-        before[var] = terms[var]
-    return True
+    touch = replace(access, indices=(index,))
+    own = [item.var for item in access.loops]
+    return are_determined(own, (touch,), access.lets, access.facts, memories_written(loop), lanes)

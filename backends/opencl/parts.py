@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.expr import Buffer, Const, as_int
 from ...ir.node import walk
-from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, read_buffers, written_buffers
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, memories_read, memories_written
 from ..llvm.types import CodegenError
 
 AXES = "xyz"
@@ -16,11 +16,11 @@ def statements_at_top(stmt: Stmt) -> list[Stmt]:
 
 
 def writes(stmt: Stmt, buffer: Buffer) -> bool:
-    return any(b.memory == buffer.name for b in written_buffers(stmt))
+    return buffer.name in memories_written(stmt)
 
 
 def touches(stmt: Stmt, buffer: Buffer) -> bool:
-    return writes(stmt, buffer) or any(b.memory == buffer.name for b in read_buffers(stmt))
+    return buffer.name in memories_written(stmt) | memories_read(stmt)
 
 
 def written_out(stmt: Stmt) -> int:

@@ -20,7 +20,21 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.simplify import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
-from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, read_buffers, written_buffers
+from ...ir.stmt import (
+    Allocate,
+    Declare,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    memories_read,
+    memories_written,
+    read_buffers,
+    written_buffers,
+)
 from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
@@ -259,7 +273,7 @@ class _Kernel(Expressions):
         parts = pieces(lanes)
         kind = memory_type(buffer.dtype)
         texts = [self.vector(value, start, count) for start, count in parts]
-        if len(parts) > 1 and any(isinstance(n, Load) and n.buffer.memory == buffer.memory for n in walk(value)):
+        if len(parts) > 1 and buffer.memory in memories_read(value):
             texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
@@ -328,7 +342,7 @@ class _Kernel(Expressions):
         self.divergent -= uneven
 
     def _range(self, var: Var, extent: Expr) -> Facts:
-        facts = self.facts.with_bounds({var: (0, self.facts.interval(extent)[1] - 1)})
+        facts = self.facts.looping(var, extent)
         return facts if isinstance(extent, Const) else facts.assuming(var < extent)
 
     def _bound(self, stmt: For) -> None:
@@ -393,19 +407,16 @@ class _Kernel(Expressions):
             return
         if self._differs(value):
             self.differing.add(stmt.var)
-        low, high = self.facts.interval(value) if dtypes.is_int(dtype) else (0, 0)
         with self.braces(""):
             text = self.scalar(value)
             name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
             self.line(f"const {self.ctype(dtype)} {name} = {bare(text)};")
-            facts = self.facts.with_bounds({stmt.var: (low, high)}) if dtypes.is_int(dtype) else self.facts
-            with self.knowing(facts):
+            with self.knowing(self.facts.binding(stmt.var, value)):
                 self.statement(stmt.body)
 
     def _substituted(self, stmt: Let, value: Expr) -> None:
         """The body with the value in place of the variable; a vector that memory may change is kept in an array."""
-        changed = {b.memory for b in written_buffers(stmt.body)}
-        if not any(isinstance(n, Load) and n.buffer.memory in changed for n in walk(value)):
+        if memories_read(value).isdisjoint(memories_written(stmt.body)):
             self.statement(substitute(stmt.body, {stmt.var: value}))
             return
         base, lanes = dtypes.split_dtype(value.dtype)

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
-from ...ir.expr import Expr, Load, Var, refold, variables
-from ...ir.node import rebuild, walk
+from ...ir.expr import Expr, Var, refold, variables
+from ...ir.node import rebuild
+from ...ir.stmt import memories_read
 from .types import Helpers, Names, bare, memory_type
 
 
@@ -77,7 +78,7 @@ class Writer:
         """Whether the expression reads memory that the kernel writes."""
         result = self._changing.get(expr)
         if result is None:
-            result = any(isinstance(n, Load) and n.buffer.memory in self.written for n in walk(expr))
+            result = not memories_read(expr).isdisjoint(self.written)
             self._changing[expr] = result
         return result
 

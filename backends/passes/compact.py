@@ -17,12 +17,14 @@ from typing import Any
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
+from ...ir.context import map_with_facts
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
 from ...ir.node import Node, rebuild
-from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_statements
+from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from .errors import LoweringError
+from .masks import without_lane_conditions
 from .privacy import is_private
-from .scopes import Access, Step, accesses, loop_facts
+from .scopes import Access, Step, accesses
 
 CONCURRENT = ("parallel", "thread_binding")
 
@@ -38,10 +40,8 @@ def compact_buffers(stmt: Stmt) -> Stmt:
 def _visit(stmt: Stmt, facts: Facts, inside: bool) -> Stmt:
     if isinstance(stmt, Allocate):
         return _place(stmt.buffer, _visit(stmt.body, facts, inside), facts, inside)
-    if isinstance(stmt, For):
-        facts, inside = loop_facts(facts, stmt), True
-    result: Stmt = rebuild(stmt, lambda child: _visit(child, facts, inside) if isinstance(child, Stmt) else child)
-    return result
+    inside = inside or isinstance(stmt, For)
+    return map_with_facts(stmt, facts, lambda child, known: _visit(child, known, inside))
 
 
 def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
@@ -50,20 +50,23 @@ def _place(buffer: Buffer, body: Stmt, facts: Facts, inside: bool) -> Stmt:
     found = list(accesses(body, frozenset((buffer,)), facts))
     if not found:
         return body
-    return _Sink(buffer, found).into(body, 0, facts, inside)
+    whole = without_lane_conditions(body) if buffer.scope == "local" else body
+    spans = found if whole is body else list(accesses(whole, frozenset((buffer,)), facts))
+    return _Sink(buffer, found, spans).into(body, 0, facts, inside)
 
 
 def _is_aliased(buffer: Buffer, body: Stmt) -> bool:
     """Whether other names stand for the same memory, so that it must keep its shape."""
-    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_statements(body))
+    return any(isinstance(n, Declare) and n.buffer.data == buffer.name for n in walk_stmts(body))
 
 
 @dataclass
 class _Sink:
-    """One buffer on its way inwards."""
+    """One buffer on its way inwards.  `spans` are its accesses with all lanes of masked loops."""
 
     buffer: Buffer
     accesses: list[Access]
+    spans: list[Access]
 
     def into(self, stmt: Stmt, depth: int, facts: Facts, entered: bool) -> Stmt:
         """`stmt` with the buffer allocated inside; `depth` steps of every access's path lie outside it.
@@ -74,7 +77,7 @@ class _Sink:
         if isinstance(stmt, (Allocate, Declare, Let)):
             return replace(stmt, body=self.into(stmt.body, depth, facts, entered))
         if isinstance(stmt, For) and step == stmt and self._may_enter(stmt, depth, facts):
-            body = self.into(stmt.body, depth + 1, loop_facts(facts, stmt), True)
+            body = self.into(stmt.body, depth + 1, facts.looping(stmt.var, stmt.extent), True)
             return replace(stmt, body=body)
         if isinstance(stmt, If) and step == (stmt, 1):
             return replace(stmt, then=self.into(stmt.then, depth + 1, facts, entered))
@@ -118,7 +121,7 @@ class _Sink:
         bases, shape = [], []
         inside = {v for a in self.accesses for v in a.bound_below(depth)}
         for dim, extent in enumerate(self.buffer.shape):
-            base, size = _region(dim, extent, self.accesses, inside)
+            base, size = _region(dim, extent, self.spans, inside, grows=self.spans is not self.accesses)
             bases.append(base)
             shape.append(size)
         smaller = replace(self.buffer, shape=tuple(shape))
@@ -126,8 +129,11 @@ class _Sink:
         return Allocate(smaller, body)
 
 
-def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var]) -> tuple[Expr, int]:
-    """The first index that is used in dimension `dim`, free of the variables `inside`, and how many follow."""
+def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var], grows: bool) -> tuple[Expr, int]:
+    """The first index that is used in dimension `dim`, free of the variables `inside`, and how many follow.
+
+    They are at most the `extent` of the buffer, unless it `grows` to hold lanes that nothing but a vector needs.
+    """
     base: Linear | None = None
     low = high = 0
     for access in found:
@@ -138,7 +144,7 @@ def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var]) ->
             return Const(0), extent
         low, high = min(low, lo), max(high, hi)
     assert base is not None
-    if high - low + 1 >= extent:
+    if high - low + 1 >= extent and not (grows and high - low + 1 > extent):
         return Const(0), extent
     return build((base[0], low)), high - low + 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...errors import ProgramError
 
-class LoweringError(ValueError):
+
+class LoweringError(ProgramError, ValueError):
     """The program cannot be lowered for this target; the message says what and why."""

@@ -10,7 +10,7 @@ The test stands as far outside as the variables of the strengthened condition
 allow, but within the loops over work-items that share memory: no barrier stands in
 a condition.  In the edge, what it says about outer variables often fixes them, and
 the extents become constants.  A loop over which a condition ranges alone is split in
-two or three loops instead.  Conditions inside of values stay: they choose a value,
+two or three loops instead, unless its lanes are masked.  Conditions inside of values stay: they choose a value,
 they do not skip work.
 """
 
@@ -22,9 +22,10 @@ from ...ir.arith.intervals import Facts, Interval, nothing_known
 from ...ir.arith.linear import variables_of
 from ...ir.arith.simplify import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
+from ...ir.context import map_with_facts
 from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int
 from ...ir.node import children, rebuild, remembered, walk
-from ...ir.passes.loop_extents import loop_facts, restrict, trim_loops
+from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
 from ...ir.stmt import For, If, Stmt, Store, seq
 from .edges import Edge, edges, strengthen
 
@@ -54,7 +55,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var
         late |= {around.var}
         if _meets(stmt):
             return _descend(stmt, facts, late)
-    cond = None if around is None else _choose(stmt, facts, around, late)
+    cond = None if around is None or is_masked(around) else _choose(stmt, facts, around, late)
     if cond is not None:
         versions = []
         for truth in (True, False):
@@ -76,12 +77,7 @@ def _meets(stmt: Stmt) -> bool:
 def _descend(stmt: Stmt, facts: Facts, late: frozenset[Var]) -> Stmt:
     if isinstance(stmt, For):
         return _loop(stmt, facts, late)
-    if isinstance(stmt, If):
-        then = _descend(stmt.then, facts.assuming(stmt.cond), late)
-        other = None if stmt.orelse is None else _descend(stmt.orelse, facts.assuming(stmt.cond, False), late)
-        return If(stmt.cond, then, other)
-    result: Stmt = rebuild(stmt, lambda child: _descend(child, facts, late) if isinstance(child, Stmt) else child)
-    return result
+    return map_with_facts(stmt, facts, lambda child, inside: _descend(child, inside, late))
 
 
 def _choose(stmt: Stmt, facts: Facts, around: For, late: frozenset[Var]) -> Expr | None:
@@ -116,11 +112,12 @@ def _strong(edge: Edge, around: For) -> Expr | None:
 
 
 def _loop(loop: For, facts: Facts, late: frozenset[Var]) -> Stmt:
-    inside = loop_facts(facts, loop)
-    pieces = _pieces(loop, inside) if is_peeled(loop) and loop.kind in SPLITTABLE else None
+    inside = facts.looping(loop.var, loop.extent)
+    splits = is_peeled(loop) and loop.kind in SPLITTABLE and not is_masked(loop)
+    pieces = _pieces(loop, inside) if splits else None
     if pieces is None:
         return replace(loop, body=_partition(loop.body, inside, loop, late))
-    parts = [_piece(loop, piece, facts) for piece in pieces]
+    parts = [trim_loops(simplify_stmt(restrict(loop, piece), facts), facts) for piece in pieces]
     return seq([_descend(p, facts, late) for p in parts if p != NOTHING])
 
 
@@ -144,10 +141,6 @@ def _pieces(loop: For, inside: Facts) -> list[Interval] | None:
     return [p for p in ((0, low - 1), (low, high), (high + 1, last)) if p[0] <= p[1]]
 
 
-def _piece(loop: For, piece: Interval, facts: Facts) -> Stmt:
-    return trim_loops(simplify_stmt(restrict(loop, piece), facts), facts)
-
-
 def _clean(stmt: Stmt) -> Stmt:
     """Without the annotation, and without loops of one iteration."""
     if isinstance(stmt, For) and is_peeled(stmt):
@@ -163,14 +156,13 @@ def split_ranges(stmt: Stmt) -> Stmt:
 
 
 def _split_ranges(stmt: Stmt, facts: Facts) -> Stmt:
-    inside = loop_facts(facts, stmt) if isinstance(stmt, For) else facts
-    stmt = rebuild(stmt, lambda child: _split_ranges(child, inside) if isinstance(child, Stmt) else child)
+    stmt = map_with_facts(stmt, facts, _split_ranges)
     if not isinstance(stmt, For) or stmt.kind not in ("serial", "unrolled") or not isinstance(stmt.extent, Const):
         return stmt
     body = stmt.body
     if not isinstance(body, If) or body.orelse is None or variables_of(body.cond) != {stmt.var}:
         return stmt
-    low, high = inside.assuming(body.cond).interval(stmt.var)
+    low, high = facts.looping(stmt.var, stmt.extent).assuming(body.cond).interval(stmt.var)
     last = as_int(stmt.extent) - 1
     exact = simplifier_for(facts.with_bounds({stmt.var: (low, high)})).expr(body.cond) == TRUE
     if not exact or low > high:

@@ -1,4 +1,4 @@
-"""What a script may say and code generators need not know, said in plainer words.
+"""Programs in a smaller language for the passes and code generators that follow.
 
 ::
 
@@ -38,7 +38,6 @@ from ...ir.expr import (
 from ...ir.node import Node, rebuild, walk
 from ...ir.stmt import Attr, Evaluate, For, If, Let, Stmt, Store, transform_statements
 from .errors import LoweringError
-from .scopes import loop_facts
 
 LARGEST_VALUE = 1 << 14
 """Nodes of an expression beyond which let expressions are not written out inside of it."""
@@ -109,15 +108,14 @@ def _limited(expr: Expr) -> Expr:
 def _widen(stmt: Stmt, facts: Facts) -> Stmt:
     if isinstance(stmt, For):
         stmt = _wide_loop(stmt, facts)
-        return replace(stmt, extent=_accesses(stmt.extent, facts), body=_widen(stmt.body, loop_facts(facts, stmt)))
+        inside = facts.looping(stmt.var, stmt.extent)
+        return replace(stmt, extent=_accesses(stmt.extent, facts), body=_widen(stmt.body, inside))
     if isinstance(stmt, If):
         then = _widen(stmt.then, facts.assuming(stmt.cond))
         other = None if stmt.orelse is None else _widen(stmt.orelse, facts.assuming(stmt.cond, False))
         return If(_accesses(stmt.cond, facts), then, other)
     if isinstance(stmt, Let):
-        inside = facts
-        if dtypes.is_int(stmt.var.dtype):
-            inside = facts.with_bounds({stmt.var: facts.interval(stmt.value)})
+        inside = facts.binding(stmt.var, stmt.value)
         return Let(stmt.var, _accesses(stmt.value, facts), _widen(stmt.body, inside))
     if isinstance(stmt, Store):
         indices = tuple(_index(i, facts) for i in stmt.indices)

@@ -3,9 +3,7 @@
 A buffer is private to a loop when no iteration reads what another one wrote.
 Then each iteration may have a copy of its own.  Two arguments prove it:
 
-1. *Disjoint*: the elements that an iteration touches determine the iteration.
-   With index ``a*t(v) + r``, ``r`` in an interval shorter than ``a``, equal elements
-   have equal ``t(v)``; from such values, like ``v//9`` and ``v%9``, follows ``v``.
+1. *Disjoint*: the elements that an iteration touches determine the iteration (`ir.dataflow.meets`).
 2. *Covered*: for each element that is read, the instance of an earlier statement
    of the same iteration that wrote it is computed by solving the writer's index
    for its loop variables, digit by digit, and proven to be executed.
@@ -14,14 +12,14 @@ Then each iteration may have a copy of its own.  Two arguments prove it:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplify import simplifier_for
-from ...ir.expr import FALSE, TRUE, Binary, Const, Expr, Var, all_of, as_int, binary, substitute
-from ...ir.stmt import For
-from .scopes import Access, loop_facts
+from ...ir.dataflow.meets import are_determined
+from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, substitute
+from ...ir.stmt import For, memories_written
+from .scopes import Access
 
 
 def is_private(loop: For, depth: int, accesses: Sequence[Access], facts: Facts) -> bool:
@@ -30,60 +28,9 @@ def is_private(loop: For, depth: int, accesses: Sequence[Access], facts: Facts) 
     `facts` hold outside the loop.
     """
     inside = {v for a in accesses for v in a.bound_below(depth + 1)}
-    return _is_disjoint(loop, inside, accesses, facts) or _is_covered(depth, accesses)
-
-
-def _is_disjoint(loop: For, inside: set[Var], accesses: Sequence[Access], facts: Facts) -> bool:
-    known: list[dict[Expr, int]] = []
-    for dim in range(len(accesses[0].buffer.shape)):
-        form = _tile_number(dim, inside, accesses)
-        if form is not None:
-            known.append({a: k for a, k in form.items() if loop.var in variables_of(a)})
-    return _determine(loop.var, known, loop_facts(facts, loop))
-
-
-def _tile_number(dim: int, inside: set[Var], accesses: Sequence[Access]) -> dict[Expr, int] | None:
-    """The part of an index that depends on loops outside, if equal elements imply that it is equal."""
-    outer: dict[Expr, int] | None = None
-    low = high = 0
-    for access in accesses:
-        terms, constant = shared_form(access.indices[dim])
-        own = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside)}
-        lo, hi = access.facts.of_form(({a: k for a, k in terms.items() if a not in own}, constant))
-        if outer is None:
-            outer, low, high = own, lo, hi
-        elif own != outer:
-            return None
-        low, high = min(low, lo), max(high, hi)
-    if not outer:
-        return None
-    return outer if high - low < gcd(*outer.values()) else None
-
-
-def _determine(var: Var, forms: list[dict[Expr, int]], facts: Facts) -> bool:
-    """Whether the values of the linear forms leave only one value for `var`."""
-    simplifier = simplifier_for(facts)
-    known: set[Expr] = set()
-    while True:
-        size = len(known)
-        for form in forms:
-            unknown = [a for a in form if a not in known]
-            if len(unknown) == 1:
-                known.add(unknown[0])
-        for atom in tuple(known):
-            if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, Const):
-                quotient = simplifier.expr(atom.a // atom.b)
-                if isinstance(quotient, Const) or quotient in known:
-                    known.update(_single_unknown(atom.a, known))
-        if var in known:
-            return True
-        if len(known) == size:
-            return False
-
-
-def _single_unknown(expr: Expr, known: set[Expr]) -> list[Expr]:
-    unknown = [a for a in shared_form(expr)[0] if a not in known]
-    return [expr, *unknown] if len(unknown) == 1 else [expr]
+    known = facts.looping(loop.var, loop.extent)
+    apart = are_determined((loop.var,), accesses, inside, known, memories_written(loop))
+    return apart or _is_covered(depth, accesses)
 
 
 # Coverage

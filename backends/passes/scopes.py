@@ -1,18 +1,26 @@
-"""Walking lowered statements with the loops, conditions and facts around each access."""
+"""The accesses of a lowered program, each with the loops, conditions and intervals around it.
+
+What a statement or expression loads is asked of `ir.dataflow.accesses`, what holds there of `ir.context`; here they
+are put together with the path that leads to each access.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...ir import dtypes
 from ...ir.arith.intervals import Facts, negate
-from ...ir.expr import Buffer, Call, Expr, Load, Var, reads_memory
-from ...ir.node import children
-from ...ir.passes.loop_extents import loop_facts as loop_facts
+from ...ir.context import facts_below
+from ...ir.dataflow.accesses import loads_of, own_expressions
+from ...ir.expr import Buffer, Expr, Var, reads_memory
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store
 
 Step = For | tuple[Seq | If, int]
+
+
+def loop_facts(facts: Facts, loop: For) -> Facts:
+    """The facts inside a loop."""
+    return facts.looping(loop.var, loop.extent)
 
 
 @dataclass(frozen=True)
@@ -50,10 +58,6 @@ class _Place:
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], is_write: bool) -> Access:
         return Access(buffer, indices, is_write, self.path, self.conditions, self.facts, self.lets)
 
-    def where(self, cond: Expr, truth: bool = True) -> _Place:
-        kept = cond if truth else negate(cond)
-        return replace(self, facts=self.facts.assuming(kept), conditions=(*self.conditions, kept))
-
 
 def accesses(stmt: Stmt, buffers: frozenset[Buffer], facts: Facts) -> Iterator[Access]:
     """Every access of `buffers` in program order; a statement's loads come before its store."""
@@ -61,50 +65,31 @@ def accesses(stmt: Stmt, buffers: frozenset[Buffer], facts: Facts) -> Iterator[A
 
 
 def _statement(stmt: Stmt, buffers: frozenset[Buffer], place: _Place) -> Iterator[Access]:
-    if isinstance(stmt, Seq):
-        for position, item in enumerate(stmt.stmts):
-            yield from _statement(item, buffers, replace(place, path=(*place.path, (stmt, position))))
-    elif isinstance(stmt, For):
-        inside = replace(place, facts=loop_facts(place.facts, stmt), path=(*place.path, stmt))
-        yield from _statement(stmt.body, buffers, inside)
-    elif isinstance(stmt, If):
-        yield from _expression(stmt.cond, buffers, place)
-        then = replace(place, path=(*place.path, (stmt, 1)))
-        yield from _statement(stmt.then, buffers, then.where(stmt.cond))
-        if stmt.orelse is not None:
-            other = replace(place, path=(*place.path, (stmt, 0)))
-            yield from _statement(stmt.orelse, buffers, other.where(stmt.cond, False))
-    elif isinstance(stmt, Store):
-        yield from _expression(stmt.value, buffers, place)
-        for index in stmt.indices:
-            yield from _expression(index, buffers, place)
-        if stmt.buffer in buffers:
-            yield place.access(stmt.buffer, stmt.indices, True)
-    elif isinstance(stmt, Let):
-        yield from _expression(stmt.value, buffers, place)
-        facts = place.facts
-        if dtypes.is_int(stmt.var.dtype):
-            facts = facts.with_bounds({stmt.var: facts.interval(stmt.value)})
-        yield from _statement(stmt.body, buffers, replace(place, facts=facts, lets=place.lets | {stmt.var}))
-    else:
-        for child in children(stmt):
-            if isinstance(child, Stmt):
-                yield from _statement(child, buffers, place)
-            elif isinstance(child, Expr):
-                yield from _expression(child, buffers, place)
+    for expr, _ in own_expressions(stmt):
+        if reads_memory(expr):
+            yield from _loads(expr, buffers, place)
+    if isinstance(stmt, Store) and stmt.buffer in buffers:
+        yield place.access(stmt.buffer, stmt.indices, True)
+    if isinstance(stmt, Let):
+        place = replace(place, lets=place.lets | {stmt.var})
+    for number, (child, facts) in enumerate(facts_below(stmt, place.facts)):
+        inside = replace(place, facts=facts)
+        if isinstance(stmt, For):
+            inside = replace(inside, path=(*place.path, stmt))
+        elif isinstance(stmt, Seq):
+            inside = replace(inside, path=(*place.path, (stmt, number)))
+        elif isinstance(stmt, If):
+            cond = stmt.cond if number == 0 else negate(stmt.cond)
+            path = (*place.path, (stmt, 1 - number))
+            inside = replace(inside, path=path, conditions=(*place.conditions, cond))
+        yield from _statement(child, buffers, inside)
 
 
-def _expression(expr: Expr, buffers: frozenset[Buffer], place: _Place) -> Iterator[Access]:
-    if not reads_memory(expr):
-        return
-    if isinstance(expr, Call) and expr.name == "if_then_else":
-        cond, a, b = expr.args
-        yield from _expression(cond, buffers, place)
-        yield from _expression(a, buffers, place.where(cond))
-        yield from _expression(b, buffers, place.where(cond, False))
-        return
-    for child in children(expr):
-        if isinstance(child, Expr):
-            yield from _expression(child, buffers, place)
-    if isinstance(expr, Load) and expr.buffer in buffers:
-        yield place.access(expr.buffer, expr.indices, False)
+def _loads(expr: Expr, buffers: frozenset[Buffer], place: _Place) -> Iterator[Access]:
+    for load, guards, _ in loads_of(expr):
+        if load.buffer in buffers:
+            facts = place.facts
+            for guard in guards:
+                facts = facts.assuming(guard)
+            here = replace(place, facts=facts, conditions=(*place.conditions, *guards))
+            yield here.access(load.buffer, load.indices, False)

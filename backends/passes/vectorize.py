@@ -6,12 +6,19 @@
         ->  C[i, ramp(0, 1, 8)] = broadcast(A[i], 8) * B[ramp(0, 1, 8)]
 
 Where a condition depends on the lanes, a test of whole vectors stands around
-(`guard_vectors`); the other case runs in shorter vectors, or lane by lane.
+(`guard_vectors`); the other case runs in shorter vectors, or lane by lane.  In a loop that is
+masked (`masks`) the condition becomes one of all lanes::
+
+    for v in 8 {vectorized, mask}: if i*8 + v < n: B[i*8 + v] = A[i*8 + v]
+        ->  if ramp(i*8, 1, 8) < broadcast(n, 8): B[ramp(i*8, 1, 8)] = A[ramp(i*8, 1, 8)]
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, Interval, nothing_known
@@ -20,6 +27,7 @@ from ...ir.arith.statements import simplify_stmt
 from ...ir.expr import (
     Binary,
     Broadcast,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -29,14 +37,18 @@ from ...ir.expr import (
     Ramp,
     Select,
     Var,
+    all_of,
     as_int,
+    conjuncts,
     substitute,
 )
 from ...ir.node import rebuild, walk
-from ...ir.passes.loop_extents import restrict, trim_loops
-from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq
+from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
+from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq, walk_stmts
+from ...ir.target import Target
 from .edges import Edge, edges, strengthen
 from .lanes import independent_lanes
+from .masks import has_masks, is_inside, is_lane_condition, is_safe, without_mask
 from .scopes import loop_facts
 
 UNROLLED_LANES = 64
@@ -46,25 +58,59 @@ class _NotVector(Exception):
     """The statement has no vector form; it runs lane by lane."""
 
 
-def guard_vectors(stmt: Stmt) -> Stmt:
+def settle_masks(stmt: Stmt, target: Target) -> Stmt:
+    """The annotation ``mask`` only where the loop has a form with masks on the target."""
+    if not any(isinstance(n, For) and "mask" in dict(n.annotations) for n in walk_stmts(stmt)):
+        return stmt
+    return _settle(stmt, nothing_known(), target)
+
+
+def _settle(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
+    result = _with_facts(stmt, facts, lambda child, inside: _settle(child, inside, target))
+    if not isinstance(result, For) or "mask" not in dict(result.annotations):
+        return result
+    return result if is_masked(result) and _has_masked_form(result, facts, target) else without_mask(result)
+
+
+def _has_masked_form(loop: For, facts: Facts, target: Target) -> bool:
+    if not isinstance(loop.extent, Const) or as_int(loop.extent) < 2 or not independent_lanes(loop, facts):
+        return False
+    try:
+        _Lanes(loop.var, as_int(loop.extent), loop_facts(facts, loop), target).stmt(loop.body)
+    except _NotVector:
+        return False
+    return True
+
+
+def _with_facts(stmt: Stmt, facts: Facts, fn: Callable[[Stmt, Facts], Stmt]) -> Stmt:
+    """`stmt` with `fn` applied to each statement in it and what holds there."""
+    if isinstance(stmt, If):
+        then = fn(stmt.then, facts.assuming(stmt.cond))
+        other = None if stmt.orelse is None else fn(stmt.orelse, facts.assuming(stmt.cond, False))
+        return If(stmt.cond, then, other)
+    inside = loop_facts(facts, stmt) if isinstance(stmt, For) else facts
+    result: Stmt = rebuild(stmt, lambda child: fn(child, inside) if isinstance(child, Stmt) else child)
+    return result
+
+
+def guard_vectors(stmt: Stmt, target: Target) -> Stmt:
     """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``.
 
     Where constants say which lanes the condition holds for, the loop is cut there instead.
+    A masked loop stays as it is.
     """
-    return _guard(stmt, nothing_known())
+    return _guard(stmt, nothing_known(), target)
 
 
-def _guard(stmt: Stmt, facts: Facts) -> Stmt:
-    if isinstance(stmt, For):
-        inside = loop_facts(facts, stmt)
-        loop = replace(stmt, body=_guard(stmt.body, inside))
-        return _version(loop, facts, inside) if loop.kind == "vectorized" else loop
-    if isinstance(stmt, If):
-        then = _guard(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else _guard(stmt.orelse, facts.assuming(stmt.cond, False))
-        return If(stmt.cond, then, other)
-    result: Stmt = rebuild(stmt, lambda child: _guard(child, facts) if isinstance(child, Stmt) else child)
-    return result
+def _guard(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
+    result = _with_facts(stmt, facts, lambda child, inside: _guard(child, inside, target))
+    if not isinstance(result, For) or result.kind != "vectorized":
+        return result
+    if is_masked(result):
+        if _has_masked_form(result, facts, target):
+            return result
+        return _again(without_mask(result), facts)
+    return _version(result, facts, loop_facts(facts, result))
 
 
 def _version(loop: For, facts: Facts, inside: Facts) -> Stmt:
@@ -108,24 +154,20 @@ def by_lane(loop: For) -> For:
     return replace(loop, kind="unrolled" if touches and small else "serial")
 
 
-def vectorize_loops(stmt: Stmt) -> Stmt:
+def vectorize_loops(stmt: Stmt, target: Target) -> Stmt:
     """Every vectorized loop as vectors, or as a plain loop where that is not possible or not proven to be the same."""
-    return _vectorize(stmt, nothing_known())
+    return _vectorize(stmt, nothing_known(), target)
 
 
-def _vectorize(stmt: Stmt, facts: Facts) -> Stmt:
-    if isinstance(stmt, If):
-        then = _vectorize(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else _vectorize(stmt.orelse, facts.assuming(stmt.cond, False))
-        return If(stmt.cond, then, other)
-    inside = loop_facts(facts, stmt) if isinstance(stmt, For) else facts
-    result: Stmt = rebuild(stmt, lambda child: _vectorize(child, inside) if isinstance(child, Stmt) else child)
+def _vectorize(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
+    result = _with_facts(stmt, facts, lambda child, inside: _vectorize(child, inside, target))
     if not isinstance(result, For) or result.kind != "vectorized":
         return result
     if not isinstance(result.extent, Const) or as_int(result.extent) < 2 or not independent_lanes(result, facts):
         return by_lane(result)
+    masking = target if is_masked(result) else None
     try:
-        return _Lanes(result.var, as_int(result.extent)).stmt(result.body)
+        return _Lanes(result.var, as_int(result.extent), loop_facts(facts, result), masking).stmt(result.body)
     except _NotVector:
         return by_lane(result)
 
@@ -135,22 +177,38 @@ def _reads(expr: Expr) -> set[str]:
 
 
 class _Lanes:
-    """Statements and expressions for all values of `var` in ``[0, count)`` at once."""
+    """Statements and expressions for all values of `var` in ``[0, count)`` at once.
 
-    def __init__(self, var: Var, count: int) -> None:
+    Where the loop is `masking` for a target, conditions on the lanes are conditions of all lanes.
+    Under one of them a vector access is one of the lanes for which it holds, and any other access
+    is made in any case; `facts` say where it is in bounds.
+    """
+
+    def __init__(self, var: Var, count: int, facts: Facts, masking: Target | None = None) -> None:
         self.var = var
         self.count = count
+        self.facts = facts
+        self.masking = masking
+        self.is_under_mask = False
 
     def varies(self, expr: Expr) -> bool:
         return self.var in variables_of(expr)
+
+    @contextmanager
+    def where(self, facts: Facts, masked: bool = False) -> Iterator[None]:
+        before = self.facts, self.is_under_mask
+        self.facts, self.is_under_mask = facts, self.is_under_mask or masked
+        yield
+        self.facts, self.is_under_mask = before
 
     def stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):
             return Seq(tuple(self.stmt(s) for s in stmt.stmts))
         if isinstance(stmt, For) and not self.varies(stmt.extent):
-            return replace(stmt, body=self.stmt(stmt.body))
-        if isinstance(stmt, If) and not self.varies(stmt.cond):
-            return If(stmt.cond, self.stmt(stmt.then), None if stmt.orelse is None else self.stmt(stmt.orelse))
+            with self.where(loop_facts(self.facts, stmt)):
+                return replace(stmt, body=self.stmt(stmt.body))
+        if isinstance(stmt, If):
+            return self._if(stmt)
         if isinstance(stmt, Let):
             if not self.varies(stmt.value):
                 return replace(stmt, body=self.stmt(stmt.body))
@@ -161,8 +219,53 @@ class _Lanes:
             indices = tuple(self.index(i) for i in stmt.indices)
             if not any(isinstance(i, Ramp) for i in indices) or dtypes.lanes(stmt.buffer.dtype) > 1:
                 raise _NotVector
+            self._check_masked(stmt.buffer, indices, stored=True)
             return Store(stmt.buffer, indices, self.wide(self.expr(stmt.value)))
         raise _NotVector
+
+    def _if(self, stmt: If) -> Stmt:
+        """A condition of the loops around as it is, one on the lanes for all of them."""
+        if not self.varies(stmt.cond):
+            with self.where(self.facts.assuming(stmt.cond)):
+                then = self.stmt(stmt.then)
+            with self.where(self.facts.assuming(stmt.cond, False)):
+                return If(stmt.cond, then, None if stmt.orelse is None else self.stmt(stmt.orelse))
+        if stmt.orelse is not None:
+            raise _NotVector
+        steady, own = self._conjuncts(stmt.cond)
+        with self.where(self.facts.assuming(all_of(steady)), masked=True):
+            masked = If(self._mask([], own), self.stmt(stmt.then))
+        return If(all_of(steady), masked) if steady else masked
+
+    def _conjuncts(self, cond: Expr) -> tuple[list[Expr], list[Expr]]:
+        """The conjuncts that are the same in all lanes, and those that a mask holds."""
+        parts = conjuncts(cond)
+        own = [c for c in parts if self.varies(c)]
+        if self.masking is None or not all(is_lane_condition(c, self.var) for c in own):
+            raise _NotVector
+        return [c for c in parts if c not in own], own
+
+    def _mask(self, steady: Sequence[Expr], own: Sequence[Expr]) -> Expr:
+        wide: list[Expr] = [Broadcast(all_of(steady), self.count)] if steady else []
+        for cond in own:
+            assert isinstance(cond, Binary)
+            wide.append(Binary(cond.op, self.wide(self.index(cond.a)), self.wide(self.index(cond.b))))
+        return reduce(lambda a, b: Binary("and", a, b), wide)
+
+    def _check_masked(self, buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> None:
+        """Raises _NotVector for an access that has no form under a mask."""
+        if not self.is_under_mask:
+            return
+        ramps = [n for n, i in enumerate(indices) if isinstance(i, Ramp)]
+        if not ramps:
+            if not is_inside(buffer, indices, self.facts):
+                raise _NotVector
+            return
+        last = indices[-1]
+        neighbours = ramps == [len(indices) - 1] and isinstance(last, Ramp) and last.stride == Const(1)
+        assert self.masking is not None
+        if not (neighbours or (buffer.scope == "local" and not stored)) or not has_masks(self.masking, buffer.dtype):
+            raise _NotVector
 
     def index(self, index: Expr) -> Expr:
         """An index as it is, or as a ramp.  Raises _NotVector unless it is linear in the lane."""
@@ -181,7 +284,7 @@ class _Lanes:
     def expr(self, expr: Expr) -> Expr:
         """The value for all lanes; a scalar where it is the same in all."""
         if not self.varies(expr):
-            if dtypes.lanes(expr.dtype) > 1:
+            if dtypes.lanes(expr.dtype) > 1 or (self.is_under_mask and not is_safe(expr, self.facts)):
                 raise _NotVector
             return expr
         if dtypes.is_int(expr.dtype) and isinstance(expr, (Var, Binary)):
@@ -196,7 +299,9 @@ class _Lanes:
         if isinstance(expr, Cast):
             return Cast(dtypes.with_lanes(expr.dtype, self.count), self.wide(self.expr(expr.a)))
         if isinstance(expr, Load) and dtypes.lanes(expr.buffer.dtype) == 1:
-            return Load(expr.buffer, tuple(self.index(i) for i in expr.indices))
+            indices = tuple(self.index(i) for i in expr.indices)
+            self._check_masked(expr.buffer, indices)
+            return Load(expr.buffer, indices)
         if isinstance(expr, Select):
             return self._select(expr.cond, expr.a, expr.b)
         if isinstance(expr, Call):
@@ -212,7 +317,15 @@ class _Lanes:
             return Call(expr.name, tuple(self.wide(self.expr(a)) for a in expr.args), dtype)
         cond, a, b = expr.args
         if not self.varies(cond):
-            return Call(expr.name, (cond, self.wide(self.expr(a)), self.wide(self.expr(b))), dtype)
-        if any(isinstance(n, Load) for side in (a, b) for n in walk(side)):
-            raise _NotVector  # a lane that is not chosen must not be read
-        return self._select(cond, a, b)
+            with self.where(self.facts.assuming(cond)):
+                then = self.wide(self.expr(a))
+            with self.where(self.facts.assuming(cond, False)):
+                return Call(expr.name, (cond, then, self.wide(self.expr(b))), dtype)
+        if not any(isinstance(n, Load) for side in (a, b) for n in walk(side)):
+            return self._select(cond, a, b)
+        steady, own = self._conjuncts(cond)  # a lane that is not chosen must not be read
+        mask = self._mask(steady, own)
+        with self.where(self.facts.assuming(all_of(steady)), masked=True):
+            then = self.wide(self.expr(a))
+        with self.where(self.facts, masked=True):
+            return Call(expr.name, (mask, then, self.wide(self.expr(b))), dtype)

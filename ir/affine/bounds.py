@@ -5,7 +5,8 @@ For each load and store, and each dimension of its buffer ``b`` with index ``e``
     for all executed instances:   0 <= e < b.shape[d]
 
 Each view of a memory has its own shape, and needs no more bytes than the memory has.
-A vector access is inside in every lane.  Instances come from loop extents, block
+A vector access is inside in every lane, and a condition on lanes protects those of vector
+accesses only: a scalar access beside them is made in any case.  Instances come from loop extents, block
 iterators, predicates and the conditions around; what an `Assume` claims is never used,
 so that a false claim makes no proof true, nor is what a condition says about memory
 that its body writes to.  Only ``if_then_else`` protects its sides, `Select` evaluates
@@ -15,32 +16,33 @@ is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
+from ...errors import ProgramError
 from .. import dtypes
-from ..arith.intervals import Facts, negate, nothing_known
+from ..arith.intervals import nothing_known
 from ..arith.simplify import simplifier_for
+from ..context import Context, below
+from ..dataflow.accesses import own_expressions
 from ..expr import (
     Broadcast,
     Buffer,
     Call,
-    Const,
     Expr,
     LetExpr,
     Load,
     Ramp,
     Var,
     binary,
-    conjuncts,
     const,
     reads_memory,
     substitute,
     variables,
 )
-from ..node import Node, children, rebuild, walk
+from ..node import Node, children, rebuild
 from ..stmt import (
     Allocate,
-    Assume,
     Attr,
     Block,
     Declare,
@@ -50,129 +52,72 @@ from ..stmt import (
     Iter,
     Let,
     PrimFunc,
-    Seq,
     Stmt,
     Store,
     fresh,
-    stores,
 )
 
 
-class OutOfBounds(ValueError):
+class OutOfBounds(ProgramError, ValueError):
     """An access that leaves its buffer, or that cannot be proven to stay inside."""
 
 
 def check_in_bounds(node: PrimFunc | Stmt) -> None:
     """Raises `OutOfBounds` with the block, the access and a point unless all accesses of `node` are proven inside."""
+    nothing = Context(nothing_known(), safety=True)
     if isinstance(node, PrimFunc):
-        _statement(node.body, _Scope(f"function `{node.name}`", nothing_known()).owning(*node.buffers))
+        _statement(node.body, _Scope(f"function `{node.name}`", nothing, node.buffers))
     else:
-        _statement(node, _Scope("the statement", nothing_known()))
+        _statement(node, _Scope("the statement", nothing))
 
 
 class _Scope(NamedTuple):
-    """What holds at one place: as intervals for the fast path, and as a domain for the exact one."""
+    """What holds at one place, the place in words, and the memories that are there."""
 
     place: str
-    facts: Facts
-    dims: tuple[tuple[Var, Expr | int | None], ...] = ()
-    conditions: tuple[Expr, ...] = ()
+    here: Context
     memories: tuple[Buffer, ...] = ()
 
+    def where(self, cond: Expr, truth: bool = True) -> _Scope:
+        return self._replace(here=self.here.where(cond, truth))
+
     def owning(self, *buffers: Buffer) -> _Scope:
-        return self._replace(memories=self.memories + buffers) if buffers else self
-
-    def loop(self, loop: For) -> _Scope:
-        var, extent = loop.var, loop.extent
-        high = self.facts.interval(extent)[1] - 1
-        facts = self.facts.with_bounds({var: (0, high)})
-        if not isinstance(extent, Const) and _lasts(extent, loop.body):
-            facts = facts.assuming(binary("<", var, extent), memory=True)
-            return self._replace(facts=facts, dims=(*self.dims, (var, extent)))
-        return self._replace(facts=facts, dims=(*self.dims, (var, high + 1)))
-
-    def equal(self, var: Var, value: Expr, body: Stmt | None, limit: tuple[int, int] | None = None) -> _Scope:
-        """A variable that is `value` all through the statement `body`, or one expression, and lies in `limit`."""
-        if not dtypes.is_int(var.dtype) or dtypes.lanes(var.dtype) > 1:
-            return self
-        low, high = self.facts.interval(simplifier_for(self.facts).expr(value))
-        if limit is not None:
-            low, high = max(low, limit[0]), min(high, limit[1])
-        facts = self.facts.with_bounds({var: (low, high)})
-        dims = self.dims if any(v == var for v, _ in self.dims) else (*self.dims, (var, None))
-        conditions = (*self.conditions, binary("==", var, value)) if _lasts(value, body) else self.conditions
-        return self._replace(facts=facts, dims=dims, conditions=conditions)
-
-    def where(self, cond: Expr, body: Stmt | None, truth: bool = True) -> _Scope:
-        """Where `cond` holds (or not) for the statement `body`, or for one expression."""
-        kept = [c for c in conjuncts(cond if truth else negate(cond)) if _lasts(c, body)]
-        if not kept:
-            return self
-        facts = self.facts
-        for part in kept:
-            facts = facts.assuming(part, memory=True) if dtypes.lanes(part.dtype) == 1 else facts
-        return self._replace(facts=facts, conditions=(*self.conditions, *kept))
-
-
-def _lasts(expr: Expr, body: Stmt | None) -> bool:
-    """Whether `expr` keeps its value all through `body`: nothing that it reads is written there."""
-    if body is None or not reads_memory(expr):
-        return True
-    read = {n.buffer.memory for n in walk(expr) if isinstance(n, Load)}
-    return read.isdisjoint(s.buffer.memory for s in stores(body))
+        return self._replace(memories=self.memories + buffers)
 
 
 def _statement(stmt: Stmt, scope: _Scope) -> None:
-    if scope.facts.impossible:
+    if scope.here.facts.impossible:
         return
-    if isinstance(stmt, For):
-        _expression(stmt.extent, scope)
-        _statement(stmt.body, scope.loop(stmt))
-    elif isinstance(stmt, Seq):
-        for item in stmt.stmts:
-            _statement(item, scope)
-    elif isinstance(stmt, If):
-        _expression(stmt.cond, scope)
-        _statement(stmt.then, scope.where(stmt.cond, stmt.then))
-        if stmt.orelse is not None:
-            _statement(stmt.orelse, scope.where(stmt.cond, stmt.orelse, False))
-    elif isinstance(stmt, Block):
-        _block(stmt, scope)
+    if isinstance(stmt, Block):
+        scope = _in_block(stmt, scope)
+        if scope.here.running(stmt).facts.impossible:
+            return
     elif isinstance(stmt, Store):
-        _expression(stmt.value, scope)
-        for index in stmt.indices:
-            _expression(index, scope)
+        for expr in (stmt.value, *stmt.indices):
+            _expression(expr, scope)
         _access(stmt.buffer, stmt.indices, scope, "writes")
-    elif isinstance(stmt, Let):
+    elif isinstance(stmt, (If, Let, For, Evaluate)):
+        for expr, _ in own_expressions(stmt):
+            _expression(expr, scope)
+    elif isinstance(stmt, Attr) and isinstance(stmt.value, Expr):
         _expression(stmt.value, scope)
-        _statement(stmt.body, scope.equal(stmt.var, stmt.value, stmt.body))
     elif isinstance(stmt, Allocate):
-        _statement(stmt.body, scope.owning(stmt.buffer))
+        scope = scope.owning(stmt.buffer)
     elif isinstance(stmt, Declare):
         _view(stmt.buffer, scope)
-        _statement(stmt.body, scope)
-    elif isinstance(stmt, Attr):
-        if isinstance(stmt.value, Expr):
-            _expression(stmt.value, scope)
-        _statement(stmt.body, scope)
-    elif isinstance(stmt, Evaluate):
-        _expression(stmt.value, scope)
-    elif not isinstance(stmt, Assume):
-        raise TypeError(f"no rule for the statement {type(stmt).__name__}")
+    for child, inside in below(stmt, scope.here):
+        _statement(child, scope._replace(here=inside))
 
 
-def _block(block: Block, scope: _Scope) -> None:
+def _in_block(block: Block, scope: _Scope) -> _Scope:
+    """The scope of a block's own statements, with what stands around its iterators; predicate and bindings checked."""
     scope = scope._replace(place=f"block `{block.name}`" if block.name != "root" else scope.place)
     _expression(block.predicate, scope)
-    inside = block.body if block.init is None else Seq((block.init, block.body))
-    scope = scope.where(block.predicate, inside).owning(*block.allocs)
-    if scope.facts.impossible:
-        return
-    outer = scope
-    for item in block.iters:
-        _iterator(item, outer)
-        scope = scope.equal(item.var, item.binding, inside, (0, item.extent - 1))
-    _statement(inside, scope)
+    running = scope._replace(here=scope.here.running(block))
+    if not running.here.facts.impossible:
+        for item in block.iters:
+            _iterator(item, running)
+    return scope.owning(*block.allocs)
 
 
 def _view(buffer: Buffer, scope: _Scope) -> None:
@@ -198,17 +143,17 @@ def _iterator(item: Iter, scope: _Scope) -> None:
 
 def _expression(expr: Expr, scope: _Scope) -> None:
     """Check the loads in `expr`."""
-    if not reads_memory(expr) or scope.facts.impossible:
+    if not reads_memory(expr) or scope.here.facts.impossible:
         return
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args
         _expression(cond, scope)
-        _expression(a, scope.where(cond, None))
-        _expression(b, scope.where(cond, None, False))
+        _expression(a, scope.where(cond))
+        _expression(b, scope.where(cond, False))
         return
     if isinstance(expr, LetExpr):
         _expression(expr.value, scope)
-        _expression(expr.body, scope.equal(expr.var, expr.value, None))
+        _expression(expr.body, scope._replace(here=scope.here.bound(expr.var, expr.value, None)))
         return
     for child in children(expr):
         if isinstance(child, Expr):
@@ -223,6 +168,9 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str)
             f"{scope.place} {verb} `{_access_text(buffer, indices)}` with {len(indices)} indices, "
             f"but `{buffer.name}` has {len(buffer.shape)} dimensions"
         )
+    if all(dtypes.lanes(index.dtype) == 1 for index in indices):
+        alone = tuple(c for c in scope.here.conditions if dtypes.lanes(c.dtype) == 1)
+        scope = scope._replace(here=replace(scope.here, conditions=alone))
     for dim, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
         problem = _problem(index, extent, scope)
         if problem is not None:
@@ -235,20 +183,21 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, verb: str)
 
 def _problem(index: Expr, extent: int, scope: _Scope) -> str | None:
     """None if ``0 <= index < extent`` is proven, otherwise what goes wrong."""
-    low, high = scope.facts.interval(index)
+    facts = scope.here.facts
+    low, high = facts.interval(index)
     if low < 0 or high >= extent:
-        low, high = scope.facts.interval(simplifier_for(scope.facts).expr(index))
+        low, high = facts.interval(simplifier_for(facts).expr(index))
     if low >= 0 and high < extent:
         return None
-    return _exact_problem(index, extent, scope)
+    return _exact_problem(index, extent, scope.here)
 
 
-def _exact_problem(index: Expr, extent: int, scope: _Scope) -> str | None:
+def _exact_problem(index: Expr, extent: int, here: Context) -> str | None:
     from . import sets
 
-    view = _SetView(scope)
+    view = _SetView(here)
     value = view.scalar(index)
-    conditions = tuple(view.scalar(c) for c in scope.conditions)
+    conditions = tuple(view.scalar(c) for c in here.conditions)
     domain = sets.Domain((*view.dims, *view.extra), conditions)
     inside = binary("and", binary("<=", const(0), value), binary("<", value, extent))
     try:
@@ -270,11 +219,11 @@ def _exact_problem(index: Expr, extent: int, scope: _Scope) -> str | None:
 class _SetView:
     """Expressions for exact sets: lanes become a variable, and what is read from memory any value."""
 
-    def __init__(self, scope: _Scope) -> None:
+    def __init__(self, here: Context) -> None:
         self.extra: list[tuple[Var, int | None]] = []
-        self._known = {v for v, _ in scope.dims}
+        self._known = {v for v, _ in here.dims}
         self._made: dict[Node, Var] = {}
-        self.dims = tuple((v, self.scalar(e) if isinstance(e, Expr) else e) for v, e in scope.dims)
+        self.dims = tuple((v, self.scalar(e) if isinstance(e, Expr) else e) for v, e in here.dims)
 
     def scalar(self, expr: Expr) -> Expr:
         """`expr` for one lane, over the variables of `dims` and `extra`."""

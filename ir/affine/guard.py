@@ -17,17 +17,19 @@ from typing import ParamSpec, TypeVar
 
 import islpy as isl
 
+from ...errors import InternalError
+
 MAX_OPERATIONS = 400_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class NotAffine(ValueError):
+class NotAffine(InternalError, ValueError):
     """The expression has no exact description as a set."""
 
 
-class Unknown(Exception):
+class Unknown(InternalError):
     """The question was too hard for its budget of operations."""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import islpy as isl
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import Const, Expr, Var, as_int
 from .from_isl import Reader
 from .guard import NotAffine, Unknown, guarded, question
@@ -207,7 +208,7 @@ class Relation:
         )
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 @guarded
 def points(domain: Domain) -> IntSet:
     """The exact set of a domain.  Raises NotAffine (see `Domain.relaxed`) and Unknown."""

@@ -13,13 +13,13 @@ variables, floats, vectors (see `lanes.per_lane`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import islpy as isl
 
 from .. import dtypes
 from ..arith.linear import UndefTerm, shared_form
+from ..caches import cached
 from ..expr import Binary, Call, Cast, Const, Expr, LetExpr, Not, Select, Var, variables
 from .guard import NotAffine, Unknown, context, question
 
@@ -193,7 +193,7 @@ def is_affine(expr: Expr, known: frozenset[Var] | None = None) -> bool:
         return False
 
 
-@lru_cache(maxsize=1 << 14)
+@cached(1 << 14)
 def _translates(expr: Expr) -> bool:
     names = tuple(sorted(variables(expr), key=lambda v: v.name))
     try:

@@ -12,6 +12,7 @@ from math import gcd
 from typing import Any, ClassVar, cast
 
 from .. import dtypes
+from ..caches import cleared_with
 from ..expr import (
     COMPARISONS,
     Binary,
@@ -159,6 +160,17 @@ class Facts:
             tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible, self.strict)
         )
 
+    def looping(self, var: Var, extent: Expr) -> Facts:
+        """The facts in the body of a loop."""
+        return self.with_bounds({var: (0, self.interval(extent)[1] - 1)})
+
+    def binding(self, var: Var, value: Expr, limit: Interval | None = None) -> Facts:
+        """The facts where `var` has the value of an expression, which is known to lie in `limit`."""
+        if not dtypes.is_int(var.dtype):
+            return self
+        low, high = self.interval(value)
+        return self.with_bounds({var: (low, high) if limit is None else (max(low, limit[0]), min(high, limit[1]))})
+
     def assuming(self, cond: Expr, truth: bool = True, *, memory: bool = False) -> Facts:
         """The facts where `cond` is known to be true, or false; what is not linear is ignored.
 
@@ -256,6 +268,7 @@ class Facts:
 
 _SHARED_LIMIT = 4096
 _shared: list[Facts] = []
+cleared_with(_shared.clear)
 
 
 def nothing_known() -> Facts:

@@ -9,16 +9,17 @@ give equal expressions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
+from ...errors import InternalError
 from .. import dtypes
+from ..caches import cached
 from ..expr import Binary, Const, Expr, Undef, Var, free_variables
 from ..node import walk
 
 Linear = tuple[dict[Expr, int], int]
 
 
-class UndefTerm(ValueError):
+class UndefTerm(InternalError, ValueError):
     """An operand contains `undef`: equal texts may have different values, so that no terms cancel."""
 
 
@@ -31,7 +32,7 @@ def linear_form(expr: Expr) -> Linear:
     return dict(terms), constant
 
 
-@lru_cache(maxsize=1 << 15)
+@cached(1 << 15)
 def _linear_form(expr: Expr) -> Linear:
     """`linear_form` with a dictionary that is shared: callers must not change it."""
     if isinstance(expr, Const):
@@ -54,7 +55,7 @@ def _linear_form(expr: Expr) -> Linear:
     return {expr: 1}, 0
 
 
-@lru_cache(maxsize=1 << 15)
+@cached(1 << 15)
 def contains_undef(expr: Expr) -> bool:
     """Whether `undef` stands anywhere in it, remembered."""
     return any(isinstance(node, Undef) for node in walk(expr))
@@ -96,7 +97,7 @@ def divide(a: Linear, factor: int) -> Linear:
     return {atom: k // factor for atom, k in a[0].items()}, a[1] // factor
 
 
-@lru_cache(maxsize=1 << 15)
+@cached(1 << 15)
 def _atom_key(atom: Expr) -> tuple[int, str]:
     """A total order of expressions that is the same in every process."""
     return (0, atom.name) if isinstance(atom, Var) else (1, repr(atom))

@@ -193,7 +193,7 @@ def _matcher(node: ast.expr) -> Match:
 def _match_number(number: int | float | bool) -> Match:
     text = repr(number)
 
-    def match(expr: Any, env: Env) -> bool:
+    def match(expr: Any, _env: Env) -> bool:
         if type(expr) is Broadcast:
             expr = expr.value
         # Zeros of either sign are one number, but -0.0 in a rule is only itself.
@@ -271,7 +271,7 @@ def _builder(node: ast.expr, make: Callable[[str, Any, Any], Expr] = binary) -> 
     """The expression of an environment, whose operations `make` makes."""
     number = _number(node)
     if number is not None:
-        return lambda env: number
+        return lambda _: number
     if isinstance(node, ast.Name):
         name = node.id
         return lambda env: env[name]
@@ -334,10 +334,6 @@ def _is_data(expr: Expr) -> bool:
     return isinstance(expr, (Load, Var))
 
 
-def _typed(expr: Expr, dtype: str) -> bool:
-    return expr.dtype == dtype
-
-
 def _keeps(dtype: str, expr: Expr) -> bool:
     """Whether an integer or bool type holds every value of the type of `expr`."""
     source = expr.dtype
@@ -358,5 +354,5 @@ def _fits(expr: Expr, dtype: str) -> Expr | bool:
 
 
 TESTS: Mapping[str, Callable[..., Any]] = {
-    "data": _is_data, "typed": _typed, "keeps": _keeps, "fits": _fits,
+    "data": _is_data, "typed": lambda expr, dtype: expr.dtype == dtype, "keeps": _keeps, "fits": _fits,
 }  # fmt: skip

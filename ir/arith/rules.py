@@ -8,8 +8,7 @@ beside them in the same notation (`laws`).
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from ..caches import cached
 from ..expr import BINARY_OPS, Binary, Expr, Not
 from .patterns import Rule, applies, rules
 
@@ -117,7 +116,7 @@ VECTORS = rules("vector", """
 TABLE: tuple[Rule, ...] = (*INTEGERS, *FLOATS, *FINITE, *BOOLEANS, *CONDITIONALS, *CASTS, *VECTORS)
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def rules_for(root: str, dtype: str, strict: bool) -> tuple[Rule, ...]:
     """The rules whose left side is a `root` of operands of `dtype`; strict mode assumes nothing of data."""
     return tuple(

@@ -22,11 +22,11 @@ before, and simplifying it again changes nothing (`Simplifier.expr`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import dtypes
+from ..caches import Recent
 from ..expr import (
     COMPARISONS,
     FALSE,
@@ -58,9 +58,8 @@ from .linear import Linear, UndefTerm, add, build, scale, shared_form
 from .quotients import Quotients
 from .rules import operand_dtype, rules_for
 
-_KEPT = 256
 _ROUNDS = 8  # of the parts of a condition against each other; what is left to do is done in the next round of all
-_roots: OrderedDict[Any, Simplifier] = OrderedDict()
+_roots: Recent[Any, Simplifier] = Recent(256)
 
 
 def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None, *, strict: bool = False) -> Any:
@@ -97,12 +96,7 @@ def prove(cond: Expr, bounds: Mapping[Var, Interval] | None = None) -> bool:
 def _root(bounds: Mapping[Var, Interval] | None, strict: bool = False) -> Simplifier:
     """The simplifier for `bounds`; those of the last few hundred calls are kept."""
     key = (strict, *bounds.items()) if bounds else strict
-    known = _roots.get(key)
-    if known is None:
-        known = _roots[key] = simplifier_for(Facts(bounds or {}, strict=strict))
-        if len(_roots) > _KEPT:
-            _roots.popitem(last=False)
-    return known
+    return _roots.get(key) or _roots.keep(key, simplifier_for(Facts(bounds or {}, strict=strict)))
 
 
 def simplifier_for(facts: Facts) -> Simplifier:
@@ -395,7 +389,7 @@ class Simplifier:
             return self.expr(replaced)
         facts = self.facts
         if dtypes.is_int(expr.var.dtype) and dtypes.lanes(expr.var.dtype) == 1:
-            facts = facts.with_bounds({expr.var: facts.interval(value)})
+            facts = facts.binding(expr.var, value)
         body = simplifier_for(facts).expr(expr.body)
         return LetExpr(expr.var, value, body) if expr.var in variables(body) else body
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
 from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts
 from ..node import rebuild, walk
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
@@ -58,10 +57,9 @@ def _seq(stmt: Seq, s: Simplifier) -> Stmt:
 
 def _for(stmt: For, s: Simplifier) -> Stmt:
     extent = s.expr(stmt.extent)
-    high = s.facts.interval(extent)[1]
-    if high <= 0:
+    if s.facts.interval(extent)[1] <= 0:
         return NOTHING
-    body = simplify_stmt(stmt.body, s.facts.with_bounds({stmt.var: (0, high - 1)}))
+    body = simplify_stmt(stmt.body, s.facts.looping(stmt.var, extent))
     if is_empty(body):
         return NOTHING
     if extent is stmt.extent and body is stmt.body:
@@ -89,10 +87,7 @@ def _if(stmt: If, s: Simplifier) -> Stmt:
 
 def _let(stmt: Let, s: Simplifier) -> Stmt:
     value = s.expr(stmt.value)
-    facts = s.facts
-    if dtypes.is_int(stmt.var.dtype):
-        facts = facts.with_bounds({stmt.var: facts.interval(value)})
-    body = simplify_stmt(stmt.body, facts)
+    body = simplify_stmt(stmt.body, s.facts.binding(stmt.var, value))
     if is_empty(body):
         return NOTHING
     return stmt if value is stmt.value and body is stmt.body else Let(stmt.var, value, body)
@@ -104,15 +99,11 @@ def _block(stmt: Block, s: Simplifier) -> Stmt:
     if facts.impossible:
         return NOTHING
     iters = tuple(rebuild(i, lambda e: simplifier_for(facts).expr(e) if isinstance(e, Expr) else e) for i in stmt.iters)
-    inside = facts.with_bounds({i.var: _iter_interval(facts, i.binding, i.extent) for i in iters})
+    spans = ((i, facts.interval(i.binding)) for i in iters)
+    inside = facts.with_bounds({i.var: (max(low, 0), min(high, i.extent - 1)) for i, (low, high) in spans})
     body = simplify_stmt(stmt.body, inside)
     init = None if stmt.init is None else simplify_stmt(stmt.init, inside)
     return Block(stmt.name, iters, body, predicate, init, stmt.allocs, stmt.annotations)
-
-
-def _iter_interval(facts: Facts, binding: Expr, extent: int) -> tuple[int, int]:
-    lo, hi = facts.interval(binding)
-    return max(lo, 0), min(hi, extent - 1)
 
 
 def _leaf(stmt: Stmt, s: Simplifier) -> Stmt:
@@ -149,7 +140,7 @@ _SIMPLIFY: dict[type[Stmt], Any] = {
     Block: _block,
     Store: _leaf,
     Evaluate: _leaf,
-    Assume: lambda stmt, s: stmt,  # what is assumed stays as it was written, for those who look for it
+    Assume: lambda stmt, _: stmt,  # what is assumed stays as it was written, for those who look for it
     Allocate: _around,
     Declare: _around,
 }

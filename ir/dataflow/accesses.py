@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
+from ..caches import cached
 from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, binary, const
 from ..node import children, rebuild, walk
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
@@ -49,7 +49,7 @@ class Access:
 Accesses = tuple[Access, ...]
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def lanes_of(stmt: Stmt) -> int:
     """The most lanes of an index in the statement; 1 if it accesses one element at a time, be that a vector."""
     if not isinstance(stmt, (Store, Evaluate)):
@@ -78,7 +78,7 @@ def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
             yield item.binding, True
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def accesses_of(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases) -> Accesses:
     found: dict[Access, None] = {}
     for expr, is_control in own_expressions(stmt):
@@ -89,7 +89,7 @@ def accesses_of(stmt: Stmt, env: Bindings, dims: Dims, lane: Var | None, owners:
     return tuple(found)
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def resolved_loads(
     expr: Expr, env: Bindings, dims: Dims, lane: Var | None, owners: Owners, aliases: Aliases
 ) -> Accesses:
@@ -187,7 +187,7 @@ def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
     return expr if isinstance(expr, Const) else _resolved(expr, env, dims, lane)
 
 
-@lru_cache(maxsize=1 << 15)
+@cached(1 << 15)
 def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
     bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
     if lane is not None:
@@ -196,7 +196,7 @@ def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
     return result
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def memories(stmt: Stmt) -> frozenset[str]:
     """Names of the memories that a statement touches itself; what it holds below does not count."""
     names = {n.buffer.memory for e, _ in own_expressions(stmt) for n in walk(e) if isinstance(n, Load)}

@@ -14,7 +14,6 @@ The exact one is `dataflow.last_writers`.  Both only ever lose knowledge.
 from __future__ import annotations
 
 from abc import ABC
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,11 +21,12 @@ from typing import Any
 
 from ..affine.guard import Unknown
 from ..affine.sets import Domain, IntSet, access_map, is_affine, points
+from ..caches import Recent
 from ..expr import Buffer, Const, Expr, Undef, Var, conjuncts
 from ..node import walk
 from ..stmt import For
 from .accesses import Access
-from .dependence import Event, IntMap, common_loops, last_writers
+from .dependence import Event, common_loops, last_writers
 from .instances import Program, Statement
 from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, pollution, writers
 
@@ -83,16 +83,10 @@ def held(
 def _by_images(read: Reading, found: Sequence[Writer]) -> Held:
     """Remembered between programs: the answer depends on the writers and on their order alone."""
     key = (_key(read), tuple(_writer_key(w, read) for w in found), _orders(found))
-    if key not in _known:
-        _known[key] = _ByImages(read, found)
-        if len(_known) > _KEPT:
-            _known.popitem(last=False)
-    _known.move_to_end(key)
-    return _known[key]
+    return _known.get(key) or _known.keep(key, _ByImages(read, found))
 
 
-_KEPT = 4096
-_known: OrderedDict[Any, Held] = OrderedDict()
+_known: Recent[Any, Held] = Recent(4096)
 
 
 def _key(read: Reading) -> tuple[Any, ...]:
@@ -334,7 +328,8 @@ class _ByDataflow(Held):
             for piece in writer.pieces if relation is not None else ():
                 assert relation is not None
                 key = piece.value if isinstance(piece.value, (Const, Undef)) else None
-                reached[key] = reached.get(key, nothing).union(_into(relation, writer, piece))
+                stored = points(writer.domain.where(*piece.conditions))
+                reached[key] = reached.get(key, nothing).union(relation.into(stored))
         self.values = tuple(_certain_values(reached, self.missing))
         self.undefined = nothing
         for value, where in reached.items():
@@ -355,10 +350,6 @@ def _certain_values(reached: Mapping[Expr | None, IntSet], missing: IntSet) -> I
                 certain = certain.subtract(elsewhere)
         if not certain.is_empty():
             yield value, certain
-
-
-def _into(relation: IntMap, writer: Writer, piece: Piece) -> IntSet:
-    return relation.into(points(writer.domain.where(*piece.conditions)))
 
 
 def _source(number: int, writer: Writer, access: Access) -> Event:

@@ -2,8 +2,7 @@
 
 Two instances *clash* if they touch one element and one of them writes it.  A
 dependence is a clash in program order: flow (write, then read), anti (read, then
-write) or output (write, then write).  It is *carried* by the outermost loop in which
-the two differ.
+write) or output (write, then write).
 
 `last_writers` is exact dataflow (Feautrier, "Dataflow analysis of array and scalar
 references", 1991), see `isl_flow`::
@@ -19,17 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import islpy as isl
 
 from ..affine.guard import NotAffine, Unknown, question
 from ..affine.sets import Domain, IntSet, access_map, box, points
+from ..caches import cached
 from ..expr import Buffer, Expr, Var, binary, const, substitute
 from ..stmt import For
 from .accesses import Access
-from .instances import Program, Statement
+from .instances import Statement
 from .isl_flow import Maps, Pairs, possible_writers, sure_writers
 
 Point = dict[str, int]
@@ -63,35 +63,6 @@ class Clash:
         one = {v.name: found[v.name] for v in self.first.variables}
         return one, {v.name: found[v.name + _OTHER] for v in self.second.variables}
 
-    @property
-    def relation(self) -> Expr:
-        """The pairs as a condition over the variables of both."""
-        return points(self.domain).condition()
-
-
-@dataclass(frozen=True)
-class Dependence:
-    """`target` must stay after `source`: a clash in program order, carried by a loop or by none."""
-
-    kind: str
-    clash: Clash
-    carrier: For | None
-
-    @property
-    def source(self) -> Statement:
-        return self.clash.first
-
-    @property
-    def target(self) -> Statement:
-        return self.clash.second
-
-    def __str__(self) -> str:
-        from ..script.printer import expr_text
-
-        where = "" if self.carrier is None else f" carried by loop `{self.carrier.var.name}`"
-        pair = f"{self.source.label} -> {self.target.label}"
-        return f"{self.kind} of `{self.clash.buffer.name}`{where}: {pair} where {expr_text(self.clash.relation)}"
-
 
 def clashes(
     first: Statement,
@@ -119,7 +90,7 @@ def clashes(
             yield clash
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _pairs(
     first: Statement,
     a: Access,
@@ -162,26 +133,6 @@ def common_loops(first: Statement, second: Statement) -> tuple[For, ...]:
             break
         found.append(one)
     return tuple(found)
-
-
-def dependences(
-    program: Program, statements: Sequence[Statement] | None = None, buffer: Buffer | None = None
-) -> Iterator[Dependence]:
-    """Every dependence between two of `statements` (default: all), by loop that carries it."""
-    chosen = program.statements if statements is None else statements
-    for source in chosen:
-        for target in chosen:
-            shared = common_loops(source, target)
-            variables = [loop.var for loop in shared]
-            for depth in range(len(shared) + 1):
-                carrier = shared[depth] if depth < len(shared) else None
-                if carrier is None and source.number >= target.number:
-                    continue
-                apart = [(carrier.var, "<", carrier.var)] if carrier is not None else []
-                equal = (*program.parameters, *variables[:depth])
-                for clash in clashes(source, target, equal, apart, buffer):
-                    kind = "output" if clash.b.is_write else "flow"
-                    yield Dependence(kind if clash.a.is_write else "anti", clash, carrier)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,4 +296,3 @@ def end_event(buffer: Buffer, elements: IntSet, parameters: Sequence[Var] = ()) 
 
 
 _LAST = 1 << 30
-

@@ -18,22 +18,21 @@ statement one more dimension, the lane, which the schedule leaves out: lanes run
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 
 from .. import dtypes
 from ..affine.sets import Domain
 from ..arith.intervals import negate
+from ..caches import Recent, cached
 from ..expr import (
     TRUE,
     Buffer,
     Const,
     Expr,
-    Load,
     Var,
     binary,
     conjuncts,
@@ -56,7 +55,8 @@ from ..stmt import (
     Stmt,
     Store,
     fresh,
-    stores,
+    memories_read,
+    memories_written,
 )
 from .accesses import (
     Access,
@@ -122,7 +122,7 @@ class Statement:
     @cached_property
     def bounds(self) -> dict[Var, tuple[int, int]]:
         """Inclusive bounds of the variables with constant extents."""
-        return {v: (0, n - 1) for v, n in ((v, _constant(e)) for v, e in self.dims) if n is not None}
+        return {v: (0, extent - 1) for v, extent in self.dims if isinstance(extent, int)}
 
     @cached_property
     def accesses(self) -> Accesses:
@@ -188,21 +188,15 @@ class Program:
         return tuple(s for s in self.statements if buffer.name in memories(s.stmt))
 
 
-_KEPT = 64
-_programs: OrderedDict[int, Program] = OrderedDict()
+_programs: Recent[int, Program] = Recent(64)
 
 
 def instances(func: PrimFunc) -> Program:
     """The statements of `func`.  Paths hold the very nodes of this function object."""
     known = _programs.get(id(func))
     if known is not None and known.func is func:
-        _programs.move_to_end(id(func))
         return known
-    program = _build(func)
-    _programs[id(func)] = program
-    if len(_programs) > _KEPT:
-        _programs.popitem(last=False)
-    return program
+    return _programs.keep(id(func), _build(func))
 
 
 def _build(func: PrimFunc) -> Program:
@@ -216,9 +210,12 @@ def _build(func: PrimFunc) -> Program:
     return Program(func, tuple(builder.found), parameters)
 
 
-def statements(stmt: Stmt) -> tuple[Statement, ...]:
-    """The statements at or below one that stands alone; what is bound around it stays as it is."""
-    builder = _Builder({})
+def statements(stmt: Stmt, evaluates: Callable[[Expr], bool] = reads_memory) -> tuple[Statement, ...]:
+    """The statements at or below one that stands alone; what is bound around it stays as it is.
+
+    A condition, extent, binding or let value counts as a statement if it `evaluates` something of interest.
+    """
+    builder = _Builder({}, evaluates)
     builder.visit(stmt, _Place())
     return tuple(builder.found)
 
@@ -246,8 +243,9 @@ class _Place(NamedTuple):
 class _Builder:
     """Walks a function in program order."""
 
-    def __init__(self, memories: dict[str, Buffer]) -> None:
+    def __init__(self, memories: dict[str, Buffer], evaluates: Callable[[Expr], bool] = reads_memory) -> None:
         self.memories = memories
+        self.evaluates = evaluates
         self.found: list[Statement] = []
         self.counter = count()
 
@@ -318,8 +316,8 @@ class _Builder:
         self.visit(stmt.body, place)
 
     def _reader(self, place: _Place, *exprs: Expr) -> None:
-        """A statement for a node whose own expressions load from memory."""
-        if any(map(reads_memory, exprs)):
+        """A statement for a node whose own expressions do something."""
+        if any(map(self.evaluates, exprs)):
             self._emit(place)
 
     def _emit(self, place: _Place) -> None:
@@ -346,14 +344,9 @@ def _bound(place: _Place, pairs: Sequence[tuple[Var, Expr]]) -> _Place:
 
 def _is_stale(stmt: Let) -> bool:
     """Whether the memory that the value was computed from may change while the variable lives."""
-    read = {n.buffer.data or n.buffer.name for n in walk(stmt.value) if isinstance(n, Load)}
-    return any((s.buffer.data or s.buffer.name) in read for s in stores(stmt.body))
+    return not memories_read(stmt.value).isdisjoint(memories_written(stmt.body))
 
 
-@lru_cache(maxsize=1 << 13)
+@cached(1 << 13)
 def _relaxed(domain: Domain) -> Domain:
     return domain.relaxed()
-
-
-def _constant(extent: Expr | int | None) -> int | None:
-    return extent if isinstance(extent, int) else None

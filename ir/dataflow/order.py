@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 
 from ..affine.sets import points
 from ..expr import FALSE, TRUE, Binary, Buffer, Expr, ExprLike, Load, Var, binary, if_then_else, substitute
-from ..node import walk
-from ..stmt import Assume, Evaluate, Store
+from ..stmt import Assume, Evaluate, Store, memories_read
 from .accesses import Access
 from .dependence import Clash, Point, clashes
 from .instances import Statement
@@ -129,13 +128,9 @@ def update_op(store: Store) -> str | None:
         return None
     own = Load(store.buffer, store.indices)
     for one, rest in ((value.a, value.b), (value.b, value.a)):
-        if one == own and not any(_reads(e, store.buffer) for e in (*store.indices, rest)):
+        if one == own and not any(store.buffer.memory in memories_read(e) for e in (*store.indices, rest)):
             return value.op
     return None
-
-
-def _reads(expr: Expr, buffer: Buffer) -> bool:
-    return any(isinstance(n, Load) and n.buffer.memory == buffer.memory for n in walk(expr))
 
 
 def _commute(first: Statement, second: Statement, memory: Buffer) -> bool:

@@ -13,12 +13,10 @@ The order of stores does not count: once polluted, an element stays so.  Program
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
+from ..caches import cached
 from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
@@ -42,7 +40,7 @@ def has_padding(program: Program) -> bool:
     return bool(program.func.layouts) or any(_speaks_of_padding(s.stmt) for s in program.statements)
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def _speaks_of_padding(stmt: Stmt) -> bool:
     return isinstance(stmt, Assume) or (isinstance(stmt, Store) and any(isinstance(n, Undef) for n in walk(stmt.value)))
 
@@ -94,7 +92,7 @@ def _reached(
     try:
         if not access.whole:
             guards = (g for g in access.guards if is_affine(g, known))
-            instances = _reading(points(statement.domain.where(*guards)), access.indices, source)
+            instances = access_map(points(statement.domain.where(*guards)), access.indices).preimage(source)
     except NotAffine:
         pass
     if instances.is_empty():
@@ -105,10 +103,6 @@ def _reached(
         return instances.image(write.indices, names)
     except NotAffine:
         return box(names, write.buffer.shape)
-
-
-def _reading(instances: IntSet, indices: Iterable[Expr], source: IntSet) -> IntSet:
-    return access_map(instances, tuple(indices)).preimage(source)
 
 
 def as_domain(buffer: Buffer, elements: IntSet) -> Domain:

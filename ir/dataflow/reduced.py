@@ -193,7 +193,7 @@ def _binary(expr: Binary, a: Expr, b: Expr, cell: Cell) -> Expr:
         for number, other, source in ((x, b, expr.b), (y, a, expr.a)):
             if number is not None and number.value == 1:
                 return other
-            if number is not None and number.value == 0 and _vanishes(source, other, cell):
+            if number is not None and number.value == 0 and _vanishes(source, cell):
                 return const(0, expr.dtype) if dtypes.lanes(expr.dtype) == 1 else number
     if expr.op in ("/", "//") and y is not None and y.value == 1:
         return a
@@ -210,7 +210,7 @@ def _number(expr: Expr) -> Const | None:
     return expr if isinstance(expr, Const) else None
 
 
-def _vanishes(source: Expr, other: Expr, cell: Cell) -> bool:
+def _vanishes(source: Expr, cell: Cell) -> bool:
     """Whether ``0 * x`` is 0: always for integers, for floats if x is known to be finite."""
     if not dtypes.is_float(source.dtype):
         return True

@@ -31,12 +31,6 @@ class Region:
     elements: IntSet
     exact: bool
 
-    @property
-    def bounding_box(self) -> tuple[tuple[int, int], ...]:
-        """The least and largest index of each dimension.  Raises Unknown."""
-        count = len(self.buffer.shape)
-        return tuple((self.elements.minimum(d), self.elements.maximum(d)) for d in range(count))
-
     def __str__(self) -> str:
         """``A[p0, p1] where p0 < 3``; the condition is in its simplest form."""
         names = element_variables(self.buffer)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
+from ..caches import cached
 from ..expr import (
     FALSE,
     Binary,
@@ -39,7 +40,7 @@ from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
 
 
-class Contradiction(ValueError):
+class Contradiction(ProgramError, ValueError):
     """Two assumptions, or an assumption and a store, that cannot both hold."""
 
 
@@ -71,7 +72,7 @@ class Writer:
         return self.statement is not None and isinstance(self.statement.stmt, Assume)
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def writers(program: Program, buffer: Buffer) -> tuple[Writer, ...]:
     """The writers of a memory in program order, the entry first."""
     found: list[Writer] = list(_entry(program, buffer))
@@ -96,7 +97,7 @@ def pollution(program: Program, buffer: Buffer) -> Writer | None:
     return Writer(None, as_domain(buffer, elements), element_variables(buffer), (), (piece,), False)
 
 
-@lru_cache(maxsize=128)
+@cached(128)
 def _polluted(program: Program) -> dict[Buffer, IntSet]:
     doubtful: dict[Buffer, IntSet] = {}
     padding: dict[Buffer, IntSet] = {}
@@ -229,7 +230,7 @@ def layout_padding(func: PrimFunc, buffer: Buffer) -> Padding:
     return Padding()
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def _padding(layout: Layout, buffer: Buffer) -> Padding:
     names = element_variables(buffer)
     index_map = IndexMap.parse(layout.index_map)
@@ -241,7 +242,7 @@ def _padding(layout: Layout, buffer: Buffer) -> Padding:
     return Padding(padding, **parts)
 
 
-@lru_cache(maxsize=1 << 12)
+@cached(1 << 12)
 def image(domain: Domain, indices: tuple[Expr, ...] | None, marks: tuple[Var, ...], buffer: Buffer) -> IntSet:
     names = element_variables(buffer)
     if indices is None:
@@ -257,7 +258,7 @@ def is_finite_value(value: Expr | None) -> bool:
     return not isinstance(value, Const) or math.isfinite(float(value.value))
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def check_contradictions(program: Program, buffer: Buffer) -> None:
     """Two assumptions at the function's start that give one element different constants."""
     names = element_variables(buffer)

@@ -10,41 +10,34 @@ computed and compared; whatever cannot be computed beforehand counts as a hazard
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import InternalError
+from ..caches import cached
 from ..expr import Binary, Buffer, Expr, Load, Var
 from ..node import Node, walk
-from ..stmt import Allocate, Block, Declare, Stmt, Store
+from ..stmt import Allocate, Block, Declare, Stmt, Store, memories_read, memories_written
 from .memory import InterpreterError
 from .nest import Index, Nest
 
 LARGEST_CHECK = 1 << 22
 
 
-class Hazard(Exception):
+class Hazard(InternalError):
     """The order of lanes may matter."""
 
 
-@lru_cache(maxsize=65536)
-def touched(node: Node) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the memories read and written below `node`."""
-    reads = {n.buffer.memory for n in walk(node) if isinstance(n, Load)}
-    writes = {n.buffer.memory for n in walk(node) if isinstance(n, Store)}
-    return frozenset(reads), frozenset(writes)
-
-
-@lru_cache(maxsize=65536)
+@cached(65536)
 def private(node: Node) -> frozenset[str]:
     """Names of the memories that are allocated below `node`."""
     allocs = {b.name for n in walk(node) if isinstance(n, Block) for b in n.allocs}
     return frozenset(allocs | {n.buffer.name for n in walk(node) if isinstance(n, Allocate)})
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def update(store: Store) -> tuple[str, Expr] | None:
     """``(op, v)`` of ``B[i] = B[i] op v`` where `v` does not read B; None for any other store."""
     value = store.value
@@ -53,19 +46,19 @@ def update(store: Store) -> tuple[str, Expr] | None:
     own = Load(store.buffer, store.indices)
     sides = [(value.a, value.b)] if value.op == "-" else [(value.a, value.b), (value.b, value.a)]
     for old, new in sides:
-        if old == own and all(store.buffer.memory not in touched(e)[0] for e in (new, *store.indices)):
+        if old == own and all(store.buffer.memory not in memories_read(e) for e in (new, *store.indices)):
             return value.op, new
     return None
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def own_loads(store: Store) -> tuple[Load, ...]:
     """The loads of a store's own buffer in its value and indices."""
     parts = (store.value, *store.indices)
     return tuple(n for e in parts for n in walk(e) if isinstance(n, Load) and n.buffer.name == store.buffer.name)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def separate(block: Block) -> bool:
     """Whether every spatial point has an element of its own, the only one that init and body write."""
     assert block.init is not None
@@ -77,7 +70,7 @@ def separate(block: Block) -> bool:
     plain = all(isinstance(i, Var) for i in indices) and wide <= set(indices)
     if not plain or not {i.var for i in block.spatial} >= set(indices):
         return False
-    if buffer.memory in touched(block.init)[0]:
+    if buffer.memory in memories_read(block.init):
         return False
     own = [n for n in walk(block.body) if isinstance(n, Load) and n.buffer.memory == buffer.memory]
     return all(n.buffer == buffer and n.indices == indices for n in own)
@@ -162,7 +155,7 @@ def _shared(stmts: Sequence[Stmt]) -> frozenset[str]:
     writes: set[str] = set()
     for stmt in stmts:
         hidden = private(stmt)
-        new_reads, new_writes = (names - hidden for names in touched(stmt))
+        new_reads, new_writes = memories_read(stmt) - hidden, memories_written(stmt) - hidden
         shared |= (writes & (new_reads | new_writes)) | (reads & new_writes)
         reads |= new_reads
         writes |= new_writes

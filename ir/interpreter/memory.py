@@ -21,6 +21,7 @@ from typing import Any, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..expr import Buffer, Var
 from .numbers import from_storage, poison, storage_dtype, to_storage
@@ -32,7 +33,7 @@ Data = Any
 Flags = Union[bool, NDArray[np.bool_], None]
 
 
-class InterpreterError(RuntimeError):
+class InterpreterError(ProgramError, RuntimeError):
     """A program did what the language does not allow, or was called with wrong arguments."""
 
 

@@ -158,7 +158,7 @@ class Step:
 
     def part(self, parent: Nest, low: int, high: int) -> Nest:
         """The lanes from `low` to `high` of the result, for a parent of one lane."""
-        raise TypeError(f"{type(self).__name__} does not multiply lanes")
+        raise TypeError(f"{type(self).__name__} does not multiply lanes: no {low} to {high} of {parent.n}")
 
 
 class Pick(Step):

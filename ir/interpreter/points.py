@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..expr import TRUE, Buffer, Expr, Load, Not, Var, variables
 from ..node import children, walk
 from ..script.printer import expr_text
-from ..stmt import Allocate, Attr, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store
-from .hazards import LARGEST_CHECK, Access, Hazard, touched, views
+from ..stmt import Allocate, Attr, Block, Declare, For, If, Iter, Let, Seq, Stmt, Store, memories_read, memories_written
+from .hazards import LARGEST_CHECK, Access, Hazard, views
 from .memory import Memory
 from .nest import Bind, Guard, Loop, Nest
 from .values import Evaluator, outside, reads_nothing, shift, wide
@@ -53,7 +54,7 @@ class Points:
         """Whether `cond` stays what it is while `stmts` run."""
         if reads_nothing((cond,)):
             return True
-        return not any(touched(cond)[0] & touched(stmt)[1] for stmt in stmts)
+        return not any(memories_read(cond) & memories_written(stmt) for stmt in stmts)
 
     def points(self, nest: Nest, block: Block) -> Nest:
         """The instances that the predicate lets through, with the iterators bound and checked."""
@@ -95,7 +96,7 @@ class Points:
 
     def accesses(self, nest: Nest, stmt: Stmt, names: frozenset[str]) -> Iterator[Access]:
         """The accesses below `stmt` to the memories `names`, a superset where guards read memory."""
-        if nest.n == 0 or not any(names & part for part in touched(stmt)):
+        if nest.n == 0 or names.isdisjoint(memories_read(stmt) | memories_written(stmt)):
             return
         if nest.n > LARGEST_CHECK:
             raise Hazard
@@ -117,7 +118,7 @@ class Points:
                     raise Hazard
                 yield self.loop(nest, stmt), stmt.body
             case If():
-                known = reads_nothing((stmt.cond,))
+                known = reads_nothing((stmt.cond,)) and dtypes.lanes(stmt.cond.dtype) == 1
                 yield (self.guard(nest, stmt.cond) if known else nest), stmt.then
                 if stmt.orelse is not None:
                     yield (self.guard(nest, Not(stmt.cond)) if known else nest), stmt.orelse

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..expr import Buffer, Not, Var
 from ..script.printer import expr_text
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from .hazards import independent, separate
+from .lanes import lane_of_statement
 from .memory import UNINITIALISED, InterpreterError, Memory, Storage
 from .nest import Index, Loop, Nest
 from .points import Part
@@ -74,12 +76,15 @@ class Machine(Stores):
 
     def _long_loop(self, nest: Nest, stmt: For, extent: int) -> None:
         for low in range(0, extent, LANES):
-            part = Loop(stmt.var, lambda parent: extent, low, min(low + LANES, extent))(nest)
+            part = Loop(stmt.var, lambda _: extent, low, min(low + LANES, extent))(nest)
             self.run(part, stmt.body)
 
     def _if(self, nest: Nest, stmt: If) -> None:
         branches = (stmt.then,) if stmt.orelse is None else (stmt.then, stmt.orelse)
-        if nest.n == 1:
+        lanes = dtypes.lanes(stmt.cond.dtype)
+        if lanes > 1:
+            self.sequence(nest, lambda part: ((part, lane_of_statement(stmt, number)) for number in range(lanes)))
+        elif nest.n == 1:
             taken = self.value.data(nest, stmt.cond, "the condition")
             branch = stmt.then if np.all(taken) else stmt.orelse
             if branch is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import Expr, Load
 from ..node import walk
 from ..script.printer import expr_text
@@ -24,7 +24,7 @@ _UPDATE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _reads_alias(stmt: Store) -> bool:
     """Whether the store reads the memory it writes under another name."""
     name, memory = stmt.buffer.name, stmt.buffer.memory

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import (
     LOGIC,
     Binary,
@@ -33,6 +33,7 @@ from ..expr import (
 )
 from ..node import walk
 from ..script.printer import expr_text
+from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
 from .numbers import convert, numpy_dtype, poison, round_to
@@ -71,12 +72,12 @@ def any_true(flags: Flags | Data) -> bool:
     return flags is not None and bool(np.any(flags))
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _is_vector(indices: tuple[Expr, ...]) -> bool:
     return any(dtypes.lanes(i.dtype) > 1 for i in indices)
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def reads_nothing(exprs: tuple[Expr, ...]) -> bool:
     """Whether the values depend on no memory, so that they stay what they are."""
     return not any(isinstance(node, Load) for e in exprs for node in walk(e))
@@ -140,12 +141,12 @@ class Evaluator:
         except KeyError:
             raise InterpreterError(f"{self.context}variable `{e.name}` is not defined") from None
 
-    def _const(self, nest: Nest, e: Const) -> Value:
+    def _const(self, _nest: Nest, e: Const) -> Value:
         if e.dtype == dtypes.INDEX or e.dtype == "bool":
             return e.value, None
         return round_to(e.dtype, numpy_dtype(e.dtype).type(e.value)), None
 
-    def _undef(self, nest: Nest, e: Undef) -> Value:
+    def _undef(self, _nest: Nest, e: Undef) -> Value:
         return poison(e.dtype), True
 
     def _load(self, nest: Nest, e: Load) -> Value:
@@ -269,8 +270,7 @@ class Evaluator:
         """Each side is evaluated only in the lanes that choose it."""
         args, dtype = e.args, e.dtype
         if dtypes.lanes(args[0].dtype) > 1:
-            raise InterpreterError(f"{self.context}the condition of `{expr_text(e)}` is a vector; use `T.Select`, "
-                                   "which evaluates both sides")  # fmt: skip
+            return self._conditional_lanes(nest, e)
         cond = self.data(nest, args[0], "the condition")
         if not isinstance(cond, np.ndarray):
             return self(nest, args[1] if cond else args[2])
@@ -288,6 +288,13 @@ class Evaluator:
                 undef[rows] = flags
                 tainted = True
         return data, undef if tainted else None
+
+    def _conditional_lanes(self, nest: Nest, e: Call) -> Value:
+        """The lanes one after the other, each with its own condition."""
+        lanes = [self(nest, lane_of(e, number)) for number in range(dtypes.lanes(e.dtype))]
+        data = np.stack([np.broadcast_to(value, nest.n) for value, _ in lanes], axis=1)
+        undef = np.stack([np.broadcast_to(np.asarray(_flag(flags)), nest.n) for _, flags in lanes], axis=1)
+        return data.astype(numpy_dtype(e.dtype), copy=False), undef if undef.any() else None
 
     # ------------------------------------------------------------ assumptions
 

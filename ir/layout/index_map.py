@@ -11,11 +11,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
+from math import prod
 from typing import Any, TypeVar
 
+from ...errors import ProgramError
 from ..arith.lattice import parts
 from ..arith.simplify import simplify
+from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..stmt import fresh
 from .components import Component, components_of
@@ -26,7 +29,7 @@ Shape = tuple[int, ...]
 T = TypeVar("T")
 
 
-class IndexMapError(ValueError):
+class IndexMapError(ProgramError, ValueError):
     """The map cannot serve as a layout of the given shape."""
 
 
@@ -185,6 +188,18 @@ class IndexMap:
         indices = tuple(simplify(e) for e in self.map_indices(first.indices))
         return IndexMap(first.variables, indices, self.axis_separators)
 
+    def keeps_memory_order(self, shape: Sequence[int], physical_shape: Sequence[int] | None = None) -> bool:
+        """Whether the map is a reshape: row-major memory of `shape` is that of the image, element for element.
+
+        So are digits in place, ``[i // 4, i % 4, j]`` where 4 divides the extent, and dimensions that are fused,
+        ``[i*8 + j]``.  False where it cannot be proven.
+        """
+        self._check_shape(shape)
+        physical = self.map_shape(shape) if physical_shape is None else tuple(physical_shape)
+        if self.axis_separators or len(physical) != len(self.indices) or prod(physical) != prod(shape):
+            return False
+        return _is_reshape(self, tuple(shape), physical)
+
     def _check_shape(self, shape: Sequence[int]) -> None:
         if len(shape) != self.ndim:
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but got the shape {_show(shape)}")
@@ -233,7 +248,7 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
     return IndexMap(names, tuple(indices), tuple(separators))
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     extents = [0] * len(index_map.indices)
     for part in _parts(index_map, shape):
@@ -247,7 +262,7 @@ def _map_shape(index_map: IndexMap, shape: Shape) -> Shape:
     return tuple(extents)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[str, int]] | None:
     """Two logical points with one image; other variables than those of the culprit are 0."""
     for part in _parts(index_map, shape):
@@ -258,7 +273,7 @@ def _collision(index_map: IndexMap, shape: Shape) -> tuple[dict[str, int], dict[
     return None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexMap, Predicate]:
     names = _physical_names(index_map)
     values: dict[Var, Expr] = {}
@@ -271,6 +286,22 @@ def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexM
             padding = binary("or", padding, disjunct)
     back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
     return back, Predicate(names, padding)
+
+
+@cached(4096)
+def _is_reshape(index_map: IndexMap, shape: Shape, physical: Shape) -> bool:
+    """The offset of an element before and after: equal as linear forms in the ranges of the indices."""
+    ranges = {v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)}
+    before, after = _offset(index_map.variables, shape), _offset(index_map.indices, physical)
+    return bool(simplify(after - before, ranges) == as_expr(0, before))
+
+
+def _offset(indices: Sequence[Expr], shape: Shape) -> Expr:
+    """The row-major position of an element."""
+    total: Expr = as_expr(0)
+    for index, extent in zip(indices, shape, strict=True):
+        total = total * extent + index
+    return total
 
 
 def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:

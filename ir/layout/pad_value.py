@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import negate
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, Var, binary, const, substitute
@@ -31,7 +32,7 @@ MAX_TEXT = 8192
 Piece = tuple[Expr, "Expr | None"]
 
 
-class PadValueError(ValueError):
+class PadValueError(ProgramError, ValueError):
     """What was given is no pad value of the buffer."""
 
 
@@ -161,7 +162,8 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PadValueError(f"`{text[:200]}` is not a pad value: {error}") from None
     args = tree.args if isinstance(tree, ast.Lambda) else None
-    if not isinstance(tree, ast.Lambda) or args is None or _has_options(args):
+    odd = args is None or args.vararg or args.kwarg or args.kwonlyargs or args.defaults
+    if not isinstance(tree, ast.Lambda) or args is None or odd:
         raise PadValueError(f"`{text[:200]}` is not a pad value: write e.g. `lambda io, ii: io + ii`")
     names = tuple(Var(a.arg) for a in (*args.posonlyargs, *args.args))
     if len(names) != len(buffer.shape):
@@ -170,10 +172,6 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
             f"has {len(buffer.shape)} dimensions"
         )
     return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))
-
-
-def _has_options(args: ast.arguments) -> bool:
-    return bool(args.vararg or args.kwarg or args.kwonlyargs or args.defaults)
 
 
 class _Reader:

@@ -28,9 +28,9 @@ from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.writers import element_variables, writers
 from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
 from ..node import Node, walk
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
 from .overcompute import Refusal, is_strict
-from .positions import at, children_of, position, with_statement
+from .positions import at, position, with_statement
 
 
 def remove_overcompute_through_branching(func: PrimFunc) -> PrimFunc:
@@ -83,7 +83,7 @@ def _candidates(func: PrimFunc, root: tuple[int, ...]) -> Iterator[tuple[tuple[i
             for cond in _conditions(program, statement):
                 found.setdefault(cond, statement)
     for cond, statement in found.items():
-        for place in _places(func, root, statement, cond):
+        for place in _places(root, statement, cond):
             yield place, cond
 
 
@@ -128,23 +128,15 @@ def _outside(statement: Statement, access: Access, elements: IntSet) -> Iterator
     if placed in (TRUE, FALSE) or everything.where(placed).is_equal(everything):
         return
     kept = everything.where(placed)
-    short = _shortest(statement, everything, kept, placed)
-    yield short
-
-
-def _shortest(statement: Statement, everything: IntSet, kept: IntSet, placed: Expr) -> Expr:
-    """The condition given the statement's own domain, if that is the shorter text."""
     given = kept.condition(everything)
-    return given if _size(given) < _size(placed) else placed
+    yield given if _size(given) < _size(placed) else placed
 
 
 def _size(node: Node) -> int:
     return sum(1 for _ in walk(node))
 
 
-def _places(
-    func: PrimFunc, root: tuple[int, ...], statement: Statement, cond: Expr
-) -> Iterator[tuple[int, ...]]:
+def _places(root: tuple[int, ...], statement: Statement, cond: Expr) -> Iterator[tuple[int, ...]]:
     """Where a condition may stand, the widest place first: where its variables are bound, down to the store."""
     bound: set[Var] = set(statement.parameters)
     place: tuple[int, ...] = ()
@@ -154,6 +146,6 @@ def _places(
             bound.add(outer.var)
         if isinstance(outer, Block) and outer.iters:
             return  # the loops around are not visible inside a block with iterators
-        place = (*place, next(k for k, c in enumerate(children_of(outer)) if c is inner))
+        place = (*place, next(k for k, c in enumerate(stmt_children(outer)) if c is inner))
         if place[: len(root)] == root and needed <= bound and (isinstance(outer, For) or not isinstance(inner, Seq)):
             yield place

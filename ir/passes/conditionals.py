@@ -1,4 +1,4 @@
-"""Conditionals that say the same thing twice become one.
+"""Neighbouring conditionals with equal conditions are merged, and those with equal branches go.
 
 ::
 
@@ -21,20 +21,20 @@ from dataclasses import replace
 
 from ..arith.intervals import negate
 from ..arith.statements import NOTHING, is_empty, simplify_stmt
+from ..context import Context, has_init, nowhere, rewrite
 from ..expr import FALSE, TRUE, Expr, Not, all_of, conjuncts
-from ..stmt import Block, If, Seq, Stmt, seq
-from .context import Place, has_init, memories_read, memories_written, nowhere, rewrite
+from ..stmt import Block, If, Seq, Stmt, memories_read, memories_written, seq
 from .renaming import same_statement
 
 Relation = Callable[[If, If], bool | None]
 
 
-def merge_conditionals(stmt: Stmt, place: Place | None = None) -> Stmt:
+def merge_conditionals(stmt: Stmt, place: Context | None = None) -> Stmt:
     """`stmt` with neighbouring conditionals merged and pointless ones gone, wherever that is proven."""
     return rewrite(stmt, place or nowhere(), _merge)
 
 
-def _merge(stmt: Stmt, place: Place) -> Stmt:
+def _merge(stmt: Stmt, place: Context) -> Stmt:
     if isinstance(stmt, If):
         return _without_choice(stmt, place)
     if isinstance(stmt, Seq):
@@ -42,7 +42,7 @@ def _merge(stmt: Stmt, place: Place) -> Stmt:
     return stmt
 
 
-def _without_choice(stmt: If, place: Place) -> Stmt:
+def _without_choice(stmt: If, place: Context) -> Stmt:
     """One branch for both where that is the same, and none that holds nothing."""
     if stmt.orelse is None:
         return stmt.then if is_empty(stmt.then) else stmt
@@ -54,12 +54,12 @@ def _without_choice(stmt: If, place: Place) -> Stmt:
     return If(negate(stmt.cond), stmt.orelse) if is_empty(stmt.then) else stmt
 
 
-def _agree(a: Stmt, b: Stmt, place: Place) -> bool:
+def _agree(a: Stmt, b: Stmt, place: Context) -> bool:
     """Whether the statements do the same at `place`."""
     return same_statement(a, b) or same_statement(simplify_stmt(a, place.facts), simplify_stmt(b, place.facts))
 
 
-def _related(first: If, second: If, place: Place) -> bool | None:
+def _related(first: If, second: If, place: Context) -> bool | None:
     same = relation(first.cond, second.cond, place)
     if same is not None and has_init(second):
         moved = [s for s in (second.then, second.orelse) if s is not None]
@@ -69,7 +69,7 @@ def _related(first: If, second: If, place: Place) -> bool | None:
     return same
 
 
-def relation(c: Expr, d: Expr, place: Place) -> bool | None:
+def relation(c: Expr, d: Expr, place: Context) -> bool | None:
     """True if `c` and `d` are equal at `place`, False if each is the opposite of the other, None if unknown."""
     one, other = place.simplify(c), place.simplify(d)
     if one == other:
@@ -119,12 +119,12 @@ def _both(a: Stmt | None, b: Stmt | None, related: Relation) -> Stmt | None:
     return merge_neighbours(both, related) if isinstance(both, Seq) else both
 
 
-def decide_conditions(stmt: Stmt, place: Place | None = None) -> Stmt:
+def decide_conditions(stmt: Stmt, place: Context | None = None) -> Stmt:
     """`stmt` with every condition decided that always, or never, holds where it stands."""
     return rewrite(stmt, place or nowhere(), _decide)
 
 
-def _decide(stmt: Stmt, place: Place) -> Stmt:
+def _decide(stmt: Stmt, place: Context) -> Stmt:
     if isinstance(stmt, If):
         kept = undecided(stmt.cond, place)
         if kept is None:
@@ -141,7 +141,7 @@ def _decide(stmt: Stmt, place: Place) -> Stmt:
     return stmt
 
 
-def undecided(cond: Expr, place: Place) -> Expr | None:
+def undecided(cond: Expr, place: Context) -> Expr | None:
     """What is left of `cond` where the place and its other conjuncts are known; None if it never holds."""
     simple = place.simplify(cond)
     if simple == FALSE or place.excludes(cond):

@@ -1,4 +1,4 @@
-"""Eyes: the program after each pass of a pipeline, printed or in a folder.
+"""The program after each pass of a pipeline, printed or written to a folder, for debugging.
 
 ``STRIDESMITH_DUMP=DIR`` in the environment, or ``with dumping(DIR):``, writes a folder for
 each run of a pipeline, with a file for each pass::

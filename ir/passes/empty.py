@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..arith.intervals import negate
 from ..arith.statements import NOTHING, is_empty
-from ..expr import Buffer, Var
+from ..expr import Buffer
 from ..node import rebuild, walk
 from ..stmt import Allocate, Attr, Block, Declare, For, If, Let, PrimFunc, Seq, Stmt, seq
 
@@ -35,7 +35,7 @@ def pruned(stmt: Stmt) -> Stmt:
     if isinstance(new, (For, Attr)):
         return NOTHING if is_empty(new.body) else new
     if isinstance(new, Let):
-        return new if _uses_variable(new.body, new.var) else new.body
+        return new if any(n == new.var for n in walk(new.body)) else new.body
     if isinstance(new, (Allocate, Declare)):
         return new if _uses_memory(new.body, new.buffer) else new.body
     return new
@@ -62,10 +62,6 @@ def _pruned_block(block: Block) -> Stmt:
         return NOTHING
     used = tuple(b for b in block.allocs if any(_uses_memory(s, b) for s in (block.init, block.body) if s is not None))
     return block if used == block.allocs else replace(block, allocs=used)
-
-
-def _uses_variable(stmt: Stmt, var: Var) -> bool:
-    return any(isinstance(n, Var) and n == var for n in walk(stmt))
 
 
 def _uses_memory(stmt: Stmt, buffer: Buffer) -> bool:

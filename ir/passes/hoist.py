@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.statements import is_empty
+from ..context import Context, map_below, nowhere
 from ..expr import (
     TRUE,
     Binary,
@@ -44,9 +45,8 @@ from ..expr import (
     variables,
 )
 from ..node import children, rebuild, walk
-from ..stmt import Assume, Block, For, If, Iter, Let, Stmt
+from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, memories_read, memories_written
 from .conditionals import decide_conditions
-from .context import Place, map_below, memories_read, memories_written, nowhere
 from .empty import pruned
 from .renaming import another, copied
 
@@ -119,7 +119,7 @@ class Hoister:
         self.kept: dict[Kept, None] = {}
         self.room = LARGEST
 
-    def run(self, stmt: Stmt, place: Place) -> Stmt:
+    def run(self, stmt: Stmt, place: Context) -> Stmt:
         """`stmt`, which stands at `place`, with everything hoisted that may be."""
         if isinstance(stmt, For) and stmt.kind != "thread_binding":
             lifted = self._lifted(stmt, place)
@@ -127,7 +127,7 @@ class Hoister:
                 return self.run(lifted, place)
         return map_below(stmt, place, self.run)
 
-    def _lifted(self, loop: For, place: Place) -> Stmt | None:
+    def _lifted(self, loop: For, place: Context) -> Stmt | None:
         """The loop with one condition or binding moved out; None if there is none to move."""
         for found in self._candidates(loop, place):
             reason = _obstacle(found, loop)
@@ -138,14 +138,14 @@ class Hoister:
                 self.kept[Kept(found.inside, loop.var.name, reason)] = None
         return None
 
-    def _moved(self, found: Candidate, loop: For, place: Place) -> Stmt | None:
+    def _moved(self, found: Candidate, loop: For, place: Context) -> Stmt | None:
         if found.binding is not None:
             return self._bound(found, found.binding, loop)
         return self._split(loop, nowhere().simplify(found.expr), place)
 
     # ------------------------------------------------------------ conditions
 
-    def _split(self, loop: For, cond: Expr, place: Place) -> Stmt | None:
+    def _split(self, loop: For, cond: Expr, place: Context) -> Stmt | None:
         """``if cond: loop else: loop``, each simplified; None where that gains nothing or may not be."""
         if isinstance(place.simplify(cond), Const):
             return None
@@ -166,7 +166,7 @@ class Hoister:
             return If(place.simplify(negate(cond)), other)
         return If(cond, then, None if is_empty(other) else copied(other, self.taken))
 
-    def _version(self, loop: For, cond: Expr, truth: bool, place: Place) -> Stmt:
+    def _version(self, loop: For, cond: Expr, truth: bool, place: Context) -> Stmt:
         """The loop where `cond` is known to be `truth`."""
         known = {place.simplify(cond): truth, place.simplify(negate(cond)): not truth}
         version: Stmt = _Known(known, place).stmt(loop, {})
@@ -184,7 +184,7 @@ class Hoister:
 
     # ------------------------------------------------------------ candidates
 
-    def _candidates(self, loop: For, place: Place) -> Iterator[Candidate]:
+    def _candidates(self, loop: For, place: Context) -> Iterator[Candidate]:
         """What the flags let move, in program order, outer ones before their parts."""
         for found in _below(loop.body, _View(self._always_runs(loop, place), frozenset((loop.var,)))):
             if found.binding is not None:
@@ -216,7 +216,7 @@ class Hoister:
             yield from (let for let in found.lets if let in lets or any(let.var in variables(x.expr) for x in lets))
 
     @staticmethod
-    def _always_runs(loop: For, place: Place) -> bool:
+    def _always_runs(loop: For, place: Context) -> bool:
         return place.facts.interval(loop.extent)[0] >= 1
 
 
@@ -363,7 +363,7 @@ def _in_expression(expr: Expr, view: _View) -> Iterator[Candidate]:
 class _Known:
     """Replaces conditions that are known at `place`, above the blocks of the statement, by their values."""
 
-    def __init__(self, known: Mapping[Expr, bool], place: Place) -> None:
+    def __init__(self, known: Mapping[Expr, bool], place: Context) -> None:
         self.known, self.place = known, place
 
     def stmt(self, node: Any, env: Mapping[Var, Expr]) -> Any:

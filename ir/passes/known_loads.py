@@ -23,8 +23,7 @@ from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.writers import Contradiction
 from ..expr import Const, Expr, Load
 from ..node import rebuild, walk
-from ..stmt import Assume, PrimFunc, Stmt
-from .context import memories_read
+from ..stmt import Assume, PrimFunc, Stmt, memories_read
 from .positions import Position, at, position, with_statement
 from .renaming import distinct
 

@@ -98,13 +98,9 @@ def _composed_pad(change: Change, earlier: Layout) -> PadValue:
         padding = change.padding(axes)
         own = [(binary("and", padding, cond), value) for cond, value in change.pad_value.at(axes)]
     values = {value for _, value in (*own, *moved)}
-    if len(values) == 1 and _is_constant(values):
+    if len(values) == 1 and all(value is None or isinstance(value, (Const, Undef)) for value in values):
         return PadValue(axes, ((TRUE, values.pop()),))
     return PadValue(axes, (*own, *moved[:-1], (TRUE, moved[-1][1])))
-
-
-def _is_constant(values: set[Expr | None]) -> bool:
-    return all(value is None or isinstance(value, (Const, Undef)) for value in values)
 
 
 # ---------------------------------------------------------------- the deferred path

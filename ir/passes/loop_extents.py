@@ -21,16 +21,16 @@ from dataclasses import replace
 from ..arith.intervals import Facts, Interval, nothing_known
 from ..arith.linear import variables_of
 from ..arith.statements import NOTHING, simplify_stmt
+from ..context import Context, contexts, facts_below, map_below, map_with_facts
 from ..expr import TRUE, Const, Var, as_int, binary, const, substitute
 from ..node import rebuild
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
 from .conditionals import decide_conditions
-from .context import Place, map_below, places
 
 KINDS = ("serial", "parallel", "unrolled")
 
 
-def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
+def reduce_extents(stmt: Stmt, place: Context) -> Stmt:
     """Every loop at or below `stmt` with the values for which it does something, the outermost first."""
     if isinstance(stmt, For):
         smaller = reduce_extent(stmt, place)
@@ -39,7 +39,7 @@ def reduce_extents(stmt: Stmt, place: Place) -> Stmt:
     return map_below(stmt, place, reduce_extents)
 
 
-def reduce_extent(loop: For, place: Place) -> Stmt:
+def reduce_extent(loop: For, place: Context) -> Stmt:
     """One loop over the values for which it does something; the loop itself where all do or that is unknown."""
     if _obstacle(loop):
         return loop
@@ -55,7 +55,7 @@ def reduce_extent(loop: For, place: Place) -> Stmt:
     return result if place.starts(result) else loop
 
 
-def whole_reason(loop: For, place: Place) -> str:
+def whole_reason(loop: For, place: Context) -> str:
     """Why the loop keeps all its iterations; empty if it need not."""
     last = as_int(loop.extent) - 1 if isinstance(loop.extent, Const) else 0
     reason = _obstacle(loop)
@@ -86,7 +86,7 @@ def _is_guarded(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and all(map(_is_guarded, stmt.stmts))
 
 
-def needed_values(loop: For, place: Place) -> Interval | None:
+def needed_values(loop: For, place: Context) -> Interval | None:
     """The least and greatest value of the loop's variable at which a statement of the body runs; None if none does.
 
     What isl cannot decide counts as needed.
@@ -95,7 +95,7 @@ def needed_values(loop: For, place: Place) -> Interval | None:
 
     everything = (0, as_int(loop.extent) - 1)
     found: Interval | None = None
-    for stmt, here in places(loop, place):
+    for stmt, here in contexts(loop, place):
         if not isinstance(stmt, (Store, Evaluate, Assume)):
             continue
         try:
@@ -131,33 +131,24 @@ def fold_single_loops(stmt: Stmt) -> Stmt:
 # ---------------------------------------------------------------- by intervals alone
 
 
-def loop_facts(facts: Facts, loop: For) -> Facts:
-    """The facts inside a loop."""
-    return facts.with_bounds({loop.var: (0, facts.interval(loop.extent)[1] - 1)})
+def is_masked(loop: For) -> bool:
+    """Whether conditions on the lanes of a vectorized loop become masks, so that it keeps all of its lanes."""
+    return loop.kind == "vectorized" and dict(loop.annotations).get("mask") is True
 
 
 def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
     """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent in a program without blocks."""
     facts = facts or nothing_known()
-    if isinstance(stmt, For):
-        return _trim(stmt, facts)
-    if isinstance(stmt, If):
-        then = trim_loops(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else trim_loops(stmt.orelse, facts.assuming(stmt.cond, False))
-        return stmt if then is stmt.then and other is stmt.orelse else If(stmt.cond, then, other)
-    if isinstance(stmt, (Seq, Allocate, Declare, Let)):
-        result: Stmt = rebuild(stmt, lambda c: trim_loops(c, facts) if isinstance(c, Stmt) else c)
-        return result
-    return stmt
+    return _trim(stmt, facts) if isinstance(stmt, For) else map_with_facts(stmt, facts, trim_loops)
 
 
 def _trim(loop: For, facts: Facts) -> Stmt:
-    inside = loop_facts(facts, loop)
+    inside = facts.looping(loop.var, loop.extent)
     if isinstance(loop.extent, Const) and loop.kind != "thread_binding" and _is_tested(loop.body, loop.var):
         low, high = _needed(loop.body, loop.var, inside)
         if low > high:
             return NOTHING
-        if (low, high) != (0, as_int(loop.extent) - 1):
+        if (low, high) != (0, as_int(loop.extent) - 1) and not is_masked(loop):
             smaller = simplify_stmt(restrict(loop, (low, high)), facts)
             return trim_loops(smaller, facts)
     body = trim_loops(loop.body, inside)
@@ -177,21 +168,12 @@ def _needed(stmt: Stmt, var: Var, facts: Facts) -> Interval:
     """The values of `var` for which `stmt` does anything, as an interval; (1, 0) is none."""
     if facts.impossible:
         return 1, 0
-    if isinstance(stmt, If):
-        then = _needed(stmt.then, var, facts.assuming(stmt.cond))
-        other = (1, 0) if stmt.orelse is None else _needed(stmt.orelse, var, facts.assuming(stmt.cond, False))
-        return _hull(then, other)
-    if isinstance(stmt, For):
-        return _needed(stmt.body, var, loop_facts(facts, stmt))
-    if isinstance(stmt, (Allocate, Declare, Let)):
-        return _needed(stmt.body, var, facts)
-    if isinstance(stmt, Seq):
-        result = (1, 0)
-        for item in stmt.stmts:
-            result = _hull(result, _needed(item, var, facts))
-        return result
-    assert isinstance(stmt, (Store, Evaluate))
-    return facts.interval(var)
+    if isinstance(stmt, (Store, Evaluate)):
+        return facts.interval(var)
+    result = (1, 0)
+    for child, inside in facts_below(stmt, facts):
+        result = _hull(result, _needed(child, var, inside))
+    return result
 
 
 def _hull(a: Interval, b: Interval) -> Interval:

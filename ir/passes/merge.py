@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..affine.guard import Unknown
+from ..dataflow.accesses import Access
 from ..dataflow.dependence import Clash, clashes, common_loops
-from ..dataflow.instances import Statement, instances
+from ..dataflow.instances import instances
 from ..dataflow.order import knowing
-from ..expr import Expr, Var, as_expr, substitute
+from ..expr import Expr, Var, as_expr, reads_memory, substitute
 from ..node import walk
-from ..stmt import For, PrimFunc, Seq, Stmt, seq
-from .context import is_stable
-from .positions import Position, at, children_of, position, with_statement
+from ..stmt import For, PrimFunc, Seq, Stmt, seq, stmt_children
+from .positions import Position, at, position, with_statement
 from .renaming import distinct
 
 
@@ -65,7 +65,7 @@ def _pairs(stmt: Stmt, place: Position) -> list[tuple[Position, int, For, For]]:
         for number, (a, b) in enumerate(zip(stmt.stmts, stmt.stmts[1:], strict=False)):
             if isinstance(a, For) and isinstance(b, For):
                 found.append((place, number, a, b))
-    for number, child in enumerate(children_of(stmt)):
+    for number, child in enumerate(stmt_children(stmt)):
         found.extend(_pairs(child, (*place, number)))
     return found
 
@@ -114,7 +114,7 @@ def obstacle(func: PrimFunc, first: For, second: For) -> Separate | None:
     for loop in (first, second):
         if loop.kind != "serial":
             return Separate(first, second, f"(2) loop `{loop.var.name}` is {loop.kind}, not serial")
-    if first.extent != second.extent or first.var.dtype != second.var.dtype or not is_stable(first.extent):
+    if first.extent != second.extent or first.var.dtype != second.var.dtype or reads_memory(first.extent):
         from ..script.printer import expr_text
 
         extents = f"{expr_text(first.extent)} and {expr_text(second.extent)}"
@@ -138,8 +138,8 @@ def _reversed(func: PrimFunc, first: For, second: For) -> Clash | None:
 
 
 def _explained(clash: Clash, first: For, second: For) -> str:
-    a = _access(clash.first, clash, True)
-    b = _access(clash.second, clash, False)
+    a = _access(clash.a)
+    b = _access(clash.b)
     found = clash.example
     if found is None:
         return f"{a} in a later iteration may meet {b}, which would then run before it"
@@ -150,10 +150,9 @@ def _explained(clash: Clash, first: For, second: For) -> str:
     return f"{a} at {i} {maybe}meet{'' if maybe else 's'} {b} at {j}{element}; merged, {j} would come first"
 
 
-def _access(statement: Statement, clash: Clash, is_first: bool) -> str:
+def _access(access: Access) -> str:
     from ..script.printer import expr_text
 
-    access = clash.a if is_first else clash.b
     indices = ", ".join(expr_text(i) for i in access.node.indices)
     return f"the {'write' if access.is_write else 'read'} of `{access.node.buffer.name}[{indices}]`"
 

@@ -39,10 +39,11 @@ from ..stmt import (
     PrimFunc,
     Stmt,
     Store,
+    stmt_children,
 )
 from .empty import pruned, without_empty
 from .overcompute import is_strict
-from .positions import Position, at, children_of, position, with_statement
+from .positions import Position, at, position, with_statement
 from .removal import has_undef
 from .renaming import distinct
 
@@ -134,7 +135,7 @@ def _stores(program: Program, stmt: Stmt, place: Position) -> list[tuple[Positio
     def visit(item: Stmt, here: Position) -> None:
         if id(item) in by_id:
             found.append((here, by_id[id(item)]))
-        for number, child in enumerate(children_of(item)):
+        for number, child in enumerate(stmt_children(item)):
             visit(child, (*here, number))
 
     visit(stmt, place)

@@ -15,23 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import violations
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
+from ..caches import cached
 from ..dataflow.concurrency import CONCURRENT, conflict
 from ..dataflow.harmless import Change, Harm, appearing, vanishing
 from ..dataflow.instances import Program, Statement, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
 from ..script.printer import expr_text
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store
-from .positions import at, children_of, position, with_statement
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
+from .positions import at, position, with_statement
 
 Choice = Callable[[Expr], bool]
-_KEPT = 256  # programs with one condition less, each with the proof that it may go
+_PROVEN = 256  # programs with one condition less, each with the proof that it may go
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def is_strict(func: PrimFunc) -> bool:
 
 
 def overcompute(
-    func: PrimFunc, within: Stmt, chosen: Choice = lambda cond: True
+    func: PrimFunc, within: Stmt, chosen: Choice = lambda _: True
 ) -> tuple[PrimFunc, list[Refusal]]:
     """Remove what can be removed of the conditions at or below `within`, and say why the rest stays.
 
@@ -106,11 +106,11 @@ def _sites(stmt: Stmt, place: tuple[int, ...]) -> Iterator[_Site]:
                 yield _Site(
                     place, cond, lambda func, c=cond, n=call: _without_choice(func, place, n, c)  # type: ignore[misc]
                 )
-    for k, child in enumerate(children_of(stmt)):
+    for k, child in enumerate(stmt_children(stmt)):
         yield from _sites(child, (*place, k))
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     block = at(func.body, place)
     assert isinstance(block, Block)
@@ -119,7 +119,7 @@ def _without_predicate(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tu
     return _try(func, place, wide, cond)
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_if(func: PrimFunc, place: tuple[int, ...], cond: Expr) -> tuple[PrimFunc, Refusal | None]:
     stmt = at(func.body, place)
     assert isinstance(stmt, If)
@@ -181,7 +181,7 @@ def _ranges(func: PrimFunc, place: Sequence[int]) -> dict[Var, tuple[int, int]]:
             found[stmt.var] = (0, int(stmt.extent.value) - 1)
         if isinstance(stmt, Block):
             found.update({i.var: (0, i.extent - 1) for i in stmt.iters})
-        stmt = children_of(stmt)[k]
+        stmt = stmt_children(stmt)[k]
     return found
 
 
@@ -207,7 +207,7 @@ def _limited(binding: Expr, extent: int, block: Block, ranges: dict[Var, tuple[i
     return any(simplify(c, ranges) == limit for c in conjuncts(block.predicate))
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_choice(
     func: PrimFunc, place: tuple[int, ...], call: Call, cond: Expr
 ) -> tuple[PrimFunc, Refusal | None]:
@@ -237,7 +237,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 # ---------------------------------------------------------------- else-branches
 
 
-@lru_cache(maxsize=_KEPT)
+@cached(_PROVEN)
 def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Refusal | None]:
     """``if c: S else: T`` -> S if on "not c" it comes to T, otherwise T if on "c" it comes to S."""
     stmt = at(func.body, place)
@@ -258,7 +258,7 @@ def _one_side(
     strict = is_strict(func)
     pairs = _aligned(keep, gone)
     if pairs is None:
-        harm = _vanish(func, place, gone, cond)
+        harm = _vanish(func, gone, cond)
         if harm is not None:
             return func, harm
         pairs = {}
@@ -272,7 +272,7 @@ def _one_side(
     return after, _appear(program, changes, strict)
 
 
-def _vanish(func: PrimFunc, place: tuple[int, ...], gone: Stmt, cond: Expr) -> Harm | None:
+def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:
     """Whether a branch could go; its instances are those where `cond` fails."""
     program = instances(func)
     found = [Change(s, s.resolve(cond)) for s in program.below(gone)]

@@ -44,6 +44,7 @@ from ..stmt import (
     Store,
     fresh,
     loops,
+    memories_read,
     names,
     seq,
     stores,
@@ -194,7 +195,7 @@ def _check_load(padding: Padding, load: Load, readable: Expr, conds: tuple[Expr,
 
 def with_assumption(func: PrimFunc, padding: Padding) -> PrimFunc:
     """The function that begins with what it may rely on of an input."""
-    form = _form_of(func.body, lambda s: _reads(s, padding.buffer.name))
+    form = _form_of(func.body, lambda s: padding.buffer.name in memories_read(s))
     name = fresh(f"{padding.buffer.name}_assume", names(func))
     nest = padding.assumption(func, name, BLOCK if form == BLOCK else BARE)
     if nest is None:
@@ -297,13 +298,11 @@ def _foreign_reader(node: Stmt, name: str) -> Stmt | None:
             found = _foreign_reader(child, name)
             if found is not None:
                 return found
-        elif _reads(child, name):
+        elif name in memories_read(child):
             return node
     return None
 
 
-def _reads(node: Node, name: str) -> bool:
-    return any(isinstance(n, Load) and n.buffer.memory == name for n in walk(node))
 
 
 def _place(item: Stmt, reader: Stmt) -> str:

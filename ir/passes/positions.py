@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..node import children, rebuild
-from ..stmt import Block, PrimFunc, Stmt
+from ..node import rebuild
+from ..stmt import Block, PrimFunc, Stmt, stmt_children
 
 Position = tuple[int, ...]
-
-
-def children_of(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements held directly in a statement, in field order."""
-    return tuple(child for child in children(stmt) if isinstance(child, Stmt))
 
 
 def position(root: Stmt, target: Stmt) -> Position:
@@ -31,7 +26,7 @@ def position(root: Stmt, target: Stmt) -> Position:
 def _position(root: Stmt, target: Stmt) -> Position | None:
     if root is target:
         return ()
-    for k, child in enumerate(children_of(root)):
+    for k, child in enumerate(stmt_children(root)):
         below = _position(child, target)
         if below is not None:
             return (k, *below)
@@ -41,7 +36,7 @@ def _position(root: Stmt, target: Stmt) -> Position | None:
 def at(root: Stmt, place: Sequence[int]) -> Stmt:
     """The statement at a position."""
     for k in place:
-        root = children_of(root)[k]
+        root = stmt_children(root)[k]
     return root
 
 
@@ -56,13 +51,16 @@ def _put(root: Stmt, place: Sequence[int], new: Stmt) -> Stmt:
     if not place:
         return new
     number = -1
+    wanted = place[0]
+    if isinstance(root, Block) and root.init is not None:
+        wanted = 1 - wanted  # the body is the first field, the init runs first
 
     def swap(child: Any) -> Any:
         nonlocal number
         if not isinstance(child, Stmt):
             return child
         number += 1
-        return _put(child, place[1:], new) if number == place[0] else child
+        return _put(child, place[1:], new) if number == wanted else child
 
     result: Stmt = rebuild(root, swap)
     return result

@@ -29,6 +29,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from ...errors import ProgramError
 from .. import dtypes
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
@@ -42,7 +43,7 @@ from ..stmt import Allocate, Block, Declare, For, PrimFunc, Stmt, Store, fresh
 Ranges = Mapping[Var, tuple[int, int]]
 
 
-class LayoutError(ValueError):
+class LayoutError(ProgramError, ValueError):
     """A layout that cannot be given; the message begins with the number of the condition."""
 
 
@@ -179,7 +180,8 @@ class _Rewriter:
 
     def indices(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
         if all(dtypes.lanes(i.dtype) == 1 for i in indices):
-            return tuple(simplify(i, ranges) for i in self.change.index_map.map_indices(indices))
+            mapped = self.change.index_map.map_indices(indices)
+            return tuple(i if isinstance(i, Var) else simplify(i, ranges) for i in mapped)
         return self._vector(access, indices, ranges)
 
     def _vector(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:

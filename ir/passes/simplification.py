@@ -8,9 +8,9 @@ twice; `arith.statements` simplifies expressions by intervals.
 from __future__ import annotations
 
 from ..arith.statements import simplify_stmt
+from ..context import context_of
 from ..stmt import PrimFunc, Stmt
 from .conditionals import decide_conditions, merge_conditionals
-from .context import place_of
 from .empty import without_empty
 from .known_loads import with_known_loads
 from .positions import at, position, with_statement
@@ -25,7 +25,7 @@ def simplified(func: PrimFunc, within: Stmt) -> PrimFunc:
     for _ in range(ROUNDS):
         new = distinct(with_known_loads(func, at(func.body, root)))
         stmt = at(new.body, root)
-        place = place_of(new, stmt)
+        place = context_of(new, stmt)
         stmt = merge_conditionals(decide_conditions(stmt, place), place)
         stmt = simplify_stmt(stmt, place.facts)
         new = with_statement(new, root, stmt)

@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
+from ..context import start
 from ..stmt import Block, PrimFunc, names
 from ..verify.rules import verify
 from . import branching, overcompute
-from .context import start
 from .dump import dumping, program_log
 from .empty import without_empty
 from .flat import flatten_buffers as _flatten_buffers

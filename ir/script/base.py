@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...errors import ProgramError
 from ..expr import Buffer, Expr
 from ..stmt import fresh
 
 NAMESPACES = frozenset({"T", "tir", "tirx", "I", "ir", "ss", "stridesmith", "tvm", "script"})
 
 
-class ScriptError(ValueError):
+class ScriptError(ProgramError, ValueError):
     """Text that is not a program.  `line` and `column` count from 1; `source` is that line."""
 
     def __init__(self, message: str, line: int, column: int, source: str) -> None:

@@ -64,7 +64,7 @@ class DeclarationParser:
         self, name: str, where: ast.AST, args: Sequence[ast.expr], keywords: Sequence[ast.keyword], call: str
     ) -> Buffer:
         """``(shape, dtype, options)`` as a buffer with a unique name."""
-        given = self._options(where, args, keywords, call)
+        given = self._options(args, keywords, call)
         if "shape" not in given:
             raise self.error(where, f"buffer `{name}` needs a shape")
         shape = self._shape(name, given["shape"])
@@ -77,9 +77,7 @@ class DeclarationParser:
             self.scope.unique(name, where), shape, dtype, scope, self._separators(name, given), self._data(given, call)
         )
 
-    def _options(
-        self, where: ast.AST, args: Sequence[ast.expr], keywords: Sequence[ast.keyword], call: str
-    ) -> dict[str, ast.expr]:
+    def _options(self, args: Sequence[ast.expr], keywords: Sequence[ast.keyword], call: str) -> dict[str, ast.expr]:
         names = ("shape", "dtype", "scope") if call == "allocate" else ("shape", "dtype", "data", "strides")
         if len(args) > len(names) or any(isinstance(a, ast.Starred) for a in args):
             raise self.error(args[-1], f"give what follows `{names[-1]}` by keyword")

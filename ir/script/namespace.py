@@ -125,7 +125,7 @@ class _Marker:
             raise AttributeError(name)
         return _Marker(f"{self.name}.{name}")
 
-    def __call__(self, *args: object, **keywords: object) -> Any:
+    def __call__(self, *_args: object, **_keywords: object) -> Any:
         raise TypeError(f"`T.{self.name}` belongs in a function decorated with `@T.prim_func`, which is never run")
 
 

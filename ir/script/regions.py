@@ -16,9 +16,10 @@ nothing: so TVM prints it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,11 +30,9 @@ from ..expr import (
     Binary,
     Broadcast,
     Buffer,
-    Call,
     Cast,
     Const,
     Expr,
-    LetExpr,
     Load,
     Not,
     Ramp,
@@ -41,11 +40,14 @@ from ..expr import (
     Var,
     conjuncts,
     const,
-    substitute,
 )
-from ..node import Node, children, rebuild, walk
-from ..stmt import Allocate, Assume, Block, For, If, Let, Stmt, Store
+from ..node import rebuild, walk
+from ..stmt import Allocate, Assume, Block, Store
 from .text import expr_text
+
+if TYPE_CHECKING:
+    from ..affine.sets import Extent
+    from ..dataflow.instances import Statement
 
 LARGEST_COUNT = 1 << 16
 LARGEST_VECTOR = 16
@@ -80,7 +82,7 @@ class Place:
 
     buffer: Buffer
     indices: tuple[Expr, ...]
-    dims: tuple[tuple[Var, Expr | None], ...]
+    dims: tuple[tuple[Var, Extent], ...]
     conditions: tuple[Expr, ...] = ()
     implied: bool = False
 
@@ -137,75 +139,34 @@ def _range_text(begin: Expr, end: Expr) -> str:
 
 
 def _accesses(block: Block, kind: str, around: Sequence[tuple[Var, Expr]]) -> list[Place]:
-    dims: list[tuple[Var, Expr | None]] = list(around)
-    dims.extend((i.var, const(i.extent)) for i in block.iters)
+    from ..dataflow.instances import statements
+
+    dims: list[tuple[Var, Extent]] = [*around, *((i.var, i.extent) for i in block.iters)]
     parts = (part for part in (block.init, block.body) if part is not None)
-    return list(_of_block(block, (p for part in parts for p in _statement(part, kind, tuple(dims), (), {}))))
+    return [place for part in parts for s in statements(part) for place in _of_statement(s, kind, dims, block)]
 
 
-def _of_block(block: Block, places: Iterable[Place]) -> Iterator[Place]:
-    """`places` of a block, implied where it has an init and writes the buffer."""
-    written = {n.buffer.memory for n in walk(block.body) if isinstance(n, Store)} if block.init is not None else set()
-    for place in places:
-        yield replace(place, implied=True) if place.buffer.memory in written else place
+def _of_statement(s: Statement, kind: str, dims: Sequence[tuple[Var, Extent]], block: Block) -> Iterator[Place]:
+    """What a statement below a block touches itself; the predicates and bindings of blocks do not count."""
+    from ..dataflow.accesses import inlined, loads_of, own_expressions
 
-
-def _statement(
-    stmt: Stmt, kind: str, dims: tuple[tuple[Var, Expr | None], ...], conds: tuple[Expr, ...], env: Mapping[Var, Expr]
-) -> Iterator[Place]:
-    def below(body: Stmt | None, *more: Expr, known: Mapping[Var, Expr] = env) -> Iterator[Place]:
-        if body is not None:
-            yield from _statement(body, kind, dims, (*conds, *more), known)
-
-    match stmt:
-        case Assume():
-            yield from (replace(p, implied=True) for p in _expression(stmt.cond, kind, dims, conds, env))
-        case For():
-            extent = substitute(stmt.extent, env)
-            yield from _expression(stmt.extent, kind, dims, conds, env)
-            yield from _statement(stmt.body, kind, (*dims, (stmt.var, extent)), conds, env)
-        case If():
-            yield from _expression(stmt.cond, kind, dims, conds, env)
-            cond = substitute(stmt.cond, env)
-            yield from below(stmt.then, *conjuncts(cond))
-            yield from below(stmt.orelse, Not(cond))
-        case Let():
-            yield from _expression(stmt.value, kind, dims, conds, env)
-            yield from below(stmt.body, known={**env, stmt.var: substitute(stmt.value, env)})
-        case Block():
-            inner = {**env, **{i.var: substitute(i.binding, env) for i in stmt.iters}}
-            predicate = conjuncts(substitute(stmt.predicate, env))
-            yield from _of_block(stmt, below(stmt.init, *predicate, known=inner))
-            yield from _of_block(stmt, below(stmt.body, *predicate, known=inner))
-        case _:
-            if isinstance(stmt, Store) and kind == "writes":
-                yield Place(stmt.buffer, tuple(substitute(i, env) for i in stmt.indices), dims, conds)
-            for child in children(stmt):
-                if isinstance(child, Stmt):
-                    yield from below(child)
-                else:
-                    yield from _expression(child, kind, dims, conds, env)
-
-
-def _expression(
-    e: Node, kind: str, dims: tuple[tuple[Var, Expr | None], ...], conds: tuple[Expr, ...], env: Mapping[Var, Expr]
-) -> Iterator[Place]:
-    if kind != "reads" or not isinstance(e, Expr):
+    if isinstance(s.stmt, Block):
         return
-    if isinstance(e, Call) and e.name == "if_then_else":
-        cond = substitute(e.args[0], env)
-        yield from _expression(e.args[0], kind, dims, conds, env)
-        yield from _expression(e.args[1], kind, dims, (*conds, *conjuncts(cond)), env)
-        yield from _expression(e.args[2], kind, dims, (*conds, Not(cond)), env)
-        return
-    if isinstance(e, LetExpr):
-        yield from _expression(e.value, kind, dims, conds, env)
-        yield from _expression(e.body, kind, dims, conds, {**env, e.var: substitute(e.value, env)})
-        return
-    if isinstance(e, Load):
-        yield Place(e.buffer, tuple(substitute(i, env) for i in e.indices), dims, conds)
-    for child in children(e):
-        yield from _expression(child, kind, dims, conds, env)
+    own = (d for d in s.dims if d[0] != s.lane)
+    env = dict(s.env)
+    nodes: list[tuple[Load | Store, tuple[Expr, ...]]] = []
+    if kind == "writes":
+        nodes = [(s.stmt, ())] if isinstance(s.stmt, Store) else []
+    else:
+        exprs = [s.stmt.cond] if isinstance(s.stmt, Assume) else [e for e, _ in own_expressions(s.stmt)]
+        nodes = [(load, guards) for e in exprs for load, guards, _ in loads_of(e)]
+    initialised = {n.buffer.memory for b in (block, *s.path) if isinstance(b, Block) and b.init is not None
+                   for n in walk(b.body) if isinstance(n, Store)}  # fmt: skip
+    dims = (*dims, *own)
+    for node, guards in nodes:
+        conds = (*s.conditions, *(c for g in guards for c in conjuncts(inlined(g, env))))
+        implied = isinstance(s.stmt, Assume) or node.buffer.memory in initialised
+        yield Place(node.buffer, tuple(inlined(i, env) for i in node.indices), dims, conds, implied)
 
 
 # ---------------------------------------------------------------- containment
@@ -260,7 +221,7 @@ def _by_points(
     dims: Sequence[tuple[Var, Expr | int | None]], conditions: Sequence[Expr], inside: Expr
 ) -> dict[str, int] | None:
     """The first point at which `inside` fails, gone through one by one.  Raises ValueError if they are too many."""
-    extents = [int(e.value) if isinstance(e, Const) else 0 for _, e in dims]
+    extents = [int(e.value) if isinstance(e, Const) else e if isinstance(e, int) else 0 for _, e in dims]
     if not 0 < prod(extents) <= LARGEST_COUNT:
         raise ValueError("the points cannot be gone through one by one")
     grid = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)

@@ -29,7 +29,7 @@ class StmtParser(BlockParser):
             ast.AugAssign: self._augmented,
             ast.Expr: self._evaluate,
             ast.Assert: self._assert,
-            ast.Pass: lambda node: None,
+            ast.Pass: lambda _: None,
         }
 
     # ------------------------------------------------------------ suites

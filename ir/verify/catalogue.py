@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import ProgramError
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -98,7 +100,7 @@ def listing() -> str:
     return "".join(f"{rule.number}. **{rule.title}.** {rule.text}\n" for rule in RULES)
 
 
-class VerifyError(ValueError):
+class VerifyError(ProgramError, ValueError):
     """A program that breaks rule number `rule`."""
 
     def __init__(self, rule: int, message: str) -> None:

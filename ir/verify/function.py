@@ -7,11 +7,12 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from .. import dtypes
+from ..caches import cached
+from ..context import Surroundings
 from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
 from ..script.base import NAMESPACES
@@ -37,7 +38,7 @@ from ..stmt import (
 )
 from .catalogue import VerifyError
 from .form import annotations_fault, attribute_fault, sequence_fault
-from .init import Surroundings, init_fault
+from .init import init_fault
 from .types import check_indices, check_types
 from .undef import has_undef, undef_fault, without_atoms
 
@@ -51,7 +52,7 @@ class Used:
     lets: tuple[LetExpr, ...]
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def _used(e: Expr) -> Used:
     nodes = list(walk(e))
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))
@@ -88,7 +89,7 @@ class FunctionVerifier:
         self.variables: set[Var] = set()
         self.loops: set[Var] = set()
         self.buffers: dict[str, Buffer] = {}
-        self.around = Surroundings((), ())
+        self.around = Surroundings()
 
     def fail(self, rule: int, message: str) -> VerifyError:
         where = f"block `{self.blocks[-1]}`: " if len(self.blocks) > 1 else ""
@@ -285,7 +286,7 @@ class FunctionVerifier:
     @contextmanager
     def _step(self, step: tuple[Var, Expr] | Expr) -> Iterator[None]:
         before = self.around
-        self.around = Surroundings(before.outer, (*before.steps, step))
+        self.around = before.then(step)
         yield
         self.around = before
 
@@ -383,7 +384,7 @@ class FunctionVerifier:
         hidden = self.loops & self.variables if block.iters else set()
         before = self.around
         if block.iters:
-            self.around = Surroundings(block.iters, ())
+            self.around = Surroundings(block.iters)
         self.variables -= hidden
         for one in block.iters:
             self._bind(one.var.name)

@@ -13,40 +13,20 @@ and is not later than p; it remains that q is executed and has reduce iterators
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
-from ..expr import Binary, Const, Expr, Load, Var, conjuncts, const, substitute, variables
+from ..context import Surroundings
+from ..expr import Binary, Const, Expr, Load, Var, const, substitute, variables
 from ..interpreter.memory import InterpreterError
 from ..interpreter.nest import Bind, Guard, Loop, root
 from ..interpreter.values import Evaluator
 from ..node import walk
-from ..stmt import Block, Iter
+from ..stmt import Block
 
 LARGEST_COUNT = 1 << 20
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What stands between a block and the block around it.
-
-    `outer` are the iterators of the block around, `steps` the loops (variable and
-    extent) and conditions in order.
-    """
-
-    outer: tuple[Iter, ...]
-    steps: tuple[tuple[Var, Expr] | Expr, ...]
-
-    @property
-    def loops(self) -> tuple[tuple[Var, Expr], ...]:
-        return tuple(s for s in self.steps if isinstance(s, tuple))
-
-    def conditions(self, block: Block) -> tuple[Expr, ...]:
-        found = [c for s in self.steps if not isinstance(s, tuple) for c in conjuncts(s)]
-        return (*found, *conjuncts(block.predicate))
 
 
 def init_fault(block: Block, around: Surroundings) -> str:
@@ -96,7 +76,7 @@ def _by_counting(block: Block, around: Surroundings) -> str:
     nest = root()
     try:
         for one in around.outer:
-            nest = Loop(one.var, lambda parent, n=one.extent: n)(nest)  # type: ignore[misc]
+            nest = Loop(one.var, lambda _, n=one.extent: n)(nest)  # type: ignore[misc]
         for step in (*around.steps, block.predicate):
             if isinstance(step, tuple):
                 nest = Loop(step[0], lambda parent, e=step[1]: evaluate.data(parent, e, ""))(nest)  # type: ignore[misc]

@@ -5,8 +5,7 @@ Bounds are not verified here: see `bounds.check_in_bounds`.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from ..caches import cached
 from ..expr import Buffer
 from ..stmt import Layout, Module, PrimFunc
 from .catalogue import RULES, VerifyError, listing
@@ -15,7 +14,7 @@ from .function import FunctionVerifier, describe
 __all__ = ["RULES", "VerifyError", "listing", "verify"]
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _verified(func: PrimFunc) -> None:
     FunctionVerifier(func).function()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
+from ...errors import ProgramError
 from .. import dtypes
+from ..caches import cached
 from ..expr import (
     COMPARISONS,
     LOGIC,
@@ -31,11 +32,11 @@ from ..script.printer import expr_text
 _ARGUMENTS = {"pow": 2, "fma": 3}
 
 
-class TypeFault(ValueError):
+class TypeFault(ProgramError, ValueError):
     """Operands whose types do not go together."""
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def check_types(e: Expr) -> None:
     """Raise TypeFault unless every operation below `e` has operands of the types it takes."""
     for child in children(e):

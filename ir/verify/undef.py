@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from ..caches import cached
 from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Undef
 from ..node import children, transform, walk
 from ..script.printer import expr_text
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def has_undef(e: Expr) -> bool:
     return any(isinstance(n, Undef) for n in walk(e))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
+from ...ir.layout.index_text import evaluate
 from ...ir.node import walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
 from ..errors import ScheduleError
@@ -21,6 +22,9 @@ from ..primitives.reduction import update_of
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
 
 Terms = tuple[tuple[int, int], ...]
+
+SHORT_AXIS = 8
+"""Points of an axis along which an index may move otherwise than in equal steps."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,8 @@ def _single(stmt: Stmt) -> bool:
 def _is_elementwise(func: PrimFunc, block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
-    if block.reduce or block.init is not None or len(stores) != 1 or not isinstance(block.body, Store):
+    spatial = all(i.kind == "spatial" for i in block.iters)
+    if not spatial or block.init is not None or len(stores) != 1 or not isinstance(block.body, Store):
         return False
     indices = stores[0].indices
     return len(set(indices)) == len(indices) == len(block.iters) and all(isinstance(i, Var) for i in indices)
@@ -183,14 +188,16 @@ def _is_producer(func: PrimFunc, block: Block) -> bool:
 
 
 def _epilogue(func: PrimFunc, block: Block) -> str:
-    """The element-wise block that is the only reader of a reduction's result, at its iterators."""
+    """The block that is the only reader of a reduction's result, at its iterators, wherever it stores."""
     buffer = block_stores(block)[0].buffer
     if buffer in func.params or producers(func, buffer) != (block,):
         return ""
     readers = consumers(func, buffer)
-    if len(readers) != 1 or not _is_elementwise(func, readers[0]):
+    if len(readers) != 1 or not isinstance(readers[0].body, Store):
         return ""
     reader = readers[0]
+    if any(i.kind != "spatial" for i in reader.iters):
+        return ""
     found = {n.indices for n in walk(reader.body) if isinstance(n, Load) and n.buffer == buffer}
     spatial = {i.var for i in reader.iters}
     if len(found) != 1:
@@ -225,15 +232,14 @@ def _anchor(
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = _axis_order(block, accesses)
     axes = _named_axes(block, order)
-    position = {Var(a.var): i for i, a in enumerate(axes)}
-    operands = [_operand(func, "o0", stores[0], position, "output", "")]
+    operands = [_operand(func, "o0", stores[0], axes, "output", "")]
     for number, load in enumerate(accesses[1:]):
         assert isinstance(load, Load)
         source, producer = _source(func, load.buffer, interface)
         alone = sum(other.buffer == load.buffer for other in accesses) == 1
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
-        operand = _operand(func, f"i{number}", load, position, source, producer)
+        operand = _operand(func, f"i{number}", load, axes, source, producer)
         operands.append(replace(operand, tested=_tested(func, producer)))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
@@ -288,12 +294,13 @@ def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
 
 
 def _operand(
-    func: PrimFunc, name: str, access: Store | Load, position: dict[Var, int], source: str, producer: str
+    func: PrimFunc, name: str, access: Store | Load, axes: Sequence[Axis], source: str, producer: str
 ) -> Operand:
+    position = {Var(a.var): i for i, a in enumerate(axes)}
     dims: list[Terms] = []
     offsets: list[int] = []
     for index in access.indices:
-        terms, constant = linear_form(index)
+        terms, constant = _nearly_linear(index, axes)
         if any(not isinstance(a, Var) or a not in position for a in terms):
             return Operand(name, access.buffer, (), (), "other" if source not in ("output",) else source, producer)
         dims.append(tuple(sorted((position[a], c) for a, c in terms.items() if isinstance(a, Var))))
@@ -301,10 +308,32 @@ def _operand(
     return Operand(name, access.buffer, tuple(dims), tuple(offsets), source, producer)
 
 
+def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], int]:
+    """The linear form of an index, in which what moves with one short axis in another way is replaced by a slope.
+
+    ``a + (b + 2) // 4``, where b is below 4, steps once: as ``a + b`` it is seen with all that it reaches.
+    """
+    terms, constant = linear_form(index)
+    extents = {Var(a.var): a.extent for a in axes}
+    for atom, scale in [(a, c) for a, c in terms.items() if not isinstance(a, Var)]:
+        used = _vars(atom)
+        if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
+            continue
+        (var,) = used
+        values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]
+        del terms[atom]
+        slope = -(-(max(values) - min(values)) // max(1, extents[var] - 1))
+        slope = slope if values[-1] >= values[0] else -slope
+        constant += scale * (min(values) if slope >= 0 else max(values))
+        terms[var] = terms.get(var, 0) + scale * slope
+    return {atom: scale for atom, scale in terms.items() if scale}, constant
+
+
 def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[str, str]:
     """Who may change the layout of an input, and the block that computes it."""
     if buffer in func.params:
-        once = sum(1 for n in walk(func.body) if isinstance(n, Load) and n.buffer == buffer) == 1
+        working = [b.body for b in leaf_blocks(func.body) if block_stores(b)]  # and not what assumes its padding
+        once = sum(isinstance(n, Load) and n.buffer == buffer for body in working for n in walk(body)) == 1
         kind = interface.get(buffer.name, "fixed")
         return (kind if once else "fixed"), ""
     writers = producers(func, buffer)

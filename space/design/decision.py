@@ -1,4 +1,4 @@
-"""Decisions: numbered choices among fixed lists, and the numbers by which a model sees them."""
+"""Decisions: numbered choices among fixed lists, and the numbers by which a population of them is read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ BRANCH, PEEL, OVERCOMPUTE = 0, 1, 2
 BOUNDARIES = ("branch", "peel", "overcompute")
 INLINE, ROOT, INNER = 0, 1, 2
 PLACES = ("inline", "root", "inner")
+NO_PAD, UNDEF, NEUTRAL_PAD = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,27 @@ def decision(
 
 
 class Collector:
-    """Numbers decisions as they are added, each under the same prefix."""
+    """Numbers decisions as they are added, each under the same prefix.
+
+    `numbers` says of which axis or operand a decision is: ``numbers["tile"][2]`` is the position in `decisions` of
+    the tile of axis 2.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.decisions: list[Decision] = []
+        self.numbers: dict[str, dict[int, int]] = {}
 
     def add(
         self,
+        what: str,
+        at: int,
         name: str,
         kind: str,
         values: Sequence[Any],
         labels: Sequence[str],
         table: Mapping[str, Sequence[float]],
-    ) -> int:
-        """Add a decision; returns its number."""
+    ) -> None:
+        """Add the decision `what` about the axis or operand number `at` (0 where it is about the whole anchor)."""
+        self.numbers.setdefault(what, {})[at] = len(self.decisions)
         self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
-        return len(self.decisions) - 1

@@ -1,150 +1,320 @@
-"""Layout alternatives of an operand, derived from how its anchor accesses it.
+"""Layouts of an operand, each a class: an order of its dimensions, some of them cut in blocks.
 
-Every alternative is a family of index maps: the numbers in it (tile, physical extents)
+Every layout is a family of index maps: the numbers in it (tile, physical extents)
 follow from other decisions.  The physical extents are large enough for the tiles and
-halos that reach over an edge.  `identity` leaves the order of elements; a buffer that the
-caller fixes it leaves alone, while the others move such a buffer through a cache:
+halos that reach over an edge.  `Identity` leaves the order of elements; a buffer that the
+caller fixes it leaves alone, while the others move such a buffer through a cache.
 
-- ``copy``: the identity map with physical extents of its own;
-- ``tiled``: ``[i // T, ..., i % T]`` for the dimension that the tiled axis indexes, the panel last;
-- ``last``: the dimension of the innermost reduction moved last, so that its steps are neighbours;
-- ``phase``: ``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c;
-- ``blocked``: ``[i // B, ..., i % B]`` for the dimension of a reduction: neighbours in the other dimensions
-  lie B elements apart, a cache line or two, in place of a power of two that maps them to the same cache set;
-- ``pitched``: the identity map with a cache line more in the last dimension, for the same reason.
+A layout says its `order` of physical dimensions once; the index map, the physical shape, the
+padding, and the runs of neighbours that the cost model counts all follow from it.  A new layout
+is a class here, and a place in `LAYOUTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...ir import dtypes
 from .anatomy import Anchor, Operand
+from .structure import Structure
 
-IDENTITY = "identity"
 LINE = 64  # bytes
 CONFLICTING = 4
 """Cache lines in a row from which on neighbours in a column meet in few of a cache's sets."""
+LONGEST_PHASE = 8
+"""The longest stride that a layout takes out of a dimension."""
+
+BROADCAST, CONTIGUOUS, PAIRED, STRIDED = 0.0, 1.0, 1.5, 2.0
+"""How the lanes of a vector meet an operand: in one element, in neighbours, in every second element, or anyhow."""
+
+Size: TypeAlias = int | NDArray[np.int64] | NDArray[np.float32]
+"""An extent, of one candidate or of each of a population."""
 
 
 @dataclass(frozen=True)
-class LayoutChoice:
-    """One alternative: `kind` as above, the dimension it acts on, and the axis whose tile it follows.
+class Dim:
+    """One physical dimension: a part of the logical dimension `dim`.
 
-    `size` is B of a blocked layout, and of a pitched one the elements that it adds.
+    `part` is ``whole``, or for blocks of `step` points ``block`` (which block) or ``inner`` (where in it), or
+    ``pitched`` for a whole one that has room for `step` points more.
     """
 
-    kind: str
+    dim: int
+    part: str = "whole"
+    step: Size = 1
+
+    def index(self, name: str) -> str:
+        """The index in this dimension, for the logical index called `name`."""
+        return {"block": f"{name} // {self.step}", "inner": f"{name} % {self.step}"}.get(self.part, name)
+
+    def size(self, extent: Size) -> Size:
+        """The physical extent, for a logical one of `extent`."""
+        if self.part == "block":
+            return -(-extent // self.step)
+        if self.part == "inner":
+            return self.step
+        return extent + self.step if self.part == "pitched" else extent
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One alternative for an operand: the dimension it acts on, the axis whose tile it follows, and its own `size`."""
+
     dim: int = -1
     axis: int = -1
     size: int = 0
+    kind: ClassVar[str]
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        """The layouts of this kind for an input with known accesses, whose layout may be chosen."""
+        raise NotImplementedError
 
     @property
     def label(self) -> str:
-        where = self.kind if self.dim < 0 else f"{self.kind}:d{self.dim}"
-        return where if self.kind != "blocked" else f"{where}:{self.size}"
+        return self.kind if self.dim < 0 else f"{self.kind}:d{self.dim}"
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        """The physical dimensions, outermost first; `tiles` are the extents of the register tile by axis."""
+        return _whole(operand)
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        """How a vector along the axis `vec`, which indexes the operand, meets it in this layout."""
+        return STRIDED
+
+    def scatters(self, operand: Operand) -> bool:
+        """Whether a copy into the layout, written in order, reads elements that are no neighbours."""
+        return False
+
+    def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Extents of the physical box around a box of the given logical extents that begins anywhere."""
+        return list(spans)
+
+    # What follows from the order.
+
+    def index_map(self, operand: Operand, tiles: Sequence[int]) -> str:
+        """The map from logical to physical indices, as text."""
+        names = [f"d{k}" for k in range(len(operand.dims))]
+        body = [d.index(names[d.dim]) for d in self.order(operand, tiles)]
+        return f"lambda {', '.join(names)}: [{', '.join(body)}]"
+
+    def shape(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size, ...]:
+        """Physical extents, for the logical ones that accesses reach."""
+        return tuple(d.size(logical[d.dim]) for d in self.order(operand, tiles))
+
+    def pads(self, operand: Operand, tiles: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
+        """Whether the layout of the operand's own shape leaves padding."""
+        result: NDArray[np.bool_] = np.zeros(1, dtype=bool)
+        for d in self.order(operand, tiles):
+            if d.part == "pitched":
+                result = ~np.zeros(1, dtype=bool)
+            elif d.part == "inner":
+                result = result | (operand.shape[d.dim] % d.step != 0)
+        return result
 
 
-def alternatives(anchor: Anchor, operand: Operand, vec: int, row: int | None) -> tuple[LayoutChoice, ...]:
-    """Every layout that the rules know for an input of an anchor whose vector axis is `vec`."""
-    found = [LayoutChoice(IDENTITY)]
-    if not operand.dims or operand.source == "other" or len(operand.shape) == 0:
-        return tuple(found)
-    if operand.source == "fixed":
-        found.append(LayoutChoice("copy"))
-    for axis in (vec, row):
-        if axis is None:
-            continue
-        dim = operand.plain_dim(axis)
-        if dim is not None and anchor.axes[axis].kind == "spatial":
-            found.append(LayoutChoice("tiled", dim, axis))
-    for dim, terms in enumerate(operand.dims):
-        steps = [c for a, c in terms if a == vec]
-        if len(steps) == 1 and 1 < steps[0] <= 8:
-            found.append(LayoutChoice("phase", dim, vec))
-    moved = _last_reduction(anchor, operand)
-    if moved is not None:
-        found.append(LayoutChoice("last", moved))
-    found.extend(_apart(anchor, operand, vec))
-    return tuple(found)
+def _whole(operand: Operand) -> list[Dim]:
+    """The operand's own dimensions."""
+    return [Dim(number) for number in range(len(operand.dims))]
 
 
-def _apart(anchor: Anchor, operand: Operand, vec: int) -> list[LayoutChoice]:
-    """Layouts that bring neighbours to different cache sets, for an input that the vector axis does not index."""
-    if operand.uses(vec):
-        return []
-    line = max(1, LINE // dtypes.nbytes(operand.dtype))
-    plain = [(anchor.axes[a].extent, d) for a in anchor.reduce for d in [operand.plain_dim(a)] if d is not None]
-    found = []
-    if plain and max(plain)[0] >= 2 * line:
-        found = [LayoutChoice("blocked", max(plain)[1], size=size) for size in (line, 2 * line)]
-    if operand.shape[-1] % line == 0 and operand.shape[-1] >= CONFLICTING * line:
-        found.append(LayoutChoice("pitched", size=line))
-    return found
+class _AsBefore(Layout):
+    """A layout in which neighbours along a row stay neighbours."""
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        if operand.stride(vec) == 2 and not operand.is_output and target_kind == "cpu":
+            return PAIRED
+        return CONTIGUOUS if operand.stride(vec) == 1 else STRIDED
 
 
-def _last_reduction(anchor: Anchor, operand: Operand) -> int | None:
-    """The dimension of the longest plain reduction, unless it is last already."""
-    plain = [(anchor.axes[a].extent, d) for a in anchor.reduce for d in [operand.plain_dim(a)] if d is not None]
-    if not plain:
-        return None
-    extent, dim = max(plain)
-    return dim if extent > 1 and dim != len(operand.dims) - 1 else None
+@dataclass(frozen=True)
+class Identity(_AsBefore):
+    """The operand as it is; physical extents of its own where its buffer may be enlarged."""
+
+    kind = "identity"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        yield cls()
 
 
-def steps_of(operand: Operand, choice: LayoutChoice) -> int:
-    """The stride of the vector axis that a ``phase`` layout takes out."""
-    return next((c for a, c in operand.dims[choice.dim] if a == choice.axis), 1)
+@dataclass(frozen=True)
+class Copy(_AsBefore):
+    """A copy in the same order, with physical extents of its own."""
+
+    kind = "copy"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        if operand.source == "fixed":
+            yield cls()
 
 
-def index_map(operand: Operand, choice: LayoutChoice, tiles: Mapping[int, int]) -> str:
-    """The map's text; `tiles` gives the extent of the register tile for each axis."""
-    names = [f"d{k}" for k in range(len(operand.dims))]
-    body = list(names)
-    if choice.kind == "tiled":
-        tile = tiles[choice.axis]
-        rest = [n for k, n in enumerate(names) if k != choice.dim]
-        body = [f"{names[choice.dim]} // {tile}", *rest, f"{names[choice.dim]} % {tile}"]
-    elif choice.kind == "blocked":
-        rest = [n for k, n in enumerate(names) if k != choice.dim]
-        body = [f"{names[choice.dim]} // {choice.size}", *rest, f"{names[choice.dim]} % {choice.size}"]
-    elif choice.kind == "phase":
-        step = steps_of(operand, choice)
-        rest = [n for k, n in enumerate(names) if k != choice.dim]
-        body = [*rest, f"{names[choice.dim]} % {step}", f"{names[choice.dim]} // {step}"]
-    elif choice.kind == "last":
-        body = [n for k, n in enumerate(names) if k != choice.dim] + [names[choice.dim]]
-    return f"lambda {', '.join(names)}: [{', '.join(body)}]"
+@dataclass(frozen=True)
+class Tiled(Layout):
+    """``[i // T, ..., i % T]`` for the dimension that the tiled `axis` indexes: the panel of a tile last."""
+
+    kind = "tiled"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        for axis in (structure.vec, structure.row):
+            dim = None if axis is None else operand.plain_dim(axis)
+            if axis is not None and dim is not None and anchor.axes[axis].kind == "spatial":
+                yield cls(dim, axis)
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        return _blocks_apart(operand, self.dim, tiles[self.axis])
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        return CONTIGUOUS if self.axis == vec else STRIDED
+
+    def scatters(self, operand: Operand) -> bool:
+        return self.dim != len(operand.dims) - 1
 
 
-def logical_extents(operand: Operand, rounded: Sequence[int]) -> tuple[int, ...]:
-    """Extents that hold every access when axis k runs over ``rounded[k]`` points."""
-    result = []
-    for extent, terms, offset in zip(operand.shape, operand.dims, operand.offsets, strict=True):
-        top = offset + sum(max(0, c * (rounded[a] - 1)) for a, c in terms) + 1
-        result.append(max(extent, top))
-    return tuple(result)
+@dataclass(frozen=True)
+class Phase(Layout):
+    """``[..., i % c, ..., i // c]`` for a dimension that the vector axis steps through by c."""
+
+    kind = "phase"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        for dim, terms in enumerate(operand.dims):
+            steps = [c for a, c in terms if a == structure.vec]
+            if len(steps) == 1 and 1 < steps[0] <= LONGEST_PHASE:
+                yield cls(dim, structure.vec)
+
+    def step(self, operand: Operand) -> int:
+        """The stride of the vector axis that is taken out."""
+        return next(c for a, c in operand.dims[self.dim] if a == self.axis)
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        step = self.step(operand)
+        rest = [d for d in _whole(operand) if d.dim != self.dim]
+        return [*rest, Dim(self.dim, "inner", step), Dim(self.dim, "block", step)]
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        return CONTIGUOUS
+
+    def scatters(self, operand: Operand) -> bool:
+        return True
+
+    def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        step = self.step(operand)
+        rest = [span for dim, span in enumerate(spans) if dim != self.dim]
+        return [*rest, np.full(1, step, np.int64), spans[self.dim] // step + 2]
 
 
-def physical_shape(
-    operand: Operand, choice: LayoutChoice, tiles: Mapping[int, int], logical: Sequence[int]
-) -> tuple[int, ...]:
-    """The image of the enlarged logical box under the map of `index_map`."""
-    shape = list(logical)
-    if choice.kind == "tiled":
-        tile = tiles[choice.axis]
-        rest = [e for k, e in enumerate(shape) if k != choice.dim]
-        return (-(-shape[choice.dim] // tile), *rest, tile)
-    if choice.kind == "blocked":
-        rest = [e for k, e in enumerate(shape) if k != choice.dim]
-        return (-(-shape[choice.dim] // choice.size), *rest, choice.size)
-    if choice.kind == "pitched":
-        return (*shape[:-1], shape[-1] + choice.size)
-    if choice.kind == "phase":
-        step = steps_of(operand, choice)
-        rest = [e for k, e in enumerate(shape) if k != choice.dim]
-        return (*rest, step, -(-shape[choice.dim] // step))
-    if choice.kind == "last":
-        return (*(e for k, e in enumerate(shape) if k != choice.dim), shape[choice.dim])
-    return tuple(shape)
+@dataclass(frozen=True)
+class Last(Layout):
+    """The dimension of the longest plain reduction moved last, so that its steps are neighbours."""
+
+    kind = "last"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        extent, dim = max(_plain_reductions(anchor, operand), default=(1, -1))
+        if extent > 1 and dim != len(operand.dims) - 1:
+            yield cls(dim)
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand)
+        return [*(d for d in dims if d.dim != self.dim), dims[self.dim]]
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        return CONTIGUOUS if operand.dims[self.dim] == ((vec, 1),) else STRIDED
+
+    def scatters(self, operand: Operand) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Blocked(_AsBefore):
+    """``[i // B, ..., i % B]`` for the dimension of a reduction, in an input that vectors do not run along.
+
+    Neighbours in the other dimensions lie B elements apart, a cache line or two, in place of a power of two that
+    maps them to the same cache set.
+    """
+
+    kind = "blocked"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        line = _line(operand)
+        extent, dim = max(_plain_reductions(anchor, operand), default=(0, -1))
+        if not operand.uses(structure.vec) and extent >= 2 * line:
+            yield from (cls(dim, size=size) for size in (line, 2 * line))
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}:d{self.dim}:{self.size}"
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        return _blocks_apart(operand, self.dim, self.size)
+
+    def scatters(self, operand: Operand) -> bool:
+        return self.dim != len(operand.dims) - 1
+
+
+@dataclass(frozen=True)
+class Pitched(_AsBefore):
+    """The same order with a cache line more in the last dimension, for the same reason."""
+
+    kind = "pitched"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        line, row = _line(operand), operand.shape[-1]
+        if not operand.uses(structure.vec) and row % line == 0 and row >= CONFLICTING * line:
+            yield cls(size=line)
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand)
+        return [*dims[:-1], Dim(dims[-1].dim, "pitched", self.size)]
+
+
+LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched)
+"""The kinds of layouts; a kind's place is its number in features."""
+
+
+def alternatives(anchor: Anchor, operand: Operand, structure: Structure) -> tuple[Layout, ...]:
+    """Every layout of an input of an anchor; the identity alone where its accesses or its owner leave no choice."""
+    if not operand.dims or operand.source == "other":
+        return (Identity(),)
+    return tuple(layout for kind in LAYOUTS for layout in kind.offers(anchor, operand, structure))
+
+
+def code(layout: Layout) -> int:
+    """The number of a layout's kind."""
+    return LAYOUTS.index(type(layout))
+
+
+def meeting(operand: Operand, layout: Layout, vec: int, target_kind: str) -> float:
+    """How a vector along the axis `vec` meets an operand in a layout."""
+    if not operand.dims:
+        return STRIDED
+    return layout.meets(operand, vec, target_kind) if operand.uses(vec) else BROADCAST
+
+
+def _blocks_apart(operand: Operand, dim: int, step: Size) -> list[Dim]:
+    """``[i // step, ..., i % step]`` for the index i in `dim`."""
+    rest = [d for d in _whole(operand) if d.dim != dim]
+    return [Dim(dim, "block", step), *rest, Dim(dim, "inner", step)]
+
+
+def _plain_reductions(anchor: Anchor, operand: Operand) -> list[tuple[int, int]]:
+    """``(extent, dimension)`` of each axis of the reduction that has a dimension of its own."""
+    found = ((anchor.axes[a].extent, operand.plain_dim(a)) for a in anchor.reduce)
+    return [(extent, dim) for extent, dim in found if dim is not None]
+
+
+def _line(operand: Operand) -> int:
+    """Elements of a cache line."""
+    return max(1, LINE // dtypes.nbytes(operand.dtype))

@@ -1,38 +1,47 @@
-"""One anchor's decisions in values, and the handles of its loops and blocks while it is scheduled."""
+"""One candidate while it is scheduled: its decisions as plain numbers, and the handles of its loops and blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...ir.target import Target
 from ..schedule import Schedule
-from .anatomy import Anchor
-from .decision import BRANCH, OVERCOMPUTE
-from .device import Group
-from .panels import sums_apart
-from .structure import Open
+from .anatomy import Anchor, Axis
+from .candidates import Candidates
+from .decision import OVERCOMPUTE
+from .layouts import Layout
+from .structure import Open, Structure
 
 
 @dataclass
 class Plan:
-    """One anchor's decisions in values, and the handles that come up on the way."""
+    """One candidate, `chosen`, and the handles that come up while it is applied to `sch`.
+
+    `block` is the block that computes the anchor, `exit` the one that its result goes to, `copy` the one that takes a
+    tile out of registers.  `loops` are the anchor's by axis; after tiling `outer` are those outside the register tile
+    in their order, and `tile_loops` those of the tile by axis.  `staged` has for each input that is copied or computed
+    first the block that does so, and the place.
+    """
 
     sch: Schedule
-    part: Open
-    target: Target
-    values: dict[int, Any]
-    block: str = ""
+    chosen: Candidates
+    block: str
+    exit: str
     loops: dict[int, str] = field(default_factory=dict)
     single: list[str] = field(default_factory=list)
     copy: str = ""
     init: str = ""
     parts: int = 1
     panel_loop: str = ""
-    exit: str = ""
     sum_init: str = ""
     sums: list[str] = field(default_factory=list)
     shared: int = 1
+    outer_of: dict[int, str] = field(default_factory=dict)
+    block_loops: list[str] = field(default_factory=list)
     outer: list[str] = field(default_factory=list)
     reduce_outer: list[str] = field(default_factory=list)
     reduce_inner: list[str] = field(default_factory=list)
@@ -42,67 +51,58 @@ class Plan:
     items: dict[str, str] = field(default_factory=dict)
     reads: dict[int, str] = field(default_factory=dict)
     tile_loops: dict[int, list[str]] = field(default_factory=dict)
-    staged: list[tuple[str, int, int]] = field(default_factory=list)
+    staged: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def part(self) -> Open:
+        return self.chosen.part
 
     @property
     def anchor(self) -> Anchor:
-        return self.part.anchor
+        return self.chosen.anchor
 
-    def value(self, number: int | None, default: Any = None) -> Any:
-        return default if number is None else self.values[number]
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.chosen.axes
+
+    @property
+    def structure(self) -> Structure:
+        return self.chosen.structure
+
+    @property
+    def target(self) -> Target:
+        return self.chosen.target
+
+    @property
+    def factored(self) -> bool:
+        """Whether the reduction runs along the vectors, in parts."""
+        return self.structure.factored
+
+    def value(self, what: str, at: int, default: Any = None) -> Any:
+        """What was chosen about an axis or an operand."""
+        number = self.part.of(what).get(at)
+        return default if number is None else self.part.decisions[number].values[self.chosen.choices[0, number]]
 
     def cover(self, axis: int) -> int:
         """The extent of the register tile along an axis."""
-        if axis not in self.part.tile:
-            return 1
-        size = self.values[self.part.tile[axis]]
-        return int(size[0] * size[1]) if isinstance(size, tuple) else int(size)
-
-    def block_of(self, axis: int) -> int:
-        """How many neighbouring tiles along an axis follow each other in a loop of their own."""
-        if self.part.block is None or self.part.block[0] != axis:
-            return 1
-        return int(self.values[self.part.block[1]])
+        return one(self.chosen.cover[axis])
 
     def lane(self) -> int:
         """Lanes of one vector of the register tile."""
-        device = self.part.device
-        number = self.part.tile[self.part.structure.vec] if device.vector is None else device.vector
-        size = self.values[number]
-        return int(size[1] if isinstance(size, tuple) else size)
+        return one(self.chosen.lane)
 
     def vector_shape(self) -> list[int]:
         """Vectors and lanes of the register tile."""
-        return [self.cover(self.part.structure.vec) // self.lane(), self.lane()]
+        return [self.cover(self.structure.vec) // self.lane(), self.lane()]
 
-    @property
-    def scatters(self) -> bool:
-        """Whether a copy scatters the sum of the panels when all of them are there."""
-        return bool(self.panel_loop) and sums_apart(self.anchor, self.part.structure.vec, self.target)
-
-    @property
-    def place_inside(self) -> str:
-        """The innermost of the loops that threads or work-items share."""
-        return list(self.items.values())[-1] if self.items else self.outer[0]
-
-    @property
-    def locals(self) -> list[int]:
-        """The inputs that a work-group holds in local memory, a panel of a reduction at a time."""
-        return [number for number, decision in self.part.device.local.items() if self.values[decision]]
-
-    @property
-    def group(self) -> Group:
-        """The work-group of an OpenCL device."""
-        chosen: Group = self.value(self.part.device.work_group, Group(1))
-        return chosen
+    def layout(self, number: int) -> Layout:
+        """The layout of an operand."""
+        return self.chosen.layouts(number)[one(self.chosen.layout(number))]
 
     @property
     def fused(self) -> tuple[int, int] | None:
         """The axes that the rows of the tile run along together, outer and inner; None where they do not."""
-        row = self.part.structure.row
-        if self.part.fused is None or row is None or not self.values[self.part.fused[1]]:
-            return None
-        return self.part.fused[0], row
+        return self.chosen.pair if one(self.chosen.fused) else None
 
     @property
     def fused_dims(self) -> tuple[int, int]:
@@ -112,29 +112,14 @@ class Plan:
         assert high is not None and low is not None
         return high, low
 
-    def extent(self, axis: int) -> int:
-        """The points that tiles along an axis cut."""
-        extent = self.anchor.axes[axis].extent
-        return extent * self.anchor.axes[self.fused[0]].extent if self.fused and axis == self.fused[1] else extent
+    def over(self, axis: int) -> bool:
+        """Whether the edge of an axis is computed over."""
+        return one(self.chosen.boundary[axis]) == OVERCOMPUTE
 
-    def boundary(self, axis: int) -> int:
-        """The boundary decision of an axis; a tile that divides has no edge."""
-        if axis not in self.part.boundary or self.extent(axis) % self.cover(axis) == 0:
-            return BRANCH
-        return int(self.values[self.part.boundary[axis]])
-
-    def computed(self, axis: int) -> int:
-        """The points that the tiles along an axis compute."""
-        extent, cover = self.extent(axis), self.cover(axis)
-        return -(-extent // cover) * cover if self.boundary(axis) == OVERCOMPUTE else extent
-
-    def rounded(self, axis: int) -> int:
-        """The extent that is computed along an axis; of two fused ones the outer has what is beyond the last row."""
-        if self.fused and axis in self.fused:
-            row = self.fused[1]
-            width = self.anchor.axes[row].extent
-            return width if axis == row else -(-self.computed(row) // width)
-        return self.computed(axis)
+    @property
+    def place_inside(self) -> str:
+        """The innermost of the loops that threads or work-items share."""
+        return list(self.items.values())[-1] if self.items else self.outer[0]
 
     def rounded_shape(self) -> list[int]:
         """The extents of the result, each rounded to what is computed along its axis."""
@@ -142,5 +127,36 @@ class Plan:
         for axis in self.anchor.spatial:
             dim = self.anchor.output.plain_dim(axis)
             if dim is not None:
-                shape[dim] = max(shape[dim], self.rounded(axis))
+                shape[dim] = max(shape[dim], one(self.chosen.rounded[axis]))
         return shape
+
+    def result_shape(self) -> tuple[list[int], int]:
+        """Extents of the tiled block's result, rounded where it is computed over, and the vector axis's dimension."""
+        shape, dim = self.sum_shape()
+        return ([self.parts, *shape], dim + 1) if self.panel_loop else (shape, dim)
+
+    def sum_shape(self) -> tuple[list[int], int]:
+        """The same of the sum of its panels."""
+        shape = self.rounded_shape()
+        dim = self.anchor.output.plain_dim(self.structure.vec)
+        assert dim is not None
+        if self.fused:
+            high, low = self.fused_dims
+            shape[high] = one(self.chosen.computed[self.fused[1]])
+            del shape[low]
+            dim -= dim > low
+        return shape, dim
+
+    def tile_layout(self, shape: list[int], vec_dim: int) -> tuple[str, tuple[int, ...]]:
+        """``[i // T, ..., i % T]`` for the vector axis, so that the tile's vectors are contiguous; with its extents."""
+        tile = self.cover(self.structure.vec)
+        names = [f"d{k}" for k in range(len(shape))]
+        rest = [k for k in range(len(shape)) if k != vec_dim]
+        parts = [f"{names[vec_dim]} // {tile}", *(names[k] for k in rest), f"{names[vec_dim]} % {tile}"]
+        physical = (-(-shape[vec_dim] // tile), *(shape[k] for k in rest), tile)
+        return f"lambda {', '.join(names)}: [{', '.join(parts)}]", physical
+
+
+def one(values: NDArray[np.int64] | NDArray[np.bool_]) -> int:
+    """The value of a single candidate."""
+    return int(values[0])

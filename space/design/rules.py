@@ -2,8 +2,8 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which knows everything that `structure`, `layouts` and `apply`
-do, and `chunked`, which runs all stages of a chunk of rows together (see `together`).  A rule
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, and
+`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`).  A rule
 of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
@@ -17,17 +17,22 @@ from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
+from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
 from . import anatomy
+from .apply import open_decisions, prepared
 from .decision import Decision, decision
-from .halo import with_halos_in_padding
+from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
 from .sketch import Sketch
-from .structure import Structure, open_decisions, structures
-from .together import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .structure import Structure, structures
+from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .techniques.digits import with_long_vectors
 
 MAX_SKETCHES = 64
+CUTTING = ("transform_block_layout", "restrict_reduction")
+"""The steps of preparation that leave other axes than the program has."""
 
 _Some = TypeVar("_Some")
 Interface = Mapping[str, str]
@@ -73,15 +78,32 @@ def scripted(
 
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
-    schedule = with_halos_in_padding(_with_chains_inlined(func))
+    schedule, is_cut = _normal(func, _constants(interface))
     found = anatomy.anchors(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
-    return tuple(_sketches(func, schedule, anchors, options, target))
+    if is_cut:
+        options = [with_long_vectors(a, tuple(s), target) for a, s in zip(anchors, options, strict=True)]
+    start = schedule.copy()
+    if anchors:
+        schedule_left_over(start, anchors, target)
+    return tuple(_sketches(func, start, anchors, options, target))
+
+
+def _constants(interface: Interface) -> frozenset[str]:
+    return frozenset(name for name, who in interface.items() if who == "constant")
+
+
+@cached(8)
+def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
+    """The program as rules see it, and whether iterators were fused, cut or restricted for that."""
+    written = _with_chains_inlined(func)
+    normal = prepared(written, constants)
+    return normal, any(step.name in CUTTING for step in normal.trace)
 
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
-    """All stages of a chunk of rows before the next chunk: a sketch for each size of chunks (see `together`)."""
+    """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
     found = anatomy.anchors(schedule.func, dict(interface))
     sketches: list[Sketch] = []
@@ -131,7 +153,23 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
     return list(found)
 
 
-RULES: tuple[Rule, ...] = (tiling, chunked)
+def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
+    """A form of its own for every loop nest of a program in which the others find nothing (see `general`)."""
+    normal, _ = _normal(func, _constants(interface))
+    if any(structures(a, target) for a in anatomy.anchors(normal.func, dict(interface))):
+        return
+    schedule = Schedule(func)
+    found = {f"n{k}": (nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func))}
+
+    def script(sch: Schedule, **forms: Form) -> None:
+        for key, form in forms.items():
+            schedule_nest(sch, found[key][0], form, target)
+
+    if found:
+        yield scripted("general", func, target, script, **{key: forms for key, (_, forms) in found.items()})
+
+
+RULES: tuple[Rule, ...] = (tiling, chunked, general)
 """What `generate` uses unless it is told otherwise."""
 
 

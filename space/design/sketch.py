@@ -18,12 +18,11 @@ from ..schedule import Schedule
 from ..trace import Trace
 from ..tree import leaf_blocks, loops_above
 from .anatomy import Axis, Operand
-from .apply import schedule_anchor
+from .apply import feasible, schedule_anchor, verdicts
 from .decision import Decision
-from .feasible import feasible, verdicts
 from .stages import schedule_stage
 from .structure import Open
-from .together import merge_chunks
+from .techniques.chunks import merge_chunks
 
 DRAWN = 4096
 """Rows that are drawn at once, most of which the rules exclude."""
@@ -37,7 +36,7 @@ class Sketch:
     A candidate is one alternative for each decision, as numbers in the order of
     `decisions`; a population is an array of shape (candidates, decisions).  Every candidate starts from `start`,
     a schedule of `func` with the steps that leave nothing to decide.  Its loops over the `chunks` of all anchors, if
-    there are any, become one in the end (see `together`).
+    there are any, become one in the end (see `techniques.chunks`).
     """
 
     name: str

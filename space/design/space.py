@@ -5,15 +5,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
-SPACE_VERSION = 4
+SPACE_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def generate(
     return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
 
 
-@lru_cache(maxsize=8)
+@cached(8)
 def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...], rules: tuple[Rule, ...]) -> Space:
     start = schedule_start(func)
     sketches: dict[str, Sketch] = {}

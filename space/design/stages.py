@@ -1,11 +1,26 @@
-"""Element-wise blocks of their own: shared between threads, vectorized where neighbours are neighbours in memory."""
+"""Loops of blocks: an axis's loop, and element-wise blocks of their own, shared between threads and vectorized."""
 
 from __future__ import annotations
 
+from ...ir.expr import variables
 from ...ir.target import Target
+from ..errors import ScheduleError
 from ..schedule import Schedule
-from ..tree import extent_of, find_loop
+from ..tree import extent_of, find_block, find_loop
+from .anatomy import Axis
 from .contiguity import is_contiguous
+
+
+def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
+    """The loop that an axis of an anchor is bound to: of a chunk's and that inside of it the inner one.
+
+    With a single row in a chunk no index depends on the inner one, and it is the chunk's.
+    """
+    for item in find_block(sch.func, block).iters:
+        if item.var.name == axis.var:
+            used = {var.name for var in variables(item.binding)}
+            return str([loop for loop in sch.get_loops(block) if loop in used][-1])
+    raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block, axis=axis.var)
 
 
 def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str:

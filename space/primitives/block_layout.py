@@ -43,7 +43,7 @@ def transform_block_layout(func: PrimFunc, block: str, index_map: Any) -> Result
     nest = [x.var for x in above]
     over_loops = made.map_indices(bound)
     func, loops = transform_loops(func, [v.name for v in nest], IndexMap(tuple(nest), tuple(over_loops)).text)
-    func = _rebind(func, block, loops, kinds)
+    func = _rebind(func, block, loops, kinds, made)
     try:
         verify(func)
     except VerifyError as error:
@@ -63,8 +63,8 @@ def _kinds(block: Block, index_map: IndexMap) -> list[str]:
     return kinds
 
 
-def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str]) -> PrimFunc:
-    """New iterators, one for each loop; the old ones in their terms."""
+def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str], index_map: IndexMap) -> PrimFunc:
+    """New iterators, one for each loop; the old ones in their terms, those that the map keeps under their new names."""
     block = find_block(func, name)
     taken = names(func) - {i.var.name for i in block.iters}
     iters: list[Iter] = []
@@ -75,18 +75,27 @@ def _rebind(func: PrimFunc, name: str, loops: Sequence[str], kinds: Sequence[str
         iters.append(Iter(Var(iterator, found.var.dtype), extent_of(found), kind, found.var))
     inside: dict[Var, Expr] = {i.binding: i.var for i in iters if isinstance(i.binding, Var)}
     ranges = {i.var: (0, i.extent - 1) for i in iters}
-    old = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}
-    init = None if block.init is None else substitute(block.init, old)
+    old: dict[Var, Expr] = {i.var: simplify(substitute(i.binding, inside), ranges) for i in block.iters}
+    old |= {
+        i.var: iters[index_map.indices.index(kept)].var
+        for i, kept in zip(block.iters, index_map.variables, strict=True)
+        if kept in index_map.indices
+    }
+    init = None if block.init is None else _with_simple_indices(substitute(block.init, old), ranges)
     body = _with_simple_indices(substitute(block.body, old), ranges)
     return with_stmt(func, block, replace(block, iters=tuple(iters), init=init, body=body))
 
 
 def _with_simple_indices(body: Stmt, ranges: dict[Var, tuple[int, int]]) -> Stmt:
-    """``A[v // 4 * 4 + v % 4]`` -> ``A[v]``, so that whoever looks at the accesses sees the iterators."""
+    """``A[v // 4 * 4 + v % 4]`` -> ``A[v]``, so that whoever looks at the accesses sees the iterators.
+
+    An iterator stays one also where its only value is 0.
+    """
 
     def simpler(node: object) -> object:
         if isinstance(node, (Load, Store)):
-            return replace(node, indices=tuple(simplify(i, ranges) for i in node.indices))
+            simple = (i if isinstance(i, Var) else simplify(i, ranges) for i in node.indices)
+            return replace(node, indices=tuple(simple))
         return node
 
     result: Stmt = transform(body, simpler)
@@ -94,5 +103,5 @@ def _with_simple_indices(body: Stmt, ranges: dict[Var, tuple[int, int]]) -> Stmt
 
 
 @index_rank("transform_block_layout")
-def _rank(func: PrimFunc, block: str, **rest: Any) -> int:
+def _rank(func: PrimFunc, block: str, **_rest: Any) -> int:
     return len(find_block(func, block).iters)

@@ -36,7 +36,11 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
     can be removed, with a counterexample for each.  Source: RFC 0077, "Remove Branching
     Through Overcompute".
     """
-    new, refused = overcompute(func, find_block_or_loop(func, block), lambda cond: _is_over(cond, loops))
+
+    def is_over(cond: Expr) -> bool:
+        return loops is None or any(v.name in loops for v in free_variables(cond))
+
+    new, refused = overcompute(func, find_block_or_loop(func, block), is_over)
     if new is func:
         if not refused:
             raise ScheduleError("block `{block}` has no condition to remove", block=block)
@@ -64,7 +68,3 @@ def remove_overcompute_through_branching(func: PrimFunc, block: str) -> Result:
             "(2) no condition can be put on `{block}`: {reasons}", block=block, reasons=Reasons(refused)
         )
     return new, None
-
-
-def _is_over(cond: Expr, loops: Sequence[str] | None) -> bool:
-    return loops is None or any(v.name in loops for v in free_variables(cond))

@@ -11,7 +11,22 @@ from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
 from ...ir.node import transform
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loads, loops, names, read_buffers, seq, stores
+from ...ir.stmt import (
+    Block,
+    For,
+    Iter,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    loads,
+    loops,
+    names,
+    path_to,
+    read_buffers,
+    seq,
+    stores,
+)
 from ..errors import ScheduleError
 from ..placement import (
     check_alone,
@@ -25,17 +40,7 @@ from ..placement import (
 )
 from ..primitive import Result, primitive
 from ..regions import Interval, accesses_below, region
-from ..tree import (
-    block_stores,
-    extent_of,
-    find_block,
-    find_loop,
-    loop_bounds,
-    loops_above,
-    path_to,
-    remove_stmt,
-    with_stmt,
-)
+from ..tree import block_stores, extent_of, find_block, find_loop, loop_bounds, loops_above, remove_stmt, with_stmt
 
 ROOT, INLINE = "<root>", "<inline>"
 """Places that are no loops, as `sample_compute_location` draws them."""
@@ -73,8 +78,8 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
-    reads = [a for a in accesses_below(target.body, store.buffer) if not a.is_write]
-    box = region([(a.indices, loop_bounds(a.loops)) for a in reads], frozenset(bounds), store.buffer.shape, bounds)
+    reads = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, store.buffer) if not a.is_write]
+    box = region(reads, frozenset(bounds), store.buffer.shape, bounds)
     nest = _nest_over(func, producer, around, store, box, bounds).loops()
     return with_stmt(func, target, replace(target, body=seq([nest, target.body]))), None
 
@@ -110,8 +115,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
     bounds = loop_bounds(outer)
-    writes = [a for a in accesses_below(target.body, source) if a.is_write]
-    box = region([(a.indices, loop_bounds(a.loops)) for a in writes], frozenset(bounds), source.shape, bounds)
+    writes = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, source) if a.is_write]
+    box = region(writes, frozenset(bounds), source.shape, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds)
     _check_first_point_stays(part.block)
     part = _only_stored(func, target, part, load, bounds)

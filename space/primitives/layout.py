@@ -82,5 +82,5 @@ def set_axis_separator(func: PrimFunc, block: str, buffer: Any, axis_separators:
 
 
 @index_rank("transform_layout")
-def _rank(func: PrimFunc, block: str, buffer: Any, **rest: Any) -> int:
+def _rank(func: PrimFunc, block: str, buffer: Any, **_rest: Any) -> int:
     return len(buffer_of(func, block, buffer).shape)

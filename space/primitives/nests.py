@@ -13,20 +13,12 @@ from ...ir.dataflow.order import Time
 from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, reads_memory, substitute
 from ...ir.layout.index_map import IndexMap
 from ...ir.node import walk
-from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, seq
+from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, path_to, seq, stmt_children
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
 from ..nest import Nest, any_order, check_order, check_rectangular, depth_of, enclosing_bounds, perfect_nest
 from ..primitive import Result, primitive
-from ..tree import (
-    extent_of,
-    find_loop,
-    guard,
-    path_to,
-    stmt_children,
-    substitute_loops,
-    with_stmt,
-)
+from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
 
 
 @primitive

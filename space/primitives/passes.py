@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.passes.context import place_of, places
+from ...ir.context import context_of, contexts
 from ...ir.passes.empty import without_empty
 from ...ir.passes.hoist import HoistConditional, Hoister, HoistLetBinding, flags
 from ...ir.passes.loop_extents import reduce_extents, whole_reason
@@ -59,7 +59,7 @@ def hoist_expression(
     hoister = Hoister(
         flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings), names(func)
     )
-    new = hoister.run(target, place_of(func, target))
+    new = hoister.run(target, context_of(func, target))
     if new == target:
         why = ": {reasons}" if hoister.kept else ", which has no condition or binding of these kinds in a loop"
         raise ScheduleError("nothing can be hoisted in `{block}`" + why, block=block, reasons=Reasons(hoister.kept))
@@ -77,10 +77,10 @@ def reduce_loop_extents(func: PrimFunc, block: str) -> Result:
     """
     func = distinct(func)
     target = _nest(func, block)
-    place = place_of(func, target)
+    place = context_of(func, target)
     new = reduce_extents(target, place)
     if new == target:
-        reasons = [whole_reason(s, here) for s, here in places(target, place) if isinstance(s, For)]
+        reasons = [whole_reason(s, here) for s, here in contexts(target, place) if isinstance(s, For)]
         raise ScheduleError("no loop of `{block}` can be reduced: {reasons}", block=block, reasons=Reasons(reasons))
     return without_empty(with_stmt(func, target, new)), None
 

@@ -21,18 +21,10 @@ from ...ir.expr import (
     substitute,
 )
 from ...ir.node import walk
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, seq, stores
+from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, path_to, seq, stores
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
-from ..tree import (
-    extent_of,
-    find_block,
-    find_loop,
-    loop_bounds,
-    loops_above,
-    path_to,
-    with_stmt,
-)
+from ..tree import extent_of, find_block, find_loop, loop_bounds, loops_above, with_stmt
 from .nests import chain_to_sequence, separate
 
 

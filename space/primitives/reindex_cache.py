@@ -130,5 +130,5 @@ def _first_nest(func: PrimFunc, blocks: Sequence[Block]) -> Stmt:
 
 @index_rank("reindex_cache_read")
 @index_rank("reindex_cache_write")
-def _rank(func: PrimFunc, block: str, **rest: Any) -> int:
+def _rank(func: PrimFunc, block: str, **_rest: Any) -> int:
     return len(find_block(func, block).iters)

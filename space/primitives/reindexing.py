@@ -112,7 +112,7 @@ def reindexing(
         shape = given
     iterators = [i.var for i in block.iters]
     ranges = {i.var: (0, i.extent - 1) for i in block.iters}
-    mapped = tuple(simplify(e, ranges) for e in made.map_indices(iterators))
+    mapped = tuple(e if isinstance(e, Var) else simplify(e, ranges) for e in made.map_indices(iterators))
     used = {v for e in (*point, *mapped) for v in variables(e)}
     iters = tuple(i for i in block.iters if i.var in used)
     cache, _ = cache_buffer(func, buffer, shape, scope)

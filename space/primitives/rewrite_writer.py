@@ -68,7 +68,8 @@ def _inverse_of_iters(writer: Block, change: Change, point: Sequence[Var]) -> di
     iterators = [i.var for i in writer.iters]
     plain = change.index_map.map_indices(iterators) if len(iterators) == len(change.old.shape) else ()
     ranges = {i.var: (0, i.extent - 1) for i in writer.iters}
-    if tuple(simplify(e, ranges) for e in plain) != block_stores(writer)[0].indices:
+    stored = tuple(simplify(e, ranges) for e in block_stores(writer)[0].indices)
+    if tuple(simplify(e, ranges) for e in plain) != stored:
         raise ScheduleError("(8) block `{block}` does not store at its iterators in order", block=writer.name)
     return dict(zip(iterators, logical, strict=True))
 

@@ -22,7 +22,7 @@ from ...ir.expr import (
     free_variables,
     substitute,
 )
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names
+from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, stmt_children
 from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import (
@@ -35,7 +35,6 @@ from ..tree import (
     loops_above,
     nest_of,
     scope_of,
-    stmt_children,
     with_stmt,
 )
 from .reduction import renamed_iters, update_of

@@ -97,7 +97,7 @@ def _ways(number: int, parts: int) -> int:
     return prod(comb(exponent + parts - 1, parts - 1) for _, exponent in _primes(number))
 
 
-def _draw_category(func: PrimFunc, random: Random, candidates: Sequence[int], probs: Sequence[float]) -> int:
+def _draw_category(_func: PrimFunc, random: Random, candidates: Sequence[int], probs: Sequence[float]) -> int:
     _check_categories(candidates, probs)
     return random.choices(range(len(candidates)), probs)[0]
 

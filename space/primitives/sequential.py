@@ -16,11 +16,11 @@ from ...ir.expr import Const, Expr, Load, Var, free_variables, substitute
 from ...ir.layout.digits import components
 from ...ir.node import walk
 from ...ir.script.printer import expr_text
-from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, stores
+from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, path_to, stmt_children, stores, walk_stmts
 from ..composite import wrapper
 from ..errors import ScheduleError
 from ..primitive import Result
-from ..tree import extent_of, find_block, find_loop, path_to, stmt_children, walk_stmts
+from ..tree import extent_of, find_block, find_loop
 from .buffers import buffer_of
 
 if TYPE_CHECKING:

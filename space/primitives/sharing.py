@@ -173,7 +173,7 @@ def split_packing(module: Module, current: str, buffer: str, func_name: str | No
 
 
 @module_primitive
-def work_on(module: Module, current: str, func_name: str) -> ModuleResult:
+def work_on(module: Module, current: str, func_name: str) -> ModuleResult:  # noqa: ARG001  every rewrite of modules takes it
     """Apply what follows to the function `func_name`.  Condition: (1) the module has it."""
     known = [f.name for f in module.functions]
     if func_name not in known:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
+from ...ir.caches import cached
 from ...ir.stmt import PrimFunc, written_buffers
 from .conv import Conv1d, Conv2d, Conv2dBiasAct, Conv3d
 from .conv_transpose import Conv2dTranspose
@@ -116,7 +117,7 @@ def workload(name: str, **params: Any) -> Workload:
     return _build(kind.resolve(params), dtype)
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def _build(operator: Operator, dtype: str) -> Workload:
     from ...ir.script.parser import parse
 

@@ -206,13 +206,3 @@ class Window3d(Window):
 def windows(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
     """How many windows fit: ``(size + 2 pad - dilation (kernel - 1) - 1) // stride + 1``; below 1 if none."""
     return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def channels_first(space: str) -> str:
-    """``nchw`` for the directions ``hw``."""
-    return f"nc{space}"
-
-
-def channels_last(space: str) -> str:
-    """``nhwc`` for the directions ``hw``."""
-    return f"n{space}c"

@@ -82,26 +82,26 @@ class Weather:
         self.factors, self.turns = factors, 0
 
     def kernel(self, seconds: float, last: bool = False) -> Timed:
-        weather = self
+        slowdown = self
 
         class Kernel:
             calls = 0
 
             def time(self, calls: int) -> float:
                 self.calls += 1
-                now = weather.factors[weather.turns % len(weather.factors)]
-                weather.turns += last and self.calls % 2 == 0
+                now = slowdown.factors[slowdown.turns % len(slowdown.factors)]
+                slowdown.turns += last and self.calls % 2 == 0
                 return seconds * now
 
         return Kernel()
 
 
 def test_a_drift_that_meets_both_cancels() -> None:
-    """Whatever the weather, a kernel of 4 ms beside a rival of 2 ms, known as 2 ms, takes 4 ms."""
-    weather = Weather([1.0, 1.9, 2.4])
-    kernel, rival = weather.kernel(4e-3), weather.kernel(2e-3, last=True)
+    """Whatever the slowdown, a kernel of 4 ms beside a rival of 2 ms, known as 2 ms, takes 4 ms."""
+    slowdown = Weather([1.0, 1.9, 2.4])
+    kernel, rival = slowdown.kernel(4e-3), slowdown.kernel(2e-3, last=True)
     samples = in_turns(kernel, 4e-3, rival, 2e-3, 0.005, best=4e-3)
-    assert len(samples) == weather.turns >= MIN_SAMPLES
+    assert len(samples) == slowdown.turns >= MIN_SAMPLES
     assert samples == pytest.approx([4e-3] * len(samples))
 
 

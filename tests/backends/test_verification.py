@@ -10,7 +10,8 @@ import pytest
 
 from stridesmith.backends.data import Argument, pack, padding, positions, unpack
 from stridesmith.backends.samples import analyse, make_samples, statements
-from stridesmith.backends.verification import WrongResult, verify
+from stridesmith.backends.verification import verify
+from stridesmith.errors import WrongResult
 from stridesmith.space.workloads import workload
 
 M, N, K = 5, 7, 6

@@ -16,8 +16,8 @@ from stridesmith.backends.devices import discover
 from stridesmith.cli import main
 from stridesmith.commands.output import Output, folded, scaled
 from stridesmith.commands.roofline import POINT, drawing
-from stridesmith.search.database import Database
-from stridesmith.search.records import Record
+from stridesmith.search.records.database import Database
+from stridesmith.search.records.record import Record
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.workloads import workload
 

@@ -102,3 +102,13 @@ def size_of(ranges: str) -> int:
 def test_ranges(numbers: list[int], text: str) -> None:
     """Neighbours are joined."""
     assert _ranges(numbers) == text and size_of(text) == len(numbers)
+
+
+def test_what_comes_before_every_sketch_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The steps to the normal form are listed where there are some, and only there."""
+    words = ["show", "--space", "--target", "cpu", "--workload", "conv2d", "--shape"]
+    for groups, steps in ((4, 4), (1, 0)):
+        assert main([*words, f"ci=8,co=8,h=6,w=6,groups={groups}"]) == 0
+        page = capsys.readouterr().out
+        assert ("Before every sketch" in page) == (steps > 0)
+        assert page.count("transform_layout") == steps

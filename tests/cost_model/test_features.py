@@ -45,7 +45,8 @@ def random_population(sketch, count: int, seed: int = 0) -> np.ndarray:
 def test_every_sketch_has_the_same_columns_and_what_it_lacks_is_nan():
     """A sketch without a decision has NaN in its column, and a one-hot column tells the sketches apart."""
     full = synthetic.sketch("a")
-    short = dataclasses.replace(full.main, decisions=full.decisions[:-1], place={})
+    numbers = {what: found for what, found in full.main.numbers.items() if what != "place"}
+    short = dataclasses.replace(full.main, decisions=full.decisions[:-1], numbers=numbers)
     space = FeatureMap((full, synthetic.Sketch("b", (short,))), synthetic.TARGET)
     first, second = space.matrix(0, np.zeros((3, 9), np.int64)), space.matrix(1, np.zeros((2, 8), np.int64))
     assert first.shape == (3, len(space.columns)) and second.shape == (2, len(space.columns))

@@ -10,8 +10,8 @@ import pytest
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
-from stridesmith.search.candidates import Ground
-from stridesmith.search.study import Study
+from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.tuning.study import Study
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import names, workload
 
@@ -45,10 +45,10 @@ def test_every_workload_has_features(name, target):
     """Each sketch of each workload: finite estimates that differ, no infinite feature, no row that is all missing."""
     work = workload(name)
     space = generate(work.func, target, dict.fromkeys(work.constants, "constant"))
-    ground, columns = Ground(space), FeatureMap(space.sketches, target)
+    search_space, columns = SearchSpace(space), FeatureMap(space.sketches, target)
     rng = np.random.default_rng(0)
-    for number in ground.open:
-        rows = ground.draw(rng, number, 64)
+    for number in search_space.open:
+        rows = search_space.draw(rng, number, 64)
         matrix = columns.matrix(number, rows)
         estimate = matrix[:, columns.columns.index(ESTIMATE)]
         assert np.isfinite(estimate).all()
@@ -61,7 +61,7 @@ def test_names_do_not_matter():
     spaces = [generate(parse(text), CPU, {}) for text in (MATMUL, RENAMED)]
     first, second = (FeatureMap(space.sketches, CPU) for space in spaces)
     assert first.columns == second.columns
-    rows = Ground(spaces[0]).draw(np.random.default_rng(0), 0, 200)
+    rows = SearchSpace(spaces[0]).draw(np.random.default_rng(0), 0, 200)
     np.testing.assert_array_equal(first.matrix(0, rows), second.matrix(0, rows))
 
 

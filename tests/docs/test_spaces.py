@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from stridesmith import configs
-from stridesmith.search.task import interface_of
+from stridesmith.search.tasks.interface import interface_of
 from stridesmith.space.design.decision import KINDS
 from stridesmith.space.design.space import generate
 

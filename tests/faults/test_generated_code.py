@@ -14,8 +14,10 @@ import pytest
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import DeviceMissing
-from stridesmith.search.bench import Bench, Limits
-from stridesmith.search.process import failure_kind
+from stridesmith.ir.target import Target
+from stridesmith.search.tasks.task import ProgramName, name_of
+from stridesmith.search.workers.bench import Bench, Limits
+from stridesmith.search.workers.protocol import Build, Built, Failed, Measure, Measured, Race, Raced
 from stridesmith.space.workloads import workload
 
 pytestmark = [
@@ -28,9 +30,9 @@ DEADLINE = 2.0
 
 
 @pytest.fixture(scope="module", params=["cpu", "opencl"])
-def target(request: pytest.FixtureRequest) -> dict[str, Any]:
+def target(request: pytest.FixtureRequest) -> Target:
     try:
-        return discover(request.param, threads=2 if request.param == "cpu" else None).to_json()
+        return discover(request.param, threads=2 if request.param == "cpu" else None)
     except DeviceMissing as error:
         pytest.skip(str(error))
 
@@ -41,104 +43,99 @@ def bench() -> Iterator[Bench]:
         yield made
 
 
-def spec() -> dict[str, Any]:
-    return {"name": "conv2d", "params": dict(workload("conv2d", **PARAMS).params)}
+def name() -> ProgramName:
+    return name_of(workload("conv2d", **PARAMS))
 
 
-def build(bench: Bench, target: dict[str, Any], fault: str | None = None) -> dict[str, Any]:
-    script = workload("conv2d", **PARAMS).func.script()
-    return bench.build({"job": "build", "script": script, "trace": None, "target": target, "fault": fault})
+def build(bench: Bench, target: Target, fault: str | None = None, **fields: Any) -> Built | Failed:
+    job = {"script": workload("conv2d", **PARAMS).func.script(), **fields}
+    return bench.build(Build(target=target, fault=fault, **job))
 
 
-def measure(bench: Bench, built: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    entry = {"artifact": built["artifact"], "layouts": built["layouts"]}
-    return bench.measure({"job": "measure", "workload": spec(), "seed": 1, "repeat_ms": 5, **entry, **fields})
+def measure(bench: Bench, built: Built, **fields: Any) -> Measured | Failed:
+    job = {"work": name(), **fields}
+    return bench.measure(Measure(kernel=built.kernel, seed=1, repeat_ms=5, **job))
 
 
-def assert_healthy(bench: Bench, target: dict[str, Any]) -> None:
+def assert_healthy(bench: Bench, target: Target) -> None:
     """A right kernel still builds, verifies and is timed."""
     built = build(bench, target)
-    assert built["status"] == "ok", built
+    assert isinstance(built, Built), built
     reply = measure(bench, built)
-    assert reply["status"] == "ok", reply
-    assert min(reply["samples"]) > 0
-    assert reply["max_abs_error"] < 1e-3
+    assert isinstance(reply, Measured), reply
+    assert min(reply.samples) > 0
+    assert reply.max_abs_error < 1e-3
 
 
-def test_without_a_fault_all_is_well(bench: Bench, target: dict[str, Any]) -> None:
+def test_without_a_fault_all_is_well(bench: Bench, target: Target) -> None:
     """The same path without a fault gives samples and a small error."""
     assert_healthy(bench, target)
 
 
-def test_a_null_store_is_a_crash(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_null_store_is_a_crash(bench: Bench, target: Target) -> None:
     """A store to an address that does not exist ends the worker, not the run."""
     built = build(bench, target, "null_store")
-    assert built["status"] == "ok", built
+    assert isinstance(built, Built), built
     reply = measure(bench, built)
-    assert reply["status"] in ("crash:SIGSEGV", "crash:SIGBUS"), reply
+    assert reply.status in ("crash:SIGSEGV", "crash:SIGBUS"), reply
     assert_healthy(bench, target)
 
 
-def test_an_endless_kernel_is_killed_in_time(bench: Bench, target: dict[str, Any]) -> None:
+def test_an_endless_kernel_is_killed_in_time(bench: Bench, target: Target) -> None:
     """The deadline ends an endless kernel within a second."""
     built = build(bench, target, "endless")
-    assert built["status"] == "ok", built
+    assert isinstance(built, Built), built
     measure(bench, build(bench, target))
     start = time.monotonic()
     reply = measure(bench, built, deadline=DEADLINE)
     assert time.monotonic() - start < DEADLINE + 1
-    assert reply["status"] == "run_timeout"
+    assert reply.status == "run_timeout"
     assert_healthy(bench, target)
 
 
-def test_a_dropped_tail_is_wrong_however_fast_it_claims_to_be(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_dropped_tail_is_wrong_however_fast_it_claims_to_be(bench: Bench, target: Target) -> None:
     """Verification comes before timing: the lowest latency of all does not help a wrong result."""
     built = build(bench, target, "drop_tail")
-    assert built["status"] == "ok", built
+    assert isinstance(built, Built), built
     reply = measure(bench, built, fault="fake_latency")
-    assert reply["status"] == "wrong", reply
-    assert "`y`" in reply["message"]
-    assert "samples" not in reply
+    assert reply.status == "wrong", reply
+    assert "`y`" in reply.message
+    assert isinstance(reply, Failed)
     assert_healthy(bench, target)
 
 
-def test_a_lying_latency_is_found_out_by_the_race(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_lying_latency_is_found_out_by_the_race(bench: Bench, target: Target) -> None:
     """A right kernel that claims a nanosecond is measured again, against others, and shows its real time."""
     built = build(bench, target)
     claimed = measure(bench, built, fault="fake_latency")
-    assert max(claimed["samples"]) <= 1e-9
-    entry = {"artifact": built["artifact"], "layouts": built["layouts"]}
-    job = {"job": "race", "entries": [entry, entry], "workload": spec(), "seed": 2, "rounds": 4, "seconds": 1}
-    raced = bench.measure(job)
-    assert raced["status"] == "ok", raced
-    assert len(raced["results"]) == 2
-    for result in raced["results"]:
-        assert result["status"] == "ok"
-        assert min(result["samples"]) > 1e-8
-    assert raced["peak_gflops"] > 0.1
-    assert raced["bandwidth"] > 1e6
+    assert max(claimed.samples) <= 1e-9
+    raced = bench.measure(Race(kernels=(built.kernel, built.kernel), work=name(), seed=2, rounds=4, seconds=1))
+    assert isinstance(raced, Raced), raced
+    assert len(raced.results) == 2
+    for result in raced.results:
+        assert isinstance(result, Measured)
+        assert min(result.samples) > 1e-8
+    assert raced.roof.peak_gflops > 0.1
+    assert raced.roof.bandwidth > 1e6
 
 
-def test_a_wrong_entry_loses_the_race(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_wrong_entry_loses_the_race(bench: Bench, target: Target) -> None:
     """The race verifies with fresh data: a wrong entry has no samples, the others have theirs."""
-    entries = []
-    for fault in (None, "drop_tail"):
-        built = build(bench, target, fault)
-        entries.append({"artifact": built["artifact"], "layouts": built["layouts"]})
-    job = {"job": "race", "entries": entries, "workload": spec(), "seed": 3, "rounds": 3, "seconds": 1}
-    right, wrong = bench.measure(job)["results"]
-    assert right["status"] == "ok" and len(right["samples"]) == 3
-    assert wrong["status"] == "wrong" and wrong["samples"] == []
+    kernels = tuple(build(bench, target, fault).kernel for fault in (None, "drop_tail"))
+    raced = bench.measure(Race(kernels=kernels, work=name(), seed=3, rounds=3, seconds=1))
+    right, wrong = raced.results
+    assert isinstance(right, Measured) and len(right.samples) == 3
+    assert isinstance(wrong, Failed) and wrong.status == "wrong"
 
 
-def test_a_slow_candidate_is_timed_once(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_slow_candidate_is_timed_once(bench: Bench, target: Target) -> None:
     """Three times slower than the best is enough to know."""
     built = build(bench, target)
-    assert len(measure(bench, built, best_us=1e-6)["samples"]) == 1
-    assert len(measure(bench, built, best_us=1e9)["samples"]) >= 3
+    assert len(measure(bench, built, best_us=1e-6).samples) == 1
+    assert len(measure(bench, built, best_us=1e9).samples) >= 3
 
 
-def test_an_illegal_program_is_refused(bench: Bench, target: dict[str, Any]) -> None:
+def test_an_illegal_program_is_refused(bench: Bench, target: Target) -> None:
     """An access out of bounds never reaches a compiler; the message names it."""
     script = """
 @T.prim_func
@@ -148,22 +145,22 @@ def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
             vi = T.axis.spatial(8, i)
             y[vi] = x[vi + 1]
 """
-    reply = bench.build({"job": "build", "script": script, "trace": None, "target": target})
-    assert reply["status"] == "refused"
-    assert "x" in reply["message"]
+    reply = build(bench, target, script=script)
+    assert reply.status == "refused"
+    assert "x" in reply.message
 
 
-def test_a_bad_script_or_trace_is_refused(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_bad_script_or_trace_is_refused(bench: Bench, target: Target) -> None:
     """Text that does not parse, and a trace that does not fit, are refused with the reason."""
-    reply = bench.build({"job": "build", "script": "def broken(:", "trace": None, "target": target})
-    assert reply["status"] == "refused" and reply["message"]
+    reply = build(bench, target, script="def broken(:")
+    assert reply.status == "refused" and reply.message
     script = workload("conv2d", **PARAMS).func.script()
     trace = [["split", {"loop": "no_such_loop", "factors": [None, 4]}]]
-    reply = bench.build({"job": "build", "script": script, "trace": trace, "target": target})
-    assert reply["status"] == "refused" and "no_such_loop" in reply["message"]
+    reply = build(bench, target, script=script, trace=trace)
+    assert reply.status == "refused" and "no_such_loop" in reply.message
 
 
-def test_a_user_program_is_verified_against_the_interpreter(bench: Bench, target: dict[str, Any]) -> None:
+def test_a_user_program_is_verified_against_the_interpreter(bench: Bench, target: Target) -> None:
     """A script needs no reference of its own."""
     script = """
 @T.prim_func
@@ -175,8 +172,7 @@ def main(x: T.Buffer((37, 5), "float32"), y: T.Buffer((37,), "float32")):
                 y[vi] = T.float32(0)
             y[vi] = y[vi] + x[vi, vk] * x[vi, vk]
 """
-    job = {"job": "build", "script": script, "trace": None, "target": target}
     for fault, status in ((None, "ok"), ("drop_tail", "wrong")):
-        built = bench.build({**job, "fault": fault})
-        reply = measure(bench, built, workload={"script": script})
-        assert failure_kind(reply["status"]) == status, reply
+        built = build(bench, target, fault, script=script)
+        reply = measure(bench, built, work=ProgramName(script=script))
+        assert (reply.kind if isinstance(reply, Failed) else "ok") == status, reply

@@ -18,7 +18,8 @@ from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.samples import make_samples
-from stridesmith.backends.verification import GUARD_BYTES, WrongResult, verify
+from stridesmith.backends.verification import GUARD_BYTES, verify
+from stridesmith.errors import WrongResult
 from stridesmith.ir.expr import Binary, Call, Const, Load, binary, const
 from stridesmith.ir.node import rebuild, walk
 from stridesmith.ir.stmt import For, If, PrimFunc, Seq, Stmt, Store

@@ -8,8 +8,8 @@ from dataclasses import replace
 from stridesmith.ir.arith.simplify import bound
 from stridesmith.ir.expr import Undef, all_of, conjuncts, substitute
 from stridesmith.ir.node import walk
-from stridesmith.ir.stmt import For, If, PrimFunc, Seq, Stmt, Store, seq
-from stridesmith.space.tree import find_block, find_loop, loop_bounds, loops_above, path_to, walk_stmts, with_stmt
+from stridesmith.ir.stmt import For, If, PrimFunc, Seq, Stmt, Store, path_to, seq, walk_stmts
+from stridesmith.space.tree import find_block, find_loop, loop_bounds, loops_above, with_stmt
 
 
 def without_condition(func: PrimFunc, name: str) -> Iterator[PrimFunc]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stridesmith.ir.expr import Buffer, variables
-from stridesmith.ir.stmt import Block, For, PrimFunc, Seq, Stmt, stores, written_buffers
+from stridesmith.ir.stmt import Block, For, PrimFunc, Seq, Stmt, stores, walk_stmts, written_buffers
 from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
-from stridesmith.space.tree import consumers, find_block, leaf_blocks, loops_above, producers, walk_stmts
+from stridesmith.space.tree import consumers, find_block, leaf_blocks, loops_above, producers
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Move = tuple[str, tuple[Any, ...], dict[str, Any]]

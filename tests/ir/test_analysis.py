@@ -1,7 +1,7 @@
-from stridesmith.ir.analysis import Access, accesses, count_flops
+from stridesmith.ir.analysis import count_flops
 from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import Block, If, Let, PrimFunc, Store, blocks, loops
+from stridesmith.ir.stmt import Block, If, Let, PrimFunc, Store, loops
 
 MATMUL = """
 @T.prim_func
@@ -36,20 +36,6 @@ def test_flops_under_conditions_and_varying_extents():
     assert flops(loops([(i, 16), (j, 16)], If(binary("<", i + j, 4), store))) == 10
     guarded = Store(a, (i,), if_then_else(i < 3, a[i] + a[j] + a[j], const(0.0)))
     assert flops(loops([(i, 16), (j, 2)], guarded)) == 64
-
-
-def test_accesses_of_a_block():
-    """Reads and writes come in program order, each once, those of the init included."""
-    func = parse(MATMUL)
-    block = next(b for b in blocks(func) if b.name == "mm")
-    vi, vj, vk = (it.var for it in block.iters)
-    a, b, c = func.buffers
-    assert accesses(block) == (
-        Access(c, (vi, vj), True),
-        Access(c, (vi, vj), False),
-        Access(a, (vi, vk), False),
-        Access(b, (vk, vj), False),
-    )
 
 
 def test_flops_of_vectors_count_lanes():

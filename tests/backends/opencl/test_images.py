@@ -13,7 +13,7 @@ from stridesmith.backends.opencl.launch import Launch
 from stridesmith.backends.opencl.source import generate
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, binary, const, if_then_else
 from stridesmith.ir.stmt import Declare, Seq, Stmt, Store, loops
-from stridesmith.search.kernel import build
+from stridesmith.search.calling.kernel import build
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.workloads import workload
 

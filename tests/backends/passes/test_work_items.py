@@ -13,7 +13,7 @@ from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, For, If, PrimFunc, Stmt, Store, seq
 from stridesmith.ir.target import Target
-from stridesmith.search.kernel import build
+from stridesmith.search.calling.kernel import build
 
 OPENCL = Target(kind="opencl", max_work_group=64, local_bytes=1 << 15)
 

@@ -71,7 +71,8 @@ def test_a_part_of_the_program_has_its_own_regions() -> None:
     part = regions(func, second)
     assert [str(r) for r in part.writes] == ["B[p0] where p0 >= 6 and p0 < 11"]
     assert [str(r) for r in part.reads] == ["B[p0] where p0 < 5"]
-    assert part.writes[0].bounding_box == ((6, 10),)
+    (written,) = part.writes
+    assert (written.elements.minimum(0), written.elements.maximum(0)) == (6, 10)
 
 
 def test_vectors_touch_every_lane() -> None:

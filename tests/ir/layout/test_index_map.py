@@ -349,3 +349,34 @@ def test_a_map_that_is_too_hard_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
             ask([11, 13])
     monkeypatch.undo()
     assert hard.map_shape([11, 13]) == (7, 5, 11)
+
+
+RESHAPES = [
+    ("lambda i, j: [i // 4, i % 4, j]", (8, 5), None, True),
+    ("lambda i, j: [i // 4, i % 4, j]", (7, 5), None, False),
+    ("lambda i, j: [i*5 + j]", (8, 5), None, True),
+    ("lambda i, j: [i*6 + j]", (8, 5), None, False),
+    ("lambda i, j: [j, i]", (8, 5), None, False),
+    ("lambda i, j: [j, i]", (1, 5), None, True),
+    ("lambda i: [i // 12, i // 3 % 4, i % 3]", (36,), None, True),
+    ("lambda i: [i // 2 % 3, i // 6, i % 2]", (12,), None, False),
+    ("lambda i, j: [(i*5 + j) // 8, (i*5 + j) % 8]", (8, 5), None, True),
+    ("lambda i, j: [i, j]", (8, 5), (8, 6), False),
+    ("lambda i: [i // 4, 3 - i % 4]", (8,), None, False),
+    ("lambda i, j: [i, AXIS_SEPARATOR, j]", (8, 5), None, False),
+]
+
+
+@pytest.mark.parametrize(("text", "shape", "physical", "expected"), RESHAPES)
+def test_a_reshape_keeps_the_order_of_memory(
+    text: str, shape: tuple[int, ...], physical: tuple[int, ...] | None, expected: bool
+) -> None:
+    """What is called a reshape moves no element of row-major memory, and what is not does, or has padding."""
+    made = IndexMap.parse(text)
+    assert made.keeps_memory_order(shape, physical) == expected
+    room = physical or made.map_shape(shape)
+    moved = np.full(room, -1)
+    for number, point in enumerate(np.ndindex(*shape)):
+        moved[made.map_point(point)] = number
+    plain = moved.size == np.prod(shape) and (moved.reshape(-1) == np.arange(moved.size)).all()
+    assert bool(plain) == (expected or bool(made.axis_separators))

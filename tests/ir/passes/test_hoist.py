@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ir.passes.examples import gives, program, stays
 
-from stridesmith.ir.passes.context import start
+from stridesmith.ir.context import start
 from stridesmith.ir.passes.hoist import Hoister
 from stridesmith.ir.passes.transform import HoistConditional, HoistLetBinding, hoist_expression
 from stridesmith.ir.stmt import If, blocks, names

@@ -21,7 +21,9 @@ from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search import jobs
+from stridesmith.search.tasks.task import name_of
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.protocol import Compiled, Verified, Verify
 from stridesmith.space.design.decision import KINDS, Decision
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
@@ -103,14 +105,9 @@ def check_meaning(name: str, program: Program) -> None:
 
 def check_kernel(work: Workload, program: Program, target: Target) -> None:
     """The compiled candidate passes the verification of the search."""
-    reply = jobs.run(
-        {
-            "job": "verify", "artifact": compile_lowered(program.lowered, target), "seed": 1,
-            "layouts": [a.to_json() for a in arguments_of(program.func)],
-            "workload": {"name": work.name, "params": dict(work.params)},
-        }
-    )  # fmt: skip
-    assert reply["status"] == "ok", f"{reply}: {program.text}"
+    kernel = Compiled(compile_lowered(program.lowered, target), arguments_of(program.func))
+    reply = jobs.run(Verify(kernel=kernel, work=name_of(work), seed=1))
+    assert isinstance(reply, Verified), f"{reply}: {program.text}"
 
 
 def decisions(sketches: tuple[Sketch, ...], kind: str) -> list[tuple[Sketch, Decision]]:

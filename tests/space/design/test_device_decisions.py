@@ -23,12 +23,14 @@ from stridesmith.backends.opencl.source import generate as source_of
 from stridesmith.ir.layout.index_map import IndexMap
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search import jobs
+from stridesmith.search.tasks.task import name_of
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.protocol import Compiled, Verified, Verify
 from stridesmith.space.design.decision import Decision
-from stridesmith.space.design.device import device_tiles, image_shape, widths
-from stridesmith.space.design.device_apply import image_layout
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.images import image_layout, image_shape
+from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import Workload, workload
@@ -97,14 +99,9 @@ def different(sketch: Sketch, number: int, target: Target) -> tuple[PrimFunc, Pr
 
 def verify(work: Workload, func: PrimFunc, target: Target) -> None:
     """The compiled program passes the search's verification: twice, with different poison."""
-    parameters = {"name": work.name, "params": dict(work.params)}
-    reply = jobs.run(
-        {
-            "job": "verify", "artifact": compile_lowered(lower(func, target), target), "seed": 1,
-            "layouts": [a.to_json() for a in arguments_of(func)], "workload": parameters,
-        }
-    )  # fmt: skip
-    assert reply["status"] == "ok", f"{reply}\n{func.script()}"
+    kernel = Compiled(compile_lowered(lower(func, target), target), arguments_of(func))
+    reply = jobs.run(Verify(kernel=kernel, work=name_of(work), seed=1))
+    assert isinstance(reply, Verified), f"{reply}\n{func.script()}"
 
 
 @needs_device

@@ -10,9 +10,9 @@ from scale import scaled
 from stridesmith.backends.lower import lower
 from stridesmith.ir.stmt import For
 from stridesmith.ir.target import Target
-from stridesmith.space.design.panels import panel_sizes, stream_sizes
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.panels import panel_sizes, stream_sizes
 from stridesmith.space.tree import find_block, loops_above
 from stridesmith.space.workloads import Workload, workload
 
@@ -92,9 +92,9 @@ def test_a_thread_runs_panels_around_a_block_of_its_columns() -> None:
     """threads / panels / tiles of the block / steps of the panel: as many trips as were chosen."""
     _, sketch, rows = strips("whole tiles", np.random.default_rng(3), 12)
     part = sketch.main
-    assert part.block is not None and part.panel is not None
+    (block_number,), (panel_number,) = part.of("block").values(), part.of("panel").values()
     for row in rows[:12]:
-        block, panel = (part.decisions[number].values[row[number]] for _, number in (part.block, part.panel))
+        block, panel = (part.decisions[number].values[row[number]] for number in (block_number, panel_number))
         func = sketch.schedule(row).func
         loops = loops_above(func, find_block(func, "matmul_rf"))
         assert [loop.kind for loop in loops[:3]] == ["parallel", "serial", "serial"]

@@ -12,7 +12,7 @@ from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
-from stridesmith.search.candidates import Ground
+from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.rules import RULES, combinations, scripted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
@@ -59,8 +59,8 @@ def test_a_rule_replaces_the_generator() -> None:
     assert space.describe()["decisions_by_kind"] == {"choice": 3}
     rng = np.random.default_rng(0)
     a, b = rng.integers(-3, 4, (8, 12)).astype("float32"), rng.integers(-3, 4, (12, 16)).astype("float32")
-    ground = Ground(space)
-    rows = ground.draw(rng, 0, 100)
+    search_space = SearchSpace(space)
+    rows = search_space.draw(rng, 0, 100)
     assert len(rows) == 12
     for row in rows[:6]:
         trace = sketch.trace([int(c) for c in row])

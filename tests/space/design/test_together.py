@@ -17,7 +17,9 @@ from stridesmith.backends.lower import lower
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, For, PrimFunc
-from stridesmith.search import jobs
+from stridesmith.search.tasks.task import name_of
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.protocol import Compiled, Verified, Verify
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -116,14 +118,9 @@ def test_threads_meet_once_and_only_chunks_are_in_memory(name: str) -> None:
         assert lowered.workspaces == ()
         handed = [n.buffer for n in walk(lowered.body) if isinstance(n, Allocate) and n.buffer.scope == "global"]
         assert handed and all(buffer.size <= rows * SHAPES[name]["cols"] for buffer in handed)
-        reply = jobs.run(
-            {
-                "job": "verify", "artifact": compile_lowered(lowered, CPU), "seed": 1,
-                "layouts": [a.to_json() for a in arguments_of(func)],
-                "workload": {"name": name, "params": dict(work.params)},
-            }
-        )  # fmt: skip
-        assert reply["status"] == "ok", f"{reply}: {sketch.labels(choice)}"
+        kernel = Compiled(compile_lowered(lowered, CPU), arguments_of(func))
+        reply = jobs.run(Verify(kernel=kernel, work=name_of(work), seed=1))
+        assert isinstance(reply, Verified), f"{reply}: {sketch.labels(choice)}"
 
 
 def test_stages_that_need_other_rows_stay_apart() -> None:

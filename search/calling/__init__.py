@@ -1,0 +1,1 @@
+"""What users call: tune, load, build, replay, and the kernel itself."""

@@ -1,0 +1,314 @@
+"""The kernel that a user calls: NumPy arrays in, NumPy arrays out, nothing cast or copied silently."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ...backends.data import Argument, Array, arguments_of, pack, unpack
+from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.memory import zeros
+from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
+from ...ir import dtypes
+from ...ir.interpreter.numbers import bfloat16_bits
+from ..records.database import Database
+from ..records.record import Record
+from ..tasks.command_line import command_line, options_of
+from ..tasks.interface import interface_of
+from ..tasks.task import device_of
+from .direct_call import DirectCall
+
+if TYPE_CHECKING:
+    from ...backends.cpu import CpuExecutable
+    from ...backends.kernel import Bound
+    from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
+    from ...space.workloads import Workload
+
+Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
+
+
+def load(
+    work: Workload,
+    target: str | Target = "cpu",
+    db: str | None = None,
+    interface: str | Mapping[str, str] | None = None,
+    threads: int | None = None,
+) -> Kernel:
+    """The kernel of the best record of `work` on `target`.
+
+    `interface` as in tuning, the default one if None.  Raises NoRecord, whose text
+    is the command that makes one.
+    """
+    device = device_of(target, threads)
+    wanted = interface_of(work, interface)
+    with Database(db, read_only=True) as database:
+        record = database.best(work, device, wanted)
+        if record is None:
+            kind = target if isinstance(target, str) else target.kind
+            made_by = command_line(options_of(work, kind, wanted, database.name))
+            raise NoRecord(f"{database.name} has no record of {work} on {device.key}; to make one, run `{made_by}`")
+    return from_record(record, device)
+
+
+def from_record(record: Record, target: Target | None = None) -> Kernel:
+    """The kernel of a record, all proofs done again.  Raises BadRecord when one fails."""
+    from ..workers.programs import REFUSALS, candidate
+
+    try:
+        func = candidate(record.script, record.trace)
+        return build(func, target or record.device, dict(record.interface))
+    except REFUSALS as error:
+        raise BadRecord(f"record {record.id} is refused: {error}") from None
+
+
+def build(
+    func: PrimFunc,
+    target: str | Target = "cpu",
+    interface: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+) -> Kernel:
+    """Compile `func` as it is scheduled.
+
+    Arguments whose layout a schedule changed are taken in their logical shape and
+    packed on every call where `interface` calls them ``constant``, else in their
+    physical shape; those that are only reshaped, always in their logical one.  A `strict`
+    kernel keeps the order of sums and the sign of zeros.  Raises UsageError for an argument
+    that `interface` calls ``fixed`` and that the schedule moves.
+    """
+    from ...backends.lower import lower
+
+    device = device_of(target)
+    executable = load_artifact(compile_lowered(lower(func, device, strict), device))
+    return Kernel(executable, arguments_of(func), interface or {})
+
+
+class Kernel:
+    """A compiled program: ``y = kernel(x, w)``, or ``kernel(x, w, out=y)``.
+
+    Inputs come in the order of the program's parameters, C-contiguous and of
+    exactly the expected shape and dtype: the logical one, except that an argument
+    of a free interface has the physical one.  Scalars are numbers in the range of
+    their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
+    type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
+    argument that is not so.  `signature` has name, logical and physical shape,
+    dtype, index map and pad value of every argument.  Calls from several threads
+    wait for each other.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        signature: Sequence[Argument],
+        interface: Mapping[str, str],
+        packed: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.signature = tuple(signature)
+        self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
+        for argument in self.signature:
+            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+                raise UsageError(
+                    f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
+                    f"{argument.physical_shape}; call it free or constant"
+                )
+        self._executable = executable
+        self._packed = dict(packed or {})
+        self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]
+        self._outputs = [(i, a) for i, a in enumerate(self.signature) if a.is_output]
+        self._memory = _memory(executable)
+        self._lock = threading.Lock()
+        with self._lock:
+            for index, argument in enumerate(self.signature):
+                if argument.name in self._packed:
+                    self._memory.give(index, self._packed[argument.name])
+        converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
+        given = self._as_given(self._inputs), self._as_given(self._outputs)
+        self._direct = None if converts else self._memory.direct(*given)
+
+    def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
+        """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
+        if self._direct is not None and out is not None:
+            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
+            with self._lock:
+                if self._direct(inputs, outputs):
+                    return outputs[0] if len(outputs) == 1 else outputs
+        return self._call(inputs, out)
+
+    def _call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Any:
+        """The careful way: converts and packs what has to be, and says what is wrong."""
+        if len(inputs) != len(self._inputs):
+            names = ", ".join(argument.name for _, argument in self._inputs)
+            raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
+        inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
+        outputs = self._results(out)
+        self._refuse_overlap(inputs, outputs)
+        with self._lock:
+            for (index, argument), array in zip(self._inputs, inputs, strict=True):
+                self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
+            self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def pack(self, **constants: Array) -> Kernel:
+        """A kernel with these inputs packed once and for all; it takes the other inputs and allocates nothing."""
+        inputs = {argument.name: argument for _, argument in self._inputs}
+        packed = dict(self._packed)
+        for name, array in constants.items():
+            if name not in inputs:
+                hint = did_you_mean(name, inputs) or f"; there are {', '.join(inputs)}"
+                raise UsageError(f"the kernel has no input {name!r} to pack{hint}")
+            argument = inputs[name]
+            given = self._given(argument, array)
+            packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
+        return Kernel(self._executable, self.signature, self.interface, packed)
+
+    def to_physical(self, name: str, array: Array) -> Array:
+        """A logical array in the layout that argument `name` has in memory."""
+        argument = self._argument(name)
+        _check(argument, argument.logical_shape, array)
+        return pack(argument, array)
+
+    def to_logical(self, name: str, array: Array) -> Array:
+        """The inverse of `to_physical`; padding is dropped."""
+        argument = self._argument(name)
+        _check(argument, argument.physical_shape, array)
+        return np.ascontiguousarray(unpack(argument, array))
+
+    def _argument(self, name: str) -> Argument:
+        found = {argument.name: argument for argument in self.signature}
+        if name not in found:
+            raise UsageError(f"the kernel has no argument {name!r}{did_you_mean(name, found)}")
+        return found[name]
+
+    def _packs(self, argument: Argument) -> bool:
+        """Whether the caller gives the logical array of an argument that lies differently."""
+        return self.interface[argument.name] == "constant" and not argument.is_in_place
+
+    def _shape(self, argument: Argument) -> tuple[int, ...]:
+        """The shape in which the caller gives an argument."""
+        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        return argument.physical_shape if moved else argument.logical_shape
+
+    def _as_given(self, arguments: Numbered) -> Numbered:
+        """Numbered arguments with the shapes in which the caller gives them."""
+        return [(number, replace(argument, physical_shape=self._shape(argument))) for number, argument in arguments]
+
+    def _given(self, argument: Argument, value: Any) -> Array:
+        """An input as an array of the expected shape and of NumPy's own types."""
+        if argument.is_scalar:
+            return _scalar(argument, value)
+        return _check(argument, self._shape(argument), value)
+
+    def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
+        if out is None:
+            return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
+        given = [out] if isinstance(out, np.ndarray) else list(out)
+        if len(given) != len(self._outputs):
+            raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
+        for number, (_, argument) in enumerate(self._outputs):
+            array = given[number] = _check(argument, self._shape(argument), given[number])
+            if not array.flags.writeable:
+                raise ValueError(f"`out` for `{argument.name}` is read-only")
+        return given
+
+    def _refuse_overlap(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        for number, (_, argument) in enumerate(self._outputs):
+            others = [*inputs, *outputs[:number]]
+            names = [a.name for _, a in (*self._inputs, *self._outputs[:number])]
+            for name, other in zip(names, others, strict=True):
+                if np.may_share_memory(outputs[number], other):
+                    raise ValueError(f"`{argument.name}` is written and shares memory with `{name}`")
+
+
+def _scalar(argument: Argument, value: Any) -> Array:
+    """A number in memory of one element.  Raises TypeError and ValueError for what the type does not hold."""
+    if np.ndim(value) != 0 or isinstance(value, (str, bytes)) or not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"`{argument.name}` is a scalar of type {argument.dtype}, but got {type(value).__name__}")
+    if dtypes.is_int(argument.dtype):
+        low, high = dtypes.int_range(argument.dtype)
+        if value != int(value) or not low <= int(value) <= high:
+            raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
+    if argument.dtype == "bfloat16":
+        return np.asarray(bfloat16_bits(np.float32(value))).reshape(1)
+    return np.full(1, value, numpy_dtype(argument.dtype))
+
+
+def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
+    """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"`{argument.name}` must be a NumPy array, but got {type(array).__name__}")
+    dtype = numpy_dtype(argument.dtype)
+    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(dtype)
+    if array.dtype != dtype:
+        raise TypeError(f"`{argument.name}` must have dtype {dtype}, but got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"`{argument.name}` must have shape {shape}, but got {array.shape}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
+    return array
+
+
+class _Memory(ABC):
+    """What a call works on."""
+
+    @abstractmethod
+    def give(self, index: int, array: Array) -> None:
+        """Let parameter `index` be this physical array in the next run."""
+
+    @abstractmethod
+    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
+        """One call that writes into `outputs` (parameter number and physical array)."""
+
+    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
+        """A shorter way for arrays that need no conversion, where there is one."""
+        return None
+
+
+class _InPlace(_Memory):
+    """A CPU kernel works on the caller's arrays; only workspaces are its own."""
+
+    def __init__(self, executable: CpuExecutable) -> None:
+        self._executable = executable
+        self._workspaces = [zeros(memory.nbytes) for memory in executable.workspaces]
+        self._arrays: list[Array | None] = [None] * len(executable.params)
+        empty = [0] * len(executable.params)
+        self._pointers = executable.pack([*empty, *(w.ctypes.data for w in self._workspaces)])
+
+    def give(self, index: int, array: Array) -> None:
+        self._arrays[index] = array
+        self._pointers[index] = array.ctypes.data
+
+    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
+        for index, array in outputs:
+            self.give(index, array)
+        self._executable.call_packed(self._pointers)
+
+    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
+        return DirectCall(self._executable, self._pointers, inputs, outputs)
+
+
+class _Copied(_Memory):
+    """A device has memory of its own: inputs are written before a call, outputs read after it."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+
+    def give(self, index: int, array: Array) -> None:
+        self._bound.write(index, array)
+
+    def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
+        self._bound.run()
+        for index, array in outputs:
+            array[...] = self._bound.read(index).reshape(array.shape)
+
+
+def _memory(executable: Executable) -> _Memory:
+    from ...backends.cpu import CpuExecutable
+
+    return _InPlace(executable) if isinstance(executable, CpuExecutable) else _Copied(executable.bind())

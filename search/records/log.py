@@ -1,0 +1,52 @@
+"""Logs: records as lines of JSON in a file, for export, import, and what a database would not take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ...errors import BadRecord, StorageError
+from .record import MAX_LINE, Record, from_line, to_line
+
+
+def write_log(records: Iterable[Record], path: Path) -> int:
+    """Write JSON lines to `path` (replaced in one step); return how many."""
+    temporary = path.with_name(path.name + ".partial")
+    count = 0
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            for record in records:
+                file.write(to_line(record) + "\n")
+                count += 1
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot write the log {path}: {error.strerror or error}") from None
+    return count
+
+
+def read_log(path: Path) -> Iterator[Record | BadRecord]:
+    """Each line of a log as a record, or as the reason why it is refused.
+
+    A torn or hostile line never hides its neighbours.  A line longer than
+    `MAX_LINE` is refused without being read into memory as a whole.
+    """
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while raw := file.readline(MAX_LINE + 1):
+                number += 1
+                if len(raw) > MAX_LINE:
+                    while raw and not raw.endswith(b"\n"):
+                        raw = file.readline(MAX_LINE + 1)
+                    yield BadRecord(f"{path}, line {number}: longer than {MAX_LINE} bytes")
+                elif raw.strip():
+                    yield _line_of(path, number, raw)
+    except OSError as error:
+        raise StorageError(f"cannot read the log {path}: {error.strerror or error}") from None
+
+
+def _line_of(path: Path, number: int, raw: bytes) -> Record | BadRecord:
+    try:
+        return from_line(raw.decode("utf-8"))
+    except (BadRecord, UnicodeDecodeError) as error:
+        return BadRecord(f"{path}, line {number}: {error}")

@@ -1,0 +1,258 @@
+"""A record: one candidate's concrete trace, what was measured, where, and how it was verified.
+
+A record is the unit that the database keeps, that logs carry as one line of JSON,
+and that replay starts from.  Everything read from outside passes through these
+models: sizes are bounded, numbers are finite and not negative, texts hold no
+control characters, unknown fields are refused, and nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import statistics
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from ...errors import BadRecord
+from ...ir.target import Target
+from ..tasks.interface import Who
+from .status import FAILURES, OK, failure_kind, is_status
+
+SCHEMA = 1
+MAX_LINE = 4 * 2**20
+MAX_DEPTH = 40
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+Name = Annotated[str, StringConstraints(max_length=200)]
+Text = Annotated[str, StringConstraints(max_length=2000)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,99}$")]
+Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
+Parameter = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[str, StringConstraints(max_length=100)]
+
+
+def script_hash(script: str) -> str:
+    """What a program text is found by; the full text decides."""
+    return hashlib.sha256(script.encode()).hexdigest()
+
+
+def _fresh_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+class Record(BaseModel):
+    """One candidate and what became of it.
+
+    `samples` are seconds per call and `latency_us` their median in microseconds;
+    both are present exactly when `status` is "ok".  `trace` is null for the
+    untuned program.  `stage` is "race" once the final interleaved race measured
+    the record; before, in a "trial", its samples are relative to a kernel of the
+    same run with which it took turns, so that they compare with those of that
+    run alone.  `verified` says that this machine compared its results with the
+    reference.  `choice` holds decision indices of `sketch` under
+    `space_version`; replay reads `trace` alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=False, frozen=True)
+
+    schema_version: Literal[1] = 1
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] = Field(default_factory=_fresh_id)
+    script: Annotated[str, StringConstraints(min_length=1, max_length=2**20)]
+    workload: Name = ""
+    params: dict[Name, Parameter] = Field(default_factory=dict, max_length=64)
+    dtype: Name = ""
+    interface: dict[Identifier, Who] = Field(default_factory=dict, max_length=64)
+    target: dict[Name, str | int | bool] = Field(max_length=64)
+    trace: Annotated[list[Any], Field(max_length=5000)] | None = None
+    sketch: Name = ""
+    choice: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=1000)] = Field(default_factory=list)
+    space_version: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    status: str = "ok"
+    message: Text = ""
+    stage: Literal["trial", "race"] = "trial"
+    samples: Annotated[list[Seconds], Field(max_length=10_000)] = Field(default_factory=list)
+    latency_us: Annotated[float, Field(gt=0, lt=1e12, allow_inf_nan=False)] | None = None
+    max_abs_error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    verified: bool = False
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    trial: Annotated[int, Field(ge=-1, lt=2**31)] = -1
+    run: Name = ""
+    versions: dict[Name, Name] = Field(default_factory=dict, max_length=64)
+    created: Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)] = Field(default_factory=time.time)
+
+    @field_validator("status")
+    @classmethod
+    def _status(cls, value: str) -> str:
+        if not is_status(value):
+            raise ValueError(f"must be ok or one of {', '.join(FAILURES)}, optionally with `:detail`")
+        return value
+
+    @field_validator("target")
+    @classmethod
+    def _target(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        Target.from_json(value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.status == "ok") != (self.latency_us is not None and bool(self.samples)):
+            raise ValueError("a record has samples and a latency exactly when its status is ok")
+        if self.latency_us is not None:
+            median = statistics.median(self.samples) * 1e6
+            if not math.isclose(median, self.latency_us, rel_tol=1e-3):
+                raise ValueError(f"latency_us is {self.latency_us:g}, but the median of the samples is {median:g}")
+        for text in (self.workload, self.sketch, self.message, self.dtype, self.run, *self.params, *self.interface):
+            _printable(text)
+        for value in (*self.params.values(), *self.target.values(), *self.versions.values(), *self.versions):
+            if isinstance(value, str):
+                _printable(value)
+        _printable(self.script)
+        if self.trace is not None:
+            _plain(self.trace)
+        return self
+
+    @property
+    def ok(self) -> bool:
+        """True when the candidate built, ran and gave the right result."""
+        return self.status == OK
+
+    @property
+    def failure(self) -> str | None:
+        """The kind of failure without its detail, or None."""
+        return None if self.ok else failure_kind(self.status)
+
+    @property
+    def workload_key(self) -> str:
+        return script_hash(self.script)
+
+    @property
+    def device_key(self) -> str:
+        return self.device.key
+
+    @property
+    def device(self) -> Target:
+        """The target that the record was measured on."""
+        return Target.from_json(dict(self.target))
+
+    def changed(self, **fields: Any) -> Record:
+        """This record with `fields` replaced, validated again."""
+        return validate(self.model_dump() | fields)
+
+    def failed(self, status: str, message: str) -> Record:
+        """This record as a failure."""
+        return self.changed(
+            status=status, message=printable(message), samples=[], latency_us=None, max_abs_error=None, verified=False
+        )
+
+    def measured(self, samples: Iterable[float], max_abs_error: float | None, stage: str) -> Record:
+        """This record with new, verified samples (seconds per call)."""
+        found = list(samples)
+        return self.changed(
+            status=OK,
+            message="",
+            samples=found,
+            latency_us=statistics.median(found) * 1e6,
+            max_abs_error=max_abs_error,
+            stage=stage,
+            verified=True,
+        )
+
+
+def printable(text: str, limit: int = 2000) -> str:
+    """`text` without control characters and not longer than `limit`, for a record's message."""
+    return _CONTROL.sub("?", text)[:limit]
+
+
+def validate(data: dict[str, Any]) -> Record:
+    """The record that `data` describes, or BadRecord with every rule that failed."""
+    try:
+        return Record.model_validate(data)
+    except (ValidationError, RecursionError) as error:
+        raise BadRecord(f"not a valid record: {_sentence(error)}") from None
+
+
+def to_line(record: Record) -> str:
+    """The record as one line of JSON, without the newline."""
+    return json.dumps(record.model_dump(), separators=(",", ":"), allow_nan=False)
+
+
+def from_line(line: str) -> Record:
+    """The record that `to_line` wrote; anything else is a BadRecord."""
+    if len(line) > MAX_LINE:
+        raise BadRecord(f"a record is at most {MAX_LINE} characters, but this line has {len(line)}")
+    try:
+        _check_depth(line)
+        data = json.loads(line, parse_constant=_no_constant, parse_int=_small_int)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"not a line of JSON: {printable(str(error), 300)}") from None
+    if not isinstance(data, dict):
+        raise BadRecord(f"a record is a JSON object, but this line is a {type(data).__name__}")
+    return validate(data)
+
+
+def _printable(text: str) -> None:
+    if found := _CONTROL.search(text):
+        raise ValueError(f"a text holds the control character {found.group()!r}")
+
+
+def _plain(value: Any, depth: int = 0) -> None:
+    """A trace holds lists, objects, texts and finite numbers, nested a little."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"a trace is nested deeper than {MAX_DEPTH}")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _plain(key, depth + 1)
+            _plain(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _plain(item, depth + 1)
+    elif isinstance(value, str):
+        if len(value) > 20_000:
+            raise ValueError("a text in a trace is longer than 20000 characters")
+        _printable(value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a trace holds a number that is not finite")
+    elif isinstance(value, int) and abs(value) > 2**63:
+        raise ValueError("a trace holds an integer of more than 64 bits")
+    elif value is not None and not isinstance(value, int | bool):
+        raise ValueError(f"a trace holds a {type(value).__name__}")
+
+
+def _check_depth(line: str) -> None:
+    depth = 0
+    quoted = False
+    for token in re.finditer(r'\\.|["\[\]{}]', line):
+        mark = token.group()
+        if mark == '"':
+            quoted = not quoted
+        elif not quoted and mark in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        elif not quoted and mark in "]}":
+            depth -= 1
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number that a record may hold")
+
+
+def _small_int(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError("an integer of more than 20 digits")
+    return int(text)
+
+
+def _sentence(error: ValidationError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    parts = [f"{'.'.join(map(str, e['loc'])) or 'record'}: {e['msg']}" for e in error.errors(include_input=False)[:4]]
+    return printable("; ".join(parts), 800)

@@ -1,0 +1,163 @@
+"""What is done with a database file before SQLAlchemy opens it.
+
+A file without SQLite's magic is somebody else's and is never touched.  One with
+the magic that is damaged is copied, every row that can still be read goes into
+a new file, the old one is renamed, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from ...errors import StorageError, TemporaryError
+from .salvage import rows_of_pages
+
+MAGIC = b"SQLite format 3\0"
+CHECKED_BYTES = 256 * 2**20
+
+
+def inspect(path: Path) -> str:
+    """`"missing"`, `"empty"`, `"sound"` or `"damaged"`; StorageError for what is no database."""
+    try:
+        if not path.exists():
+            return "missing"
+        if path.is_dir():
+            raise StorageError(f"{path} is a folder; give the path of a file for the database")
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC))
+    except OSError as error:
+        raise StorageError(f"cannot read the database {path}: {error.strerror or error}") from None
+    if not head:
+        return "empty"
+    if head != MAGIC:
+        raise StorageError(
+            f"{path} is not a stridesmith database (it does not start with SQLite's magic) and was left untouched; "
+            f"give another path with --db or STRIDESMITH_DB"
+        )
+    return "sound" if _sound(path) else "damaged"
+
+
+def _sound(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(_read_only(path), uri=True, timeout=30)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if path.stat().st_size > CHECKED_BYTES:
+                return True
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+    except sqlite3.OperationalError as error:
+        if is_lock(error):
+            raise TemporaryError(locked(path)) from None
+        if "disk" in str(error) or "unable to open" in str(error):
+            raise StorageError(f"cannot read the database {path}: {error}") from None
+        return False
+    except sqlite3.DatabaseError:
+        return False
+
+
+def is_lock(error: BaseException) -> bool:
+    """True for SQLite's busy and locked errors."""
+    text = str(error).lower()
+    return "locked" in text or "busy" in text
+
+
+def locked(path: object) -> str:
+    return f"the database {path} is locked by another process; try again, or give another one with --db"
+
+
+def salvage(path: Path, create: str, expected: dict[str, int]) -> tuple[Path, int]:
+    """Set a damaged file aside and put what it still holds into a new one at `path`.
+
+    `create` is the SQL of an empty database, `expected` the number of columns of
+    each table.  Returns the old file's new name and the number of rows saved.
+    Several processes may find the damage at once: the first repairs, the others
+    wait and find a sound file.
+    """
+    with _exclusive(path):
+        if inspect(path) != "damaged":
+            return path, 0
+        aside = _free_name(path)
+        with tempfile.TemporaryDirectory(prefix=".salvage-", dir=path.parent) as folder:
+            copy = Path(folder) / "copy.db"
+            for suffix in ("", "-wal"):
+                if (source := Path(f"{path}{suffix}")).exists():
+                    shutil.copyfile(source, f"{copy}{suffix}")
+            fresh = Path(folder) / "fresh.db"
+            count = _refill(copy, fresh, create, expected)
+            for suffix in ("-wal", "-shm", ""):
+                if (source := Path(f"{path}{suffix}")).exists():
+                    source.rename(f"{aside}{suffix}")
+            fresh.rename(path)
+    return aside, count
+
+
+def _refill(copy: Path, fresh: Path, create: str, expected: dict[str, int]) -> int:
+    count = 0
+    with closing(sqlite3.connect(fresh)) as new:
+        new.executescript(create)
+        for table, columns in expected.items():
+            names = [row[1] for row in new.execute(f"PRAGMA table_info({table})")]
+            statement = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * columns)})"
+            for row in _rows(copy, table, names):
+                count += new.execute(statement, row).rowcount
+        new.commit()
+    return count
+
+
+def _rows(copy: Path, table: str, names: list[str]) -> Iterator[tuple[object, ...]]:
+    """Rows read through SQL from both ends, then from the raw pages; duplicates are harmless."""
+    for order in ("ASC", "DESC"):
+        try:
+            with closing(sqlite3.connect(copy)) as old:
+                old.execute("PRAGMA writable_schema=ON")  # lets SQLite open a file that was cut
+                query = f"SELECT {', '.join(names)} FROM {table} NOT INDEXED ORDER BY rowid {order}"
+                for row in old.execute(query):
+                    if _plausible(row):
+                        yield row
+        except sqlite3.DatabaseError:
+            continue
+    for row in rows_of_pages(copy, len(names)):
+        if _plausible(row):
+            yield row
+
+
+def _plausible(row: tuple[object, ...]) -> bool:
+    return all(not isinstance(value, bytes) for value in row)
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        name = path.with_name(f"{path.name}.damaged-{stamp}" + (f"-{number}" if number else ""))
+        if not name.exists():
+            return name
+    raise StorageError(f"cannot find a free name beside {path} for the damaged file")
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """One repair at a time, through a lock file that is left behind empty."""
+    import fcntl
+
+    try:
+        handle = os.open(f"{path}.repair-lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise StorageError(f"the database {path} is damaged and its folder cannot be written: {error}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise StorageError(f"the database {path} is damaged and could not be salvaged: {error}") from None
+    finally:
+        os.close(handle)
+        Path(f"{path}.repair-lock").unlink(missing_ok=True)
+
+
+def _read_only(path: Path) -> str:
+    return path.absolute().as_uri() + "?mode=ro"

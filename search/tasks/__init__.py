@@ -1,0 +1,1 @@
+"""Tasks: what is tuned, a program on a device with an interface."""

@@ -1,0 +1,47 @@
+"""Command lines as messages and summaries show them, so that what is to be done next can be pasted into a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .interface import interface_key, interface_of
+
+if TYPE_CHECKING:
+    from ...space.workloads import Workload
+
+OPTIONS = (
+    "workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface", "target", "threads", "db",
+)  # fmt: skip
+"""What says on which work, target and database a command acts, in the order in which it is written."""
+
+
+def command_line(options: Mapping[str, object], subcommand: str = "") -> str:
+    """``tune [SUBCOMMAND]`` with those of `options` that name work, target and database; others are left out.
+
+    Keys are the names of options without dashes; an option that may be repeated has a list or tuple.
+    """
+    words = ["tune", *([subcommand] if subcommand else [])]
+    for name in OPTIONS:
+        value = options.get(name)
+        for item in value if isinstance(value, list | tuple) else [value] if value else []:
+            words += [f"--{name}", str(item)]
+    return shlex.join(words)
+
+
+def options_of(work: Workload, target: str, interface: Mapping[str, str], db: str) -> dict[str, object]:
+    """The options that name a task: what `command_line` takes."""
+    from ...space.workloads import workload
+
+    options: dict[str, object] = {"target": target, "db": db}
+    if work.params:
+        usual = workload(work.name).shape
+        shape = ",".join(f"{name}={value}" for name, value in work.shape.items() if value != usual.get(name))
+        options |= {"workload": work.name, "shape": [shape] if shape else []}
+        if work.dtype != "float32":
+            options["dtype"] = work.dtype
+    else:
+        options |= {"script": "FILE.py", "name": work.name}
+    changed = {n: w for n, w in interface.items() if interface_of(work)[n] != w}
+    return options | ({"interface": interface_key(changed)} if changed else {})

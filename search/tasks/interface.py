@@ -1,0 +1,77 @@
+"""Interfaces: who chooses the layout of each argument.
+
+``fixed``: the layout of the caller stays, and any repacking is part of the kernel.  ``constant``: packed once,
+ahead of time.  ``free``: the search chooses, and the kernel says what it expects.
+
+As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard, get_args
+
+from ...errors import UnknownParameter, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ...space.workloads import Workload
+
+Who = Literal["fixed", "constant", "free"]
+WHO: tuple[Who, ...] = get_args(Who)
+Interface: TypeAlias = dict[str, Who]
+
+
+def interface_key(interface: Mapping[str, str]) -> str:
+    """The canonical text of an interface: records of different interfaces are never compared."""
+    return ",".join(f"{name}={interface[name]}" for name in sorted(interface))
+
+
+def pairs(text: str, what: str) -> dict[str, str]:
+    """``a=1,b=2`` -> ``{"a": "1", "b": "2"}``.  Raises UsageError, which names `what` was given so."""
+    found: dict[str, str] = {}
+    for item in text.split(","):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not item.strip():
+            continue
+        if not equals or not name or not value:
+            raise UsageError(f"{what} takes NAME=VALUE pairs such as `{what} a=1,b=2`, but got {item.strip()!r}")
+        if name in found:
+            raise UsageError(f"{what} names {name!r} twice, with {found[name]} and {value}")
+        found[name] = value
+    return found
+
+
+def interface_of(work: Workload, *asked: str | Mapping[str, str] | None) -> Interface:
+    """Who chooses each argument's layout: `constant` for declared weights, else `fixed`, unless `asked` otherwise.
+
+    Each of `asked` is a text or a mapping, and goes before those on its left.  One word is meant for every argument
+    that can have it: an output is never constant.
+    """
+    names = [b.name for b in work.func.buffers]
+    result: Interface = {name: "constant" if name in work.constants else "fixed" for name in names}
+    for wanted in asked:
+        if isinstance(wanted, str) and wanted and "=" not in wanted:
+            word = _known(wanted, wanted)
+            result = {n: "fixed" if word == "constant" and n in work.outputs else word for n in names}
+            continue
+        given = pairs(wanted, "--interface") if isinstance(wanted, str) else wanted or {}
+        for name, text in given.items():
+            if name not in result:
+                hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+                raise UnknownParameter(f"`{work.name}` has no argument {name!r}{hint}")
+            who = _known(text, f"{name}={text}")
+            if who == "constant" and name in work.outputs:
+                raise UsageError(f"`{name}` is an output of `{work.name}`, which cannot be constant; use fixed or free")
+            result[name] = who
+    return result
+
+
+def _known(word: str, item: str) -> Who:
+    if not is_who(word):
+        raise UsageError(f"the interface {item!r} is none of {', '.join(WHO)}{did_you_mean(word, WHO)}")
+    return word
+
+
+def is_who(word: str) -> TypeGuard[Who]:
+    """Whether a text is one of the three words."""
+    return word in WHO

@@ -1,0 +1,168 @@
+"""A task: a program on a device with an interface, and how fast that device could run it at best (the roofline)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ScriptProblem, UsageError
+from .interface import Interface
+
+if TYPE_CHECKING:
+    from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
+    from ...space.workloads import Workload
+
+
+@dataclass(frozen=True)
+class ProgramName:
+    """A program: a workload of the library by `name` and `params`, or a `script`."""
+
+    name: str = ""
+    params: dict[str, int | str] = field(default_factory=dict)
+    script: str | None = None
+
+
+def name_of(work: Workload) -> ProgramName:
+    """How jobs name a workload."""
+    return ProgramName(work.name, dict(work.params)) if work.params else ProgramName(script=work.script)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload on a device with an interface for each of its arguments.
+
+    `interface` says for every buffer parameter who chooses its layout; tasks
+    whose interfaces differ are never compared.
+    """
+
+    work: Workload
+    target: Target
+    interface: Interface
+
+    @property
+    def script(self) -> str:
+        """The canonical program text."""
+        return self.work.script
+
+    @cached_property
+    def name(self) -> ProgramName:
+        """The program as worker jobs name it."""
+        return name_of(self.work)
+
+    @cached_property
+    def bytes_moved(self) -> int:
+        """Bytes of all arguments in their logical shapes: the least that a call must touch."""
+        from ...ir import dtypes
+
+        return sum(math.prod(b.shape) * dtypes.nbytes(b.dtype) for b in self.work.func.buffers)
+
+    @property
+    def study_name(self) -> str:
+        """The name of the task's Optuna study: its workload and device, made unique by its key."""
+        key = hashlib.sha256(f"{self.script}|{self.target.key}|{sorted(self.interface.items())}".encode())
+        return f"{self.work.name}-{self.target.kind}-{key.hexdigest()[:8]}"
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that name this task in every JSON event."""
+        return {
+            "workload": self.work.name,
+            "shape": dict(self.work.shape),
+            "dtype": self.work.dtype,
+            "interface": dict(self.interface),
+            "target": self.target.kind,
+            "device": self.target.name,
+            "threads": self.target.threads,
+        }
+
+
+def device_of(target: str | Target, threads: int | None = None) -> Target:
+    """A target from its text, or as it is; with so many threads where `threads` says so."""
+    from ...backends.devices import discover
+
+    if isinstance(target, str):
+        return discover(target, threads)
+    return target if threads is None else replace(target, threads=threads)
+
+
+def script_work(text: str, name: str | None = None) -> Workload:
+    """A user's program as a workload; ScriptProblem when it does not parse, verify or stay in bounds."""
+    from ...ir.script.parser import ScriptError, parse
+    from ...ir.stmt import PrimFunc
+    from ...space.workloads import from_func
+
+    try:
+        func = parse(text, name)
+    except (ScriptError, KeyError) as error:  # KeyError: no function of this name
+        raise ScriptProblem(f"the script does not parse: {error.args[0]}") from None
+    except RecursionError:
+        raise ScriptProblem("the script does not parse: it is nested too deeply") from None
+    if not isinstance(func, PrimFunc):
+        known = ", ".join(f.name for f in func.functions)
+        raise ScriptProblem(f"the script holds a module; choose one of its functions with --name: {known}")
+    check(func)
+    return from_func(func)
+
+
+def stored_work(name: str, params: Mapping[str, int | str], script: str) -> Workload:
+    """The workload that a record names: the library's where name and parameters give the very same program text.
+
+    Otherwise the text itself is the workload, checked like a stranger's.
+    """
+    from ...space.workloads import names, workload
+
+    if name in names():
+        try:
+            work = workload(name, **params)
+        except UsageError:
+            work = None
+        if work is not None and work.script == script:
+            return work
+    return script_work(script)
+
+
+def check(func: PrimFunc) -> None:
+    """Refuse a program that is not well-formed or not provably inside its buffers."""
+    from ...ir.affine.bounds import OutOfBounds, check_in_bounds
+    from ...ir.verify.rules import VerifyError, verify
+
+    try:
+        verify(func)
+        check_in_bounds(func)
+    except (VerifyError, OutOfBounds, RecursionError) as error:
+        raise ScriptProblem(f"the program `{func.name}` is refused: {error}") from None
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The device's limits: peak in GFLOP/s and memory bandwidth in bytes per second."""
+
+    peak_gflops: float
+    bandwidth: float
+
+    def seconds(self, task: Task) -> float:
+        """The least time of a call: min(peak, intensity x bandwidth) as seconds."""
+        compute = task.work.flops / (self.peak_gflops * 1e9) if self.peak_gflops > 0 else 0.0
+        memory = task.bytes_moved / self.bandwidth if self.bandwidth > 0 else 0.0
+        return max(compute, memory)
+
+    def fraction(self, task: Task, latency_us: float) -> float:
+        """How near a latency is to the roof, 1 at best."""
+        return self.seconds(task) / (latency_us * 1e-6)
+
+
+def performance(task: Task, latency_us: float, roof: Roof | None) -> dict[str, Any]:
+    """`gflops` of the untransformed program and its shares of the device's limits."""
+    gflops = task.work.flops / latency_us * 1e-3
+    if roof is None:
+        return {"gflops": gflops, "peak_gflops": None, "peak_fraction": None, "roofline_fraction": None}
+    return {
+        "gflops": gflops,
+        "peak_gflops": roof.peak_gflops,
+        "peak_fraction": gflops / roof.peak_gflops if roof.peak_gflops > 0 else None,
+        "roofline_fraction": roof.fraction(task, latency_us),
+    }

@@ -1,0 +1,1 @@
+"""Tuning: the loop that asks for candidates, has them built and measured, and learns."""

@@ -1,0 +1,209 @@
+"""Evolution of populations: random candidates, mutation and crossover under a mask, scored by a model.
+
+A population is an (N, D) array of alternatives of one sketch.  Nothing is built or measured here: a score is
+arithmetic, so that thousands of candidates are scored for each one that is handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .search_space import ENUMERATE, Key, Population, SearchSpace
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Of a population (N, D) the positions of M candidates, their scores and `fingerprints` (M,).
+
+    Each of them stands for those that come out as the same program, since some decisions have no effect in some
+    candidates; `fingerprints` are numbers that are equal for the same program.
+    """
+
+    positions: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    fingerprints: NDArray[np.uint64]
+
+
+Evaluate = Callable[[int, Population], Evaluated]
+"""``evaluate(sketch number, population)``."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Candidates of one sketch with distinct `fingerprints`, best first, with their scores (larger is better)."""
+
+    sketch: int
+    rows: Population
+    scores: NDArray[np.float64]
+    fingerprints: NDArray[np.uint64]
+
+    def take(self, positions: NDArray[np.int64] | slice) -> Scored:
+        return Scored(self.sketch, self.rows[positions], self.scores[positions], self.fingerprints[positions])
+
+    def head(self, count: int) -> Scored:
+        return self.take(slice(count))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much evolution looks at: the size of a population, and over how many generations."""
+
+    population: int
+    generations: int
+
+
+def evolve(
+    search_space: SearchSpace,
+    number: int,
+    evaluate: Evaluate,
+    rng: np.random.Generator,
+    effort: Effort,
+    parents: Population | None = None,
+) -> Scored:
+    """The distinct candidates of one sketch seen over some generations, best first.
+
+    Starts from random candidates, `parents` and mutations of them; each generation keeps the best quarter and
+    fills up with its mutations, crossovers and a tenth of new random candidates.
+    """
+    population = effort.population
+    if search_space.size(number) <= ENUMERATE:
+        return ranked(number, search_space.draw(rng, number, ENUMERATE), evaluate)
+    rows = search_space.draw(rng, number, population)
+    if parents is not None and len(parents):
+        repeated = parents[rng.integers(len(parents), size=population // 2)]
+        near = mutated(search_space, number, repeated, rng)
+        rows = np.concatenate([rows, parents, possible(search_space, number, near)])
+    seen = ranked(number, rows, evaluate)
+    for _ in range(effort.generations):
+        elite = seen.head(max(8, population // 4)).rows
+        if not len(elite):
+            break
+        parents_of_one = elite[_towards_best(rng, len(elite), population // 2)]
+        mothers, fathers = (elite[_towards_best(rng, len(elite), population // 3)] for _ in range(2))
+        children = np.concatenate(
+            [
+                mutated(search_space, number, parents_of_one, rng),
+                mutated(search_space, number, crossed(mothers, fathers, rng), rng, rate=0.5),
+                search_space.draw(rng, number, population // 10),
+            ]
+        )
+        new = ranked(number, possible(search_space, number, children), evaluate)
+        seen = _merged(seen, new, keep=4 * population)
+    return seen
+
+
+def mutated(
+    search_space: SearchSpace, number: int, rows: Population, rng: np.random.Generator, rate: float = 1.0
+) -> Population:
+    """Rows with one to three decisions drawn anew, half of the time to a neighbour, else to any alternative.
+
+    `rate` is the share of rows that are touched.
+    """
+    rows = rows.copy()
+    free = [d for d, values in enumerate(search_space.allowed[number]) if len(values) > 1]
+    if not free or not len(rows):
+        return rows
+    changes = rng.choice((1, 2, 3), size=len(rows), p=(0.5, 0.3, 0.2)) * (rng.random(len(rows)) < rate)
+    counts = np.asarray([len(values) for values in search_space.allowed[number]])
+    for step in range(3):
+        touched = np.flatnonzero(changes > step)
+        where = np.asarray(free)[rng.integers(len(free), size=len(touched))]
+        size = counts[where]
+        near = rows[touched, where] + rng.choice((-1, 1), size=len(touched))
+        anything = rng.integers(size)
+        rows[touched, where] = np.where((rng.random(len(touched)) < 0.5) & (near >= 0) & (near < size), near, anything)
+    return rows
+
+
+def crossed(left: Population, right: Population, rng: np.random.Generator) -> Population:
+    """Rows that take each decision from one of two parents."""
+    return np.where(rng.random(left.shape) < 0.5, left, right)
+
+
+def possible(search_space: SearchSpace, number: int, rows: Population) -> Population:
+    """The rows that pins and mask let through."""
+    return rows[search_space.keep(number, rows)] if len(rows) else rows
+
+
+def ranked(number: int, rows: Population, evaluate: Evaluate) -> Scored:
+    """One of the rows for each program, best first."""
+    rows = np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
+    if not len(rows):
+        return Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
+    found = evaluate(number, rows)
+    order = np.argsort(-found.scores, kind="stable")
+    return Scored(number, rows[found.positions[order]], found.scores[order], found.fingerprints[order])
+
+
+def distinct(fingerprints: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Positions (M,) of the first candidate with each print, in order, and their fingerprints (M,)."""
+    positions = np.sort(np.unique(fingerprints, return_index=True)[1])
+    return positions, fingerprints[positions]
+
+
+def row_fingerprints(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A 64-bit number for each row of a table (N, F), equal for equal rows; others hardly ever share one.
+
+    ``sum over f of mix(word of column f) * factor of f`` with random odd factors, modulo ``2 ** 64``, where ``mix``
+    multiplies and folds, so that words of small numbers, whose low bits are all zero, fill all bits.
+    """
+    words = np.ascontiguousarray(table + np.float32(0), np.float32).view(np.uint32).astype(np.uint64)
+    words = (words + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    words ^= words >> np.uint64(32)
+    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
+    return np.asarray((words * factors).sum(axis=1, dtype=np.uint64))
+
+
+def pick_diverse(pools: list[Scored], count: int, taken: set[Key], picked: list[Key], weight: float) -> list[Key]:
+    """Up to `count` candidates, greedily by score less `weight` times the likeness to what is already picked.
+
+    The likeness of two candidates of one sketch is the square of the share of equal decisions; candidates of
+    different sketches have none.  `taken` are left out.
+    """
+    keys = [(pool.sketch, *row) for pool in pools for row in pool.rows.tolist()]
+    scores = np.concatenate([pool.scores for pool in pools]) if pools else np.zeros(0)
+    fresh = np.asarray([key not in taken for key in keys], bool)
+    value = np.where(fresh, scores, -np.inf)
+    likeness = np.zeros(len(keys))
+    spans, start = {}, 0
+    for pool in pools:
+        spans[pool.sketch] = (start, pool.rows)
+        start += len(pool.rows)
+
+    def note(key: Key) -> None:
+        if key[0] in spans and len(key) > 1:
+            at, rows = spans[key[0]]
+            alike = np.mean(rows == np.asarray(key[1:]), axis=1) ** 2 if len(rows) else np.zeros(0)
+            likeness[at : at + len(rows)] = np.maximum(likeness[at : at + len(rows)], alike)
+
+    for key in picked:
+        note(key)
+    chosen: list[Key] = []
+    while len(chosen) < count and len(keys):
+        best = int(np.argmax(value - weight * likeness))
+        if value[best] == -np.inf:
+            break
+        value[best] = -np.inf
+        chosen.append(keys[best])
+        note(keys[best])
+    return chosen
+
+
+def _towards_best(rng: np.random.Generator, size: int, count: int) -> NDArray[np.int64]:
+    """Indices into a list sorted best first, the better the likelier."""
+    return np.minimum((rng.random(count) ** 2 * size).astype(np.int64), size - 1)
+
+
+def _merged(left: Scored, right: Scored, keep: int) -> Scored:
+    both = Scored(
+        left.sketch,
+        np.concatenate([left.rows, right.rows]),
+        np.concatenate([left.scores, right.scores]),
+        np.concatenate([left.fingerprints, right.fingerprints]),
+    )
+    first = np.unique(both.fingerprints, return_index=True)[1]
+    return both.take(first[np.argsort(-both.scores[first], kind="stable")][:keep])

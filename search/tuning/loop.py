@@ -1,0 +1,338 @@
+"""The loop: ask the study for candidates, have them built and measured, store and tell what became of them.
+
+```
+round     ask -> build -> measure -> close
+close     store the record -> tell the study -> send the event
+```
+
+A part of each batch is held back and built while the next batch is asked for, so that the builders have work
+meanwhile.  Its candidates are the last of their batch, those that depend least on what is measured in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import WrongResult
+from ..records.status import KINDS
+from ..workers.bench import Limits
+from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Rival, Roofed
+from ..workers.threads import daemon_thread
+from . import events
+from .budget import Budget
+
+if TYPE_CHECKING:
+    from ..records.record import Record
+    from .run import Run
+    from .search_space import Candidate
+    from .study import Study
+
+EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
+CLEARLY = 1.25  # times faster than the rival: no luck
+LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
+
+
+@dataclass(eq=False)
+class _Trial:
+    """A candidate on its way: its record so far, the job that builds it (None: refused before), and the reply."""
+
+    candidate: Candidate
+    record: Record
+    job: Build | None
+    reply: Built | Failed
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it could not even be scheduled: then it was no trial."""
+        return isinstance(self.reply, Failed) and self.reply.kind == "refused" and self.record.trace is None
+
+    def failed(self, reply: Failed) -> Record:
+        return self.record.failed(reply.status, reply.message)
+
+
+class Loop:
+    """Plays rounds until a limit is reached.
+
+    The builders schedule candidates themselves where the space is one that they can derive, too (`builders_schedule`);
+    a space of the caller's own is known in this process alone, so that its candidates are scheduled here and go to
+    the builders as traces.  From there on both take the same way.
+    """
+
+    def __init__(self, run: Run, study: Study, builders_schedule: bool) -> None:
+        self.run, self.study, self.builders_schedule = run, study, builders_schedule
+        self._budget = Budget(run)
+        self._round = 0
+        self._numbered = 0  # candidates, refused ones included
+        self._held: list[Candidate] = []
+        self._known: dict[str, Record] = {}  # what became of code, by its hash
+        self._rival: Rival | None = None  # a fast kernel with which the others take turns
+        self._empty_rounds = 0
+
+    def play(self) -> str:
+        """Play rounds; says which limit ended them."""
+        if self.run.settings.stop_at is not None:
+            self._measure_roof()
+        self.run.send(events.Phase(phase="searching"))
+        stopped_by = self._play_round()
+        with self.run.clock.during("baseline"):
+            self._measure_baseline()
+        while stopped_by is None:
+            stopped_by = self._play_round()
+        return stopped_by
+
+    def _play_round(self) -> str | None:
+        """One round; why it was the last one or none could be played, if so."""
+        run, results = self.run, self.run.results
+        if reason := self._budget.reached():
+            return reason
+        left = self._budget.left()
+        size = self._budget.size(left, len(self._held))
+        if size == 0:
+            return "seconds"
+        until = None if left is None else run.clock.seconds + left
+        trials_before, began = results.trials, self._working()
+        held, self._held = self._held[:size], self._held[size:]
+        asked = self._ask(size - len(held) + self._budget.hold(size))
+        if not self._round:
+            run.executor.wait()  # workers start while the first candidates are chosen
+        trials = self._build(held, until) if held else []
+        candidates = asked.result()  # from here on the study is ours again
+        now = size - len(held)
+        self._held += candidates[now:]
+        if not held and not candidates:
+            return "exhausted"
+        self._round += 1
+        trials += self._build(candidates[:now], until)
+        self._measure(trials)
+        if all(trial.is_refused for trial in trials):
+            self._empty_rounds += 1
+            if self._empty_rounds >= EMPTY_ROUNDS:
+                return "exhausted"
+        else:
+            self._empty_rounds = 0
+            self._budget.spent(self._working() - began, results.trials - trials_before)
+        self._send_round()
+        return None
+
+    def _ask(self, count: int) -> Future[list[Candidate]]:
+        """Ask in a thread of its own; until the result is there the study belongs to that thread."""
+        if self._round:
+            self.run.clock.enter("asking")
+
+        def ask() -> list[Candidate]:
+            began = time.monotonic()
+            candidates = self.study.ask(count) if count else []
+            if count:
+                self._budget.asking = time.monotonic() - began
+            return candidates
+
+        return daemon_thread("stridesmith-ask").submit(ask)
+
+    def _build(self, candidates: list[Candidate], until: float | None) -> list[_Trial]:
+        """Have candidates scheduled and built, before the clock shows `until`."""
+        trials: list[_Trial] = []
+
+        def jobs() -> Iterator[Build]:
+            for candidate in candidates:
+                trials.append(self._trial(candidate, until))
+                if (job := trials[-1].job) is not None:
+                    self.run.results.trials += 1
+                    yield job
+
+        self._say("building", len(candidates))
+        self.run.clock.enter("building")
+        replies = iter(self.run.executor.build(jobs()))
+        self.run.clock.enter("asking")
+        for trial in trials:
+            if trial.job is None:
+                continue
+            trial.reply = next(replies)
+            if trial.reply.trace is not None:
+                trial.record = trial.record.changed(trace=trial.reply.trace)
+            if trial.is_refused:
+                self.run.results.trials -= 1
+            elif isinstance(trial.reply, Failed) and trial.job.deadline and trial.reply.kind == "build_timeout":
+                # Only the end of the run stopped this build, which says nothing of its candidate.
+                trial.reply = Failed(status="infrastructure", message=trial.reply.message, trace=trial.reply.trace)
+        return trials
+
+    def _trial(self, candidate: Candidate, until: float | None) -> _Trial:
+        """A candidate with the job that builds it, or refused where it is scheduled here and that fails."""
+        from ...space.errors import ScheduleError
+
+        self._numbered += 1
+        task, sketch = self.run.task, self.study.space.sketches[candidate.sketch]
+        choice: Choice | None = None
+        trace: list[Any] | None = None
+        refusal = Failed(status="infrastructure", message="not built yet")
+        if self.builders_schedule:
+            choice = Choice(sketch.name, candidate.choice, dict(task.interface))
+        else:
+            try:
+                trace = sketch.trace(candidate.choice).to_json()
+            except ScheduleError as error:
+                refusal = Failed(status="refused", message=str(error))
+        record = self.run.record(
+            trace, sketch=sketch.name, choice=candidate.choice, trial=self._numbered,
+            space_version=self.study.space.version,
+        )  # fmt: skip
+        if refusal.kind == "refused":
+            return _Trial(candidate, record, None, refusal)
+        deadline = None
+        if until is not None and (left := until - self.run.clock.seconds) < Limits.build:
+            deadline = max(LEAST_DEADLINE, left)
+        fault = self.run.settings.faults.get(self._numbered, "").split("+")[0] or None
+        job = Build(
+            script=task.script, target=task.target, choice=choice, trace=trace, fault=fault, deadline=deadline
+        )
+        return _Trial(candidate, record, job, refusal)
+
+    def _measure(self, trials: list[_Trial]) -> None:
+        """Measure what was built, each code once, one after the other; each result is told and stored as it comes."""
+        for trial in trials:
+            if trial.is_refused and isinstance(trial.reply, Failed):
+                self._close(trial, trial.failed(trial.reply).changed(trial=-1))
+        waiting = [trial for trial in trials if not trial.is_refused and self._is_new(trial)]
+        while waiting:
+            # Those whose code is among them already wait for what becomes of it; all with a fault are different.
+            first: dict[str, _Trial] = {}
+            for trial in waiting:
+                first.setdefault(_code(trial), trial)
+            leading = list(first.values())
+            self._measure_each(leading)
+            waiting = [trial for trial in waiting if trial not in leading and self._is_new(trial)]
+
+    def _is_new(self, trial: _Trial) -> bool:
+        """Whether a trial is to be measured; one that was not built, or whose code is known, is closed."""
+        if isinstance(trial.reply, Failed):
+            self._close(trial, trial.failed(trial.reply))
+            return False
+        twin = self._known.get(trial.reply.code_hash)
+        if twin is None or (trial.job and trial.job.fault):
+            return True
+        self.run.results.duplicates += 1
+        if twin.ok:
+            self._close(trial, trial.record.measured(twin.samples, twin.max_abs_error, "trial"))
+        else:
+            self._close(trial, trial.record.failed(twin.status, twin.message))
+        return False
+
+    def _measure_each(self, trials: list[_Trial]) -> None:
+        run = self.run
+
+        def jobs() -> Iterator[Measure]:
+            for trial in trials:
+                assert isinstance(trial.reply, Built)
+                fault = run.settings.faults.get(trial.record.trial, "").partition("+")[2] or None
+                yield self._measure_job(trial.reply, fault)
+
+        def done(index: int, reply: Measured | Failed) -> None:
+            trial = trials[index]
+            built = trial.reply
+            assert isinstance(built, Built)
+            if isinstance(reply, Failed):
+                record = trial.failed(reply)
+                if KINDS[reply.kind].lasts:
+                    self._known[built.code_hash] = record
+            else:
+                record = trial.record.measured(reply.samples, reply.max_abs_error, "trial")
+                self._known[built.code_hash] = record
+            self._close(trial, record)
+            if record.latency_us is not None:
+                self._consider(built, record.latency_us)
+
+        self._say("measuring", len(trials))
+        run.clock.enter("measuring")
+        run.executor.measure(jobs(), done)
+        run.clock.enter("other")
+
+    def _measure_job(self, built: Built, fault: str | None = None) -> Measure:
+        run = self.run
+        return Measure(
+            kernel=built.kernel, work=run.task.name, seed=run.settings.seed, best_us=run.results.best_us,
+            rival=self._rival, fault=fault,
+        )  # fmt: skip
+
+    def _consider(self, built: Built, latency_us: float) -> None:
+        """Let the others take turns with this candidate from now on, where it is clearly faster than the rival.
+
+        Latencies are relative to the first rival's where a rival can run along (see `backends.timing.in_turns`).
+        Would each narrow, perhaps lucky winner become the rival, the luck of all would add up in what the others
+        seem to take.
+        """
+        if self._rival is None or latency_us * CLEARLY < self._rival.latency_us:
+            self._rival = Rival(built.kernel, latency_us)
+
+    def _close(self, trial: _Trial, record: Record) -> None:
+        """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""
+        results = self.run.results
+        results.add(record)
+        self.study.tell(trial.candidate, record.latency_us, record.failure, record=record.id)
+        if trial.is_refused:
+            return
+        results.closed += 1
+        event = events.Trial(
+            trial=record.trial, trials=results.closed, status=record.status, latency_us=record.latency_us,
+            best_us=results.best_us, record=record.id, sketch=record.sketch, message=record.message,
+        )  # fmt: skip
+        self.run.send(event)
+
+    def _measure_baseline(self) -> None:
+        """Build, verify and time the program as it was written.
+
+        Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
+        """
+        run, task = self.run, self.run.task
+        run.send(events.Phase(phase="measuring the untuned program"))
+        built = run.executor.build([Build(script=task.script, target=task.target)])[0]
+        reply = built if isinstance(built, Failed) else run.executor.measure([self._measure_job(built)])[0]
+        if isinstance(reply, Measured):
+            run.results.baseline = run.record().measured(reply.samples, reply.max_abs_error, "trial")
+        elif reply.status == "wrong":
+            raise WrongResult(
+                f"the untuned program of {task.work} on {task.target.key} differs from its reference, "
+                f"so that no result could be trusted: {reply.message}"
+            )
+        else:
+            run.note(f"the untuned program was not measured: {reply.status}: {reply.message}")
+        run.send(events.Phase(phase="searching", baseline_us=run.results.baseline_us))
+
+    def _measure_roof(self) -> None:
+        """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
+        self.run.send(events.Phase(phase="measuring the device's limits"))
+        job = MeasureRoof(target=self.run.task.target, dtype=self.run.task.work.dtype)
+        reply = self.run.executor.measure([job])[0]
+        if isinstance(reply, Roofed):
+            self.run.results.roof = reply.roof
+
+    def _working(self) -> float:
+        """Seconds that candidates have taken so far."""
+        spent = self.run.clock.spent
+        return spent["building"] + spent["measuring"]
+
+    def _say(self, what: str, count: int) -> None:
+        self.run.send(events.Phase(phase=f"{what} {count} candidates", round=self._round))
+
+    def _send_round(self) -> None:
+        run, results, metrics = self.run, self.run.results, self.study.rank_metrics
+        event = events.Round(
+            round=self._round, trials=results.trials, best_us=results.best_us, baseline_us=results.baseline_us,
+            failed=dict(results.failed), duplicates=results.duplicates,
+            rank_correlation=metrics[-1].spearman if metrics else None,
+            top_k_recall=metrics[-1].top_k_recall if metrics else None,
+            peak_gflops=results.roof.peak_gflops if results.roof else None, seconds=run.clock.seconds,
+        )  # fmt: skip
+        run.send(event)
+        for note in results.writer.notes:
+            run.note(note)
+        results.writer.notes.clear()
+
+
+def _code(trial: _Trial) -> str:
+    """What two trials share that came out as the same code."""
+    assert isinstance(trial.reply, Built) and trial.job is not None
+    return f"{trial.reply.code_hash} {trial.record.trial}" if trial.job.fault else trial.reply.code_hash

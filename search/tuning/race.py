@@ -1,0 +1,166 @@
+"""The end of a run: the fastest candidates and the untuned program race each other with fresh data."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..records.record import Record, script_hash
+from ..records.status import KINDS
+from ..workers import protocol
+from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
+from . import events
+from .budget import race_seconds
+from .run import Run, fastest
+
+if TYPE_CHECKING:
+    from ..tasks.task import Roof, Task
+    from ..workers.executor import Executor
+
+FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
+FRESH_SEED = 1_000_003
+ATTEMPTS = 3
+
+
+@dataclass
+class Race:
+    """What a race found: the records with their new samples, fastest first, and the device's limits.
+
+    `failed` are records that do not hold, as failures; `baseline_samples` those of the untuned program.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    failed: list[Record] = field(default_factory=list)
+    baseline_samples: tuple[float, ...] = ()
+    roof: Roof | None = None
+    problem: str = ""
+
+    def without(self, failed: Sequence[Record], problem: str) -> Race:
+        """This race without records that have failed since."""
+        gone = {record.id for record in failed}
+        return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
+
+    @property
+    def baseline_us(self) -> float | None:
+        """Median latency of the untuned program in this race."""
+        return statistics.median(self.baseline_samples) * 1e6 if self.baseline_samples else None
+
+
+def final_race(run: Run) -> Race:
+    """Race until what the database calls the best has been in the race with everything faster; store all of it."""
+    run.send(events.Phase(phase="final race"))
+    outcome = Race()
+    raced: dict[str, Record] = {}
+    for attempt in range(ATTEMPTS):
+        records = _finalists(run, raced.values())
+        if not records:
+            break
+        # A seed that no trial used, so that the winner is verified on data that it has never seen.
+        seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
+        mine = run.results.baseline_us
+        untuned = mine is not None and mine <= FAR_SLOWER * min(r.latency_us or 0.0 for r in records)
+        last = race(run.executor, run.task, [*records, *[None] * untuned], seed, race_seconds(run))
+        _keep(run, last)
+        _admit_untuned(run, last)
+        raced.update((record.id, record) for record in last.records)
+        for record in last.failed:
+            raced.pop(record.id, None)
+        outcome = last if last.records else outcome.without(last.failed, last.problem)
+        if not last.failed and _is_settled(run, outcome):
+            break
+    return outcome
+
+
+def untuned_id(task: Task) -> str:
+    """The id of the record of a task's untuned program: one record, however often it wins."""
+    return script_hash(f"untuned|{task.study_name}")[:16]
+
+
+def _finalists(run: Run, raced: Iterable[Record]) -> list[Record]:
+    """The fastest programs of this run, of what the database has, and of what raced already."""
+    count = run.settings.finalists
+    chosen = fastest(run.results.valid.values(), count)
+    if run.settings.resume:
+        stored = run.database.top(run.task.script, run.task.target, run.task.interface, count)
+        chosen += fastest(stored, count)
+    chosen += fastest(raced, 1)
+    return fastest({record.id: record for record in chosen}.values(), len(chosen))
+
+
+def _keep(run: Run, outcome: Race) -> None:
+    """Store what the race found."""
+    results = run.results
+    for record in outcome.failed:
+        results.valid.pop(record.id, None)
+        results.failed[record.failure or "infrastructure"] += 1
+    results.valid.update((r.id, r) for r in outcome.records if r.run == run.name)
+    results.roof = outcome.roof or results.roof
+    results.writer.put([*outcome.records, *outcome.failed])
+
+
+def _admit_untuned(run: Run, outcome: Race) -> None:
+    """Where no candidate beats the untuned program, that is the schedule to keep."""
+    baseline = run.results.baseline
+    if outcome.baseline_us is None or not outcome.records or baseline is None:
+        return
+    if outcome.baseline_us < (outcome.records[0].latency_us or 0.0):
+        record = run.record().measured(outcome.baseline_samples, baseline.max_abs_error, "race")
+        record = record.changed(id=untuned_id(run.task))
+        outcome.records.insert(0, record)
+        run.results.writer.put([record])
+
+
+def _is_settled(run: Run, outcome: Race) -> bool:
+    """True when the database's best is one of those that raced."""
+    if not run.settings.resume or not outcome.records:
+        return True
+    best = run.database.best(run.task.script, run.task.target, run.task.interface)
+    return best is None or best.id in {record.id for record in outcome.records}
+
+
+def race(executor: Executor, task: Task, runners: Sequence[Record | None], seed: int, seconds: float) -> Race:
+    """Build the records' traces, so that what races is what a replay will find, and time all in turns.
+
+    None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
+    their race.
+    """
+    result = Race()
+    kernels: list[Compiled] = []
+    entrants: list[Record | None] = []
+    traces = [None if record is None else record.trace for record in runners]
+    replies = executor.build([Build(script=task.script, target=task.target, trace=trace) for trace in traces])
+    for record, reply in zip(runners, replies, strict=True):
+        if isinstance(reply, Built):
+            kernels.append(reply.kernel)
+            entrants.append(record)
+        elif record is not None:
+            _disqualify(result, record, reply)
+    if not kernels:
+        return replace(result, problem="nothing could be rebuilt")
+    job = protocol.Race(
+        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds
+    )
+    raced = executor.measure([job])[0]
+    if isinstance(raced, Raced):
+        result.roof, results = raced.roof, list(raced.results)
+    else:
+        # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
+        result.problem = f"{raced.status}: {raced.message}"
+        results = executor.measure([Measure(kernel=kernel, work=task.name, seed=seed) for kernel in kernels])
+    for record, found in zip(entrants, results, strict=True):
+        if record is None:
+            result.baseline_samples = found.samples if isinstance(found, Measured) else ()
+        elif isinstance(found, Failed):
+            _disqualify(result, record, found)
+        else:
+            result.records.append(record.measured(found.samples, found.max_abs_error, "race"))
+    result.records.sort(key=lambda r: r.latency_us or 0.0)
+    return result
+
+
+def _disqualify(result: Race, record: Record, reply: Failed) -> None:
+    """Take a measurement back, unless it may have been the machine's fault that it could not be repeated."""
+    if KINDS[reply.kind].disqualifies:
+        result.failed.append(record.failed(reply.status, reply.message))

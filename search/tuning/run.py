@@ -1,0 +1,104 @@
+"""One tuning run: what all of its parts work with, and what it has found so far."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..records.record import Record
+from ..records.status import FAILURES
+from .events import Event, Note
+
+if TYPE_CHECKING:
+    from ..records.database import Database
+    from ..records.writer import RecordWriter
+    from ..tasks.task import Roof, Task
+    from ..workers.executor import Executor
+    from .clock import Clock
+    from .settings import TuneSettings
+
+
+class Results:
+    """What a run has found.
+
+    `trials` are candidates sent to a builder that its schedule did not refuse, `closed` those of which it is known
+    what became of them, and `failed` counts them by kind, refused ones included.  `valid` are the records that hold,
+    by id; `baseline` is the untuned program's and `roof` the limits of the device, None while they are not known.
+    """
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self.writer = writer
+        self.trials = self.closed = self.duplicates = 0
+        self.failed = dict.fromkeys(FAILURES, 0)
+        self.valid: dict[str, Record] = {}
+        self.best_us: float | None = None
+        self.baseline: Record | None = None
+        self.roof: Roof | None = None
+
+    def add(self, record: Record) -> None:
+        """Store and count what became of a candidate."""
+        self.writer.put([record])
+        if record.failure is not None:
+            self.failed[record.failure] += 1
+            return
+        self.valid[record.id] = record
+        if record.latency_us is not None and (self.best_us is None or record.latency_us < self.best_us):
+            self.best_us = record.latency_us
+
+    @property
+    def baseline_us(self) -> float | None:
+        """Latency of the untuned program in microseconds."""
+        return None if self.baseline is None else self.baseline.latency_us
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the parts of a run work with; `send` tells its events, `name` stands in its records."""
+
+    settings: TuneSettings
+    task: Task
+    database: Database
+    executor: Executor
+    clock: Clock
+    results: Results
+    send: Callable[[Event], None]
+    name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
+
+    def note(self, message: str) -> None:
+        """Tell the user something."""
+        self.send(Note(message=message))
+
+    def record(
+        self,
+        trace: list[Any] | None = None,
+        *,
+        sketch: str = "untuned",
+        choice: Sequence[int] = (),
+        trial: int = -1,
+        space_version: int = 0,
+    ) -> Record:
+        """A record of this run, not measured yet: it fails as `infrastructure` until something is known."""
+        task = self.task
+        return Record(
+            script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
+            interface=task.interface, target=task.target.to_json(), trace=trace, sketch=sketch, choice=list(choice),
+            trial=trial, space_version=space_version, seed=self.settings.seed, run=self.name,
+            versions=versions(task), status="infrastructure",
+        )  # fmt: skip
+
+
+def versions(task: Task) -> dict[str, str]:
+    """What a record says about the software that it was measured with."""
+    from ... import __version__
+
+    own = {"stridesmith": __version__, "python": platform.python_version(), "kernel": platform.release()}
+    return {name: text[:200] for name, text in {**own, "target": task.target.versions}.items()}
+
+
+def fastest(records: Iterable[Record], count: int) -> list[Record]:
+    """The fastest of `records`, no two with the same samples: those came out as the same code."""
+    distinct = {tuple(record.samples): record for record in records}
+    return sorted(distinct.values(), key=lambda record: record.latency_us or 0.0)[:count]

@@ -1,0 +1,107 @@
+"""What a tuning run is asked for, validated before anything is started."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ...errors import UsageError
+from ...ir.target import Target
+from ..tasks.interface import Who, interface_of
+from ..tasks.task import Task, device_of, script_work
+
+DEFAULT_TRIALS = 256
+FAULTS_VARIABLE = "STRIDESMITH_FAULTS"
+
+
+def _faults() -> dict[int, str]:
+    """Faults to inject, from the environment: ``3:null_store,7:drop_tail+fake_latency``."""
+    text = os.environ.get(FAULTS_VARIABLE, "")
+    found: dict[int, str] = {}
+    for item in filter(None, text.split(",")):
+        match = re.fullmatch(r"\s*(\d{1,6}):([a-z_+]+)\s*", item)
+        if match is None:
+            raise UsageError(f"{FAULTS_VARIABLE} holds {item!r}, but an item reads TRIAL:FAULT, as in 3:null_store")
+        found[int(match[1])] = match[2]
+    return found
+
+
+class TuneSettings(BaseModel):
+    """The options of `tune`; times are seconds, `stop_at` a fraction of the roofline.
+
+    Exactly one of `workload` (a name of the library, with `params`) and `script`
+    (program text; `script_name` chooses among several functions) says what is
+    tuned.  `interface` is one word for all arguments, or a word for each that it
+    names.  `trials` None means the default, or no limit where `seconds` or
+    `stop_at` is given.  `start` is the `time.monotonic()` value that the clock
+    counts from.  `faults` are put into the candidates of those trial numbers, for
+    testing what guards against them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workload: str | None = None
+    params: dict[str, int | str] = Field(default_factory=dict)
+    script: str | None = None
+    script_name: str | None = None
+    dtype: str = "float32"
+    target: str | Target = "cpu"
+    interface: Who | dict[str, Who] = Field(default_factory=dict)
+    trials: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    stop_at: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    sampler: str = "stridesmith"
+    pins: dict[str, str] = Field(default_factory=dict)
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    address: str | None = None
+    db: str | None = None
+    resume: bool = True
+    mirror: bool = True
+    batch: Annotated[int, Field(ge=1, le=1024)] = 16
+    finalists: Annotated[int, Field(ge=1, le=64)] = 4
+    race_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
+    start: float | None = None
+    faults: dict[int, str] = Field(default_factory=_faults)
+
+    @model_validator(mode="after")
+    def _one_program(self) -> TuneSettings:
+        if (self.workload is None) == (self.script is None):
+            raise ValueError("give either a workload or a script")
+        return self
+
+    @property
+    def trial_limit(self) -> int | None:
+        """How many candidates may be sent to a builder, None for no limit."""
+        if self.trials is None and self.seconds is None and self.stop_at is None:
+            return DEFAULT_TRIALS
+        return self.trials
+
+
+def settings(**options: Any) -> TuneSettings:
+    """Validated settings, or a UsageError that names each wrong option."""
+    try:
+        return TuneSettings(**options)
+    except ValidationError as error:
+        parts = [_complaint(e) for e in error.errors(include_url=False)]
+        raise UsageError("; ".join(dict.fromkeys(parts))) from None
+
+
+def _complaint(error: Any) -> str:
+    option = str(error["loc"][0]) if error["loc"] else ""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{option}={error['input']!r}: {message}" if option else message
+
+
+def resolve(settings: TuneSettings) -> Task:
+    """The task that `settings` describe; raises the errors of the exit codes 2 and 4."""
+    from ...space.workloads import workload
+
+    if settings.script is not None:
+        work = script_work(settings.script, settings.script_name)
+    else:
+        work = workload(str(settings.workload), **{**settings.params, "dtype": settings.dtype})
+    return Task(work, device_of(settings.target, settings.threads), interface_of(work, settings.interface))

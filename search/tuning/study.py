@@ -1,0 +1,264 @@
+"""The tuner's Optuna study: candidates come only from `study.ask`, whatever the sampler.
+
+The study lives in memory and minimizes the latency in microseconds.  A trial has the integer parameters
+`sketch` and `<sketch>/<block>/<decision>`; failures are failed trials whose user attribute `kind` says why.
+What a sampler proposes that is impossible or known already is told as pruned and asked again, so that any
+Optuna sampler works.  `mirror` copies whole trials to an Optuna storage for its plots and dashboards.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .search_space import RUN, SKETCH, Candidate, Key, SearchSpace
+
+if TYPE_CHECKING:
+    import optuna
+
+    from ...space.design.space import Space
+    from ..records.record import Record
+    from .sampler import ModelSampler, RankMetrics
+
+DEFAULT = "stridesmith"
+SAMPLERS: dict[str, str] = {
+    DEFAULT: "",
+    "random": "RandomSampler",
+    "tpe": "TPESampler",
+    "qmc": "QMCSampler",
+    "nsgaii": "NSGAIISampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+}
+ATTEMPTS = 32  # proposals that may be impossible or known before a random new candidate takes their place
+MASKED, DUPLICATE = "masked", "duplicate"
+
+
+class Study:
+    """Ask for candidates, tell what became of them.
+
+    `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
+    what the model may use.  Raises ValueError for an unknown sampler and for pins that leave nothing.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        sampler: str = DEFAULT,
+        seed: int = 0,
+        *,
+        pins: Mapping[str, str] | None = None,
+        nthread: int = 1,
+        batch: int = 16,
+    ) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = space
+        self.search_space = SearchSpace(space, pins)
+        self.sampler_name = sampler
+        self.model: ModelSampler | None = None
+        self.study = optuna.create_study(
+            direction="minimize", sampler=self._sampler(sampler, seed, nthread, batch), study_name="stridesmith"
+        )
+        self.counts = {MASKED: 0, DUPLICATE: 0}
+        self._rng = np.random.default_rng([seed, 1])
+        self._seen: set[Key] = set()
+        self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
+        self._latencies: dict[Key, float] = {}
+        self._mirrors: dict[tuple[str, str], _Mirror] = {}
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Up to `count` new, possible, distinct candidates; fewer only when the space is exhausted."""
+        if self.model is not None:
+            self.model.plan_for(count)
+        found: list[Candidate] = []
+        while len(found) < count and (candidate := self._ask_one()) is not None:
+            found.append(candidate)
+        return found
+
+    def tell(
+        self, candidate: Candidate, latency_us: float | None, failure: str | None = None, record: str | None = None
+    ) -> None:
+        """Close a candidate's trial with its latency in microseconds, or with the kind of its failure.
+
+        `record` is the id under which the measurement is stored.  Raises ValueError for a candidate that is
+        not open, or unless exactly one of latency and failure is given.
+        """
+        if candidate.trial not in self._open:
+            raise ValueError(f"trial {candidate.trial} is not open: it was never asked, or has been told already")
+        if (latency_us is None) == (failure is None):
+            raise ValueError(f"exactly one of latency and failure must be given, but got {latency_us} and {failure}")
+        trial, _ = self._open.pop(candidate.trial)
+        if record is not None:
+            trial.set_user_attr("record", record)
+        if latency_us is None:
+            self._fail(trial, str(failure))
+        else:
+            self._latencies[candidate.key] = latency_us
+            self.study.tell(trial, latency_us)
+
+    def seed_records(self, records: Iterable[Record]) -> int:
+        """Add what is stored as finished trials, which teach and are not asked again; returns how many fitted.
+
+        Records of another space version or of unknown sketches are left out, and so are infrastructure faults.
+        """
+        import optuna
+
+        numbers = {sketch.name: number for number, sketch in enumerate(self.search_space.sketches)}
+        added = 0
+        for record in records:
+            number = numbers.get(record.sketch)
+            if number is None or record.space_version != self.space.version or record.failure == "infrastructure":
+                continue
+            key = self.search_space.checked(number, record.choice)
+            if key is None or key in self._seen:
+                continue
+            self._seen.add(key)
+            attrs: dict[str, Any] = {"record": record.id, "seeded": True, RUN: f"{record.run}/{record.stage}"}
+            state = optuna.trial.TrialState.COMPLETE
+            if record.latency_us is None:
+                state = optuna.trial.TrialState.FAIL
+                attrs["kind"] = record.failure
+            params = self.search_space.params(key)
+            self.study.add_trial(
+                optuna.create_trial(
+                    state=state,
+                    value=record.latency_us,
+                    params=params,
+                    distributions=self._distributions(key),
+                    user_attrs=attrs,
+                )
+            )
+            added += 1
+        return added
+
+    @property
+    def rank_metrics(self) -> list[RankMetrics]:
+        """Per planned batch with measurements, how well its order was foretold; empty for other samplers."""
+        if self.model is None:
+            return []
+        metrics = [plan.metrics(self._latencies) for plan in self.model.rounds]
+        return [m for m in metrics if m.measured]
+
+    def mirror(self, place: str, name: str) -> int:
+        """Copy finished trials that are not there yet to the study `name` in an Optuna storage, in whole trials.
+
+        `place` is as in `optuna_storage`.  Returns how many were added.  Proposals that were never built (masked
+        or known) stay out.
+        """
+        mirror = self._mirrors.get((place, name))
+        if mirror is None:
+            mirror = self._mirrors[place, name] = _Mirror(place, name)
+        return mirror.update(self.study)
+
+    def _ask_one(self) -> Candidate | None:
+        for _ in range(ATTEMPTS):
+            candidate = self._accept(self.study.ask())
+            if candidate is not None:
+                return candidate
+        key = self.search_space.fresh(self._rng, self._seen)
+        if key is None:
+            return None
+        self.study.enqueue_trial(self.search_space.params(key))
+        return self._accept(self.study.ask())
+
+    def _accept(self, trial: optuna.Trial) -> Candidate | None:
+        """The trial's candidate when it is possible and new; else None."""
+        number = trial.suggest_int(SKETCH, *self._sketch_limits())
+        limits = zip(self.search_space.names[number], self.search_space.limits(number), strict=True)
+        choice = tuple(trial.suggest_int(name, low, high) for name, (low, high) in limits)
+        candidate = Candidate(trial.number, number, choice)
+        possible = self.search_space.possible(candidate.key)
+        if not possible or candidate.key in self._seen:
+            self._refuse(trial, DUPLICATE if possible else MASKED)
+            return None
+        self._seen.add(candidate.key)
+        self._open[trial.number] = (trial, candidate)
+        return candidate
+
+    def _refuse(self, trial: optuna.Trial, kind: str) -> None:
+        """Close a proposal that is not handed out; pruned, since samplers that learn ignore failed trials."""
+        import optuna
+
+        self.counts[kind] += 1
+        trial.set_user_attr("kind", kind)
+        self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
+    def _fail(self, trial: optuna.Trial, kind: str) -> None:
+        import optuna
+
+        trial.set_user_attr("kind", kind)
+        self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def _sketch_limits(self) -> tuple[int, int]:
+        """The range of the sketch parameter: a single value when pins leave a single sketch."""
+        if len(self.search_space.open) == 1:
+            return self.search_space.open[0], self.search_space.open[0]
+        return 0, len(self.search_space.sketches) - 1
+
+    def _distributions(self, key: Key) -> dict[str, optuna.distributions.BaseDistribution]:
+        """The distributions of a candidate that pins may have ruled out: every alternative."""
+        from optuna.distributions import IntDistribution
+
+        decisions = self.search_space.sketches[key[0]].decisions
+        sizes = dict(zip(self.search_space.names[key[0]], (len(d.labels) for d in decisions), strict=True))
+        sizes[SKETCH] = len(self.search_space.sketches)
+        return {name: IntDistribution(0, size - 1) for name, size in sizes.items()}
+
+    def _sampler(self, name: str, seed: int, nthread: int, batch: int) -> optuna.samplers.BaseSampler:
+        import optuna
+
+        if name not in SAMPLERS:
+            near = difflib.get_close_matches(name, SAMPLERS, 1)
+            hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(SAMPLERS)}"
+            raise ValueError(f"unknown sampler `{name}`{hint}")
+        if name == DEFAULT:
+            from .sampler import ModelSampler
+
+            self.model = ModelSampler(self.search_space, self.space.target, seed=seed, batch=batch, nthread=nthread)
+            return self.model
+        sampler: optuna.samplers.BaseSampler = getattr(optuna.samplers, SAMPLERS[name])(seed=seed)
+        return sampler
+
+
+class _Mirror:
+    """A study in an Optuna storage that receives whole trials, each once."""
+
+    def __init__(self, place: str, name: str) -> None:
+        import optuna
+
+        self.study = optuna.create_study(
+            study_name=name, storage=optuna_storage(place), direction="minimize", load_if_exists=True
+        )
+        attrs = [trial.user_attrs for trial in self.study.get_trials(deepcopy=False)]
+        self._records = {a["record"] for a in attrs if "record" in a}
+        self._copied: set[int] = set()
+
+    def update(self, source: optuna.Study) -> int:
+        fresh = []
+        for trial in source.get_trials(deepcopy=False):
+            if not trial.state.is_finished() or trial.number in self._copied:
+                continue
+            self._copied.add(trial.number)
+            known = trial.user_attrs.get("record") in self._records
+            if not known and trial.user_attrs.get("kind") not in (MASKED, DUPLICATE):
+                fresh.append(trial)
+        self.study.add_trials(fresh)
+        return len(fresh)
+
+
+def optuna_storage(place: str) -> optuna.storages.BaseStorage | str:
+    """What Optuna takes as storage: a URL as it is, or the journal in the file of that path.
+
+    A journal takes a trial in a thousandth of the time that Optuna's tables need for its parameters.
+    """
+    if "://" in place:
+        return place
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(place))

@@ -1,0 +1,215 @@
+"""A tuning run: search for candidates, and let the fastest race at the end.
+
+```
+tune(settings, emit)
+  resolve    program, device, interface            `settings.resolve`
+  prepare    database, workers, space, study       `_search`
+  rounds     ask -> build -> measure -> close      `loop.Loop`
+  finish     race -> record -> "done"              `_finish`, `race.final_race`
+```
+
+`emit` takes the JSON of the events in `events`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import Interrupted, NoSchedule, UsageError
+from ..records.record import Record
+from ..tasks.task import Task, performance
+from ..workers.protocol import Derive, Job, Prepare, Reply
+from . import events
+from .clock import Clock
+from .events import Emit, Event
+from .loop import Loop
+from .race import Race, final_race
+from .run import Results, Run, fastest
+from .settings import TuneSettings, resolve
+
+if TYPE_CHECKING:
+    from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
+    from ...space.design.space import Space
+    from ..records.database import Database
+    from ..workers.executor import Executor
+    from .study import Study
+
+    Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
+
+MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
+
+
+def tune(
+    settings: TuneSettings,
+    emit: Emit | None = None,
+    executor: Executor | None = None,
+    generate: Generator | None = None,
+) -> Record:
+    """Search for a fast kernel; returns the record that the ``done`` event names.
+
+    `executor` builds and measures, by default on Ray; `generate` makes the design space of a program, by default
+    `space.design.space.generate`.  Raises the errors of the exit codes: among them Interrupted after Ctrl-C, when
+    what was found is kept, and NoSchedule when no candidate was valid.
+    """
+    clock = Clock(settings.start)
+    task = resolve(settings)
+    executor = executor or _ray_executor(settings, task, builders_schedule=generate is None)
+
+    def send(event: Event) -> None:
+        if emit is not None:
+            emit(event.to_json())
+
+    try:
+        from ..records.database import Database  # while Ray starts
+        from ..records.writer import RecordWriter
+
+        with contextlib.closing(Database(settings.db)) as database:
+            results = Results(RecordWriter(database))
+            run = Run(settings, task, database, executor, clock, results, send)
+            send(_start(run))
+            return _finish(run, *_search(run, generate))
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted before anything was measured") from None
+    finally:
+        with _uninterrupted():
+            executor.close()
+
+
+def _search(run: Run, generate: Generator | None) -> tuple[str, Study | None]:
+    """Measure candidates until a limit is reached; says which one."""
+    study: Study | None = None
+    try:
+        for note in run.database.notes:
+            run.note(note)
+        study = _study(run, _space(run, generate))
+        return Loop(run, study, builders_schedule=generate is None).play(), study
+    except KeyboardInterrupt:
+        return "interrupt", study
+
+
+def _space(run: Run, generate: Generator | None) -> Space:
+    from ...space.design import space
+
+    run.send(events.Phase(phase="deriving the design space"))
+    return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
+
+
+def _study(run: Run, space: Space) -> Study:
+    from .study import Study
+
+    settings, task = run.settings, run.task
+    try:
+        study = Study(
+            space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
+            batch=settings.batch,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if settings.resume:
+        count = study.seed_records(run.database.records(task.script, task.target, task.interface))
+        if count:
+            run.note(f"{count} stored measurements feed the model")
+    return study
+
+
+def _finish(run: Run, stopped_by: str, study: Study | None) -> Record:
+    """Race the fastest, store the outcome, send ``done``; returns the winner."""
+    outcome = Race()
+    if stopped_by != "interrupt":
+        try:
+            with run.clock.during("race"):
+                outcome = final_race(run)
+        except KeyboardInterrupt:
+            stopped_by = "interrupt"
+    with _uninterrupted(), run.clock.during("other"):
+        _mirror(run, study)
+        winner = outcome.records[0] if outcome.records else _best_so_far(run)
+        run.results.writer.flush()
+        if winner is None or winner.latency_us is None:
+            raise _nothing_valid(run, stopped_by, outcome.problem)
+        run.send(_done(run, stopped_by, winner, winner.latency_us, outcome))
+    if stopped_by == "interrupt":
+        raise Interrupted(f"interrupted; the best so far is record {winner.id} in {run.database.name}")
+    return winner
+
+
+def _best_so_far(run: Run) -> Record | None:
+    """Without a race: the best of the trials, or what was stored before."""
+    best = fastest(run.results.valid.values(), 1)
+    if best or not run.settings.resume:
+        return best[0] if best else None
+    return run.database.best(run.task.script, run.task.target, run.task.interface)
+
+
+def _nothing_valid(run: Run, stopped_by: str, problem: str) -> Interrupted | NoSchedule:
+    failures = ", ".join(f"{kind} {count}" for kind, count in run.results.failed.items() if count)
+    found = f"of {run.results.trials} candidates none was valid ({failures or 'none was tried'})"
+    if stopped_by == "interrupt":
+        return Interrupted(f"interrupted; {found}")
+    cause = f"; {problem}" if problem else ""
+    return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
+
+
+def _mirror(run: Run, study: Study | None) -> None:
+    """Copy the trials to Optuna's own storage beside the database, for its plots and dashboard."""
+    if not run.settings.mirror or study is None:
+        return
+    try:
+        study.mirror(mirror_place(run.database), run.task.study_name)
+    except Exception as error:  # a convenience for other tools must not cost the run its result
+        run.note(f"the Optuna study was not mirrored: {error}")
+
+
+def mirror_place(database: Database) -> str:
+    """Where a database's Optuna studies live: the journal ``NAME.optuna.log`` beside a SQLite file, else its server."""
+    if database.path is not None:
+        return str(database.path.with_suffix(".optuna.log"))
+    return database.url.render_as_string(hide_password=False)
+
+
+def _start(run: Run) -> events.Start:
+    settings = run.settings
+    return events.Start(
+        **run.task.identity(), flops=run.task.work.flops, limit_trials=settings.trial_limit,
+        limit_seconds=settings.seconds, stop_at=settings.stop_at, sampler=settings.sampler, seed=settings.seed,
+        db=run.database.name,
+    )  # fmt: skip
+
+
+def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome: Race) -> events.Finish:
+    settings, results = run.settings, run.results
+    return events.Finish(
+        **run.task.identity(), **performance(run.task, latency_us, results.roof), latency_us=latency_us,
+        baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials, failed=dict(results.failed),
+        duplicates=results.duplicates, seconds=run.clock.seconds, activities=run.clock.spent, stopped_by=stopped_by,
+        sampler=settings.sampler, seed=settings.seed, verified=winner.verified, max_abs_error=winner.max_abs_error,
+        record=winner.id, db=run.database.name, nodes=run.executor.nodes(),
+    )  # fmt: skip
+
+
+def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -> Executor:
+    """Workers that do already, while others start, what they all need first; builders where they draw candidates."""
+    from ..workers.executor import RayExecutor
+
+    prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed)}
+    if builders_schedule:
+        prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
+    return RayExecutor(settings.address, task.target.threads, prepared=prepared)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: what was found is being stored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,47 @@
+"""The actor that Ray runs on each node: a `Bench` that takes and gives the texts of `protocol`.
+
+Ray pickles what it carries; only texts of ours are given to it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .bench import Bench, Limits
+from .protocol import job_of, to_text
+
+
+class BenchActor:
+    """Builds or measures on the node where Ray put it, through a worker process of its own."""
+
+    def __init__(self, limits: str) -> None:
+        self._bench = Bench(Limits(**json.loads(limits)))
+
+    def node(self) -> str:
+        """The id of the node; the first answer shows that the actor lives."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
+    def build(self, job: str) -> str:
+        return to_text(self._bench.build(job_of(job)))
+
+    def prepare(self, job: str) -> None:
+        """Do what later jobs need (see `Bench.prepare`)."""
+        self._bench.prepare(job_of(job))
+
+    def measure(self, job: str) -> str:
+        return to_text(self._bench.measure(job_of(job)))
+
+    def close(self) -> None:
+        self._bench.close()
+
+
+def start_actor(ray: Any, node: str, cpus: int, limits: str) -> Any:
+    """A handle of a new actor on `node`."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": place}
+    return ray.remote(BenchActor).options(**options).remote(limits)

@@ -1,0 +1,100 @@
+"""A workplace for building and measuring: a worker process, deadlines, and the host's lock.
+
+Ray's actors each own a `Bench`; replay and tests use one directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from . import host_lock
+from .process import WorkerProcess
+from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
+
+R = TypeVar("R", bound=Reply)
+
+MEASURING = (Measure, Race, MeasureRoof)
+"""Jobs that must have the host's devices for themselves."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Deadlines in seconds, and the memory of a worker in bytes (None: half of the machine's).
+
+    `call` is for each call of a kernel; verifying and timing one candidate takes at
+    most `measure` in all, a race `race` beyond the time that it was asked to spend.
+    A job's own deadline goes before `build` and `call`.
+    """
+
+    build: float = 15.0
+    call: float = 10.0
+    measure: float = 60.0
+    race: float = 180.0
+    prepare: float = 300.0
+    memory_bytes: int | None = None
+
+
+class Bench:
+    """Builds and measures through one warm worker process."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.worker = WorkerProcess(self.limits.memory_bytes)
+        self._prepared: set[tuple[int, str]] = set()
+
+    def run(self, job: Job[R]) -> R | Failed:
+        """The reply to a job of any kind."""
+        measures = isinstance(job, MEASURING)
+        return self.measure(job) if measures else self.build(job)
+
+    def build(self, job: Job[R]) -> R | Failed:
+        """Compile a candidate, while nothing is measured on this host."""
+        with host_lock.shared():
+            return self.worker.request(job, self.limits.build if job.deadline is None else job.deadline)
+
+    def measure(self, job: Job[R]) -> R | Failed:
+        """A job that measures, alone on this host."""
+        with host_lock.exclusive():
+            if isinstance(job, Measure | Race):
+                problem = self._prepare(Prepare(work=job.work, seed=job.seed))
+                if problem is not None:
+                    return problem
+            return self.worker.request(job, *self._patience(job))
+
+    def prepare(self, job: Job[Reply]) -> None:
+        """Do by itself what later jobs need, beside builds."""
+        with host_lock.shared():
+            if isinstance(job, Prepare):
+                self._prepare(job)
+            else:
+                self.worker.request(job, self.limits.prepare)
+
+    def close(self) -> None:
+        self.worker.close()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _prepare(self, job: Prepare) -> Failed | None:
+        """Let the worker compute the reference results, which no candidate's deadline should pay for.
+
+        Returns a reply only when that failed.
+        """
+        text = to_text(job)
+        if self.worker.pid is not None and (self.worker.generation, text) in self._prepared:
+            return None
+        reply = self.worker.request(job, self.limits.prepare)
+        if isinstance(reply, Failed):
+            return reply
+        self._prepared.add((self.worker.generation, text))
+        return None
+
+    def _patience(self, job: Job[R]) -> tuple[float, float]:
+        """Seconds without progress, and seconds in all, for a measurement or a race."""
+        call = self.limits.call if job.deadline is None else job.deadline
+        total = self.limits.race + job.seconds if isinstance(job, Race) else self.limits.measure
+        return call, max(call, total)

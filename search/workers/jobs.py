@@ -1,0 +1,327 @@
+"""What a worker process does with each job of `protocol`.
+
+A failure that leaves the process alive is a value: ``refused`` (no such program), ``build_error``, ``wrong``, or
+``infrastructure``.  What does not is told by `process`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..tasks.task import Roof
+from . import selftest
+from .protocol import (
+    Alive,
+    Build,
+    Built,
+    Compiled,
+    Derive,
+    Diagnose,
+    Done,
+    Explained,
+    Failed,
+    Job,
+    Measure,
+    Measured,
+    MeasureRoof,
+    Ping,
+    Prepare,
+    Question,
+    Race,
+    Raced,
+    Reply,
+    Roofed,
+    SelfTest,
+    Verified,
+    Verify,
+    to_text,
+)
+
+if TYPE_CHECKING:
+    from ...backends.kernel import Artifact, Bound
+    from ...backends.lower import Lowered
+    from ...backends.samples import Sample
+    from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
+    from .protocol import Trace
+
+Tick = Callable[[], None]
+R = TypeVar("R", bound=Reply)
+
+FAKE_LATENCY = 1e-9
+RIVAL_BYTES = 1 << 28
+
+
+def run(job: Job[R], tick: Tick = lambda: None) -> R | Failed:
+    """Do `job`; every failure that leaves the process alive is a value.
+
+    ``tick()`` is called after each call of a kernel, as a sign that the job goes on.
+    """
+    do = cast("Callable[[Job[R], Tick], R | Failed]", HANDLERS[type(job)])
+    return do(job, tick)
+
+
+def ping(job: Ping, tick: Tick) -> Alive:
+    return Alive(pid=os.getpid())
+
+
+def derive(job: Derive, tick: Tick) -> Done | Failed:
+    from ...backends.kernel import compile_lowered  # noqa: F401  what builds need, loaded ahead
+    from ...backends.lower import lower  # noqa: F401
+    from .programs import derived
+
+    try:
+        derived(job.script, job.target, job.interface)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Failed(status="infrastructure", message=f"no design space: {type(error).__name__}: {_text(error)}")
+    return Done()
+
+
+def build(job: Build, tick: Tick) -> Built | Failed:
+    from ...backends.data import arguments_of
+    from ...backends.kernel import compile_lowered
+    from .programs import drawn
+
+    def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
+        if job.fault:
+            from ...backends.faults import mutate
+
+            lowered = mutate(lowered, job.fault)
+        artifact = compile_lowered(lowered, job.target)
+        return Built(kernel=Compiled(artifact, arguments_of(func)), code_hash=_hash_of(artifact), trace=trace)
+
+    def scheduled() -> tuple[PrimFunc, Trace | None]:
+        if job.choice is None:
+            return _replayed(job), None
+        schedule = drawn(job.script, job.target, job.choice)
+        return schedule.func, schedule.trace.to_json()
+
+    return _with_lowered(job.target, scheduled, compiled)
+
+
+def diagnose(job: Diagnose, tick: Tick) -> Explained | Failed:
+    from ...backends.diagnosis import explain
+
+    def explained(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Explained:
+        return Explained(program=func.script(), facts=explain(lowered, job.target, job.compiled))
+
+    return _with_lowered(job.target, lambda: (_replayed(job), None), explained)
+
+
+def _replayed(job: Build | Diagnose) -> PrimFunc:
+    from .programs import candidate
+
+    return candidate(job.script, job.trace)
+
+
+def _with_lowered(
+    target: Target,
+    scheduled: Callable[[], tuple[PrimFunc, Trace | None]],
+    use: Callable[[PrimFunc, Lowered, Trace | None], R],
+) -> R | Failed:
+    """What `use` makes of the candidate that `scheduled` gives (with its trace where it was drawn), or why not."""
+    from ...backends.lower import lower
+    from .programs import REFUSALS
+
+    trace: Trace | None = None
+    try:
+        func, trace = scheduled()
+        lowered = lower(func, target)
+    except REFUSALS as error:
+        return Failed(status="refused", message=_text(error), trace=trace)
+    except LookupError as error:
+        return Failed(status="infrastructure", message=_text(error))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}", trace=trace)
+    try:
+        return use(func, lowered, trace)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}", trace=trace)
+
+
+def prepare(job: Prepare, tick: Tick) -> Done | Failed:
+    try:
+        _samples(job)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Failed(status="infrastructure", message=f"no reference result: {type(error).__name__}: {_text(error)}")
+    return Done()
+
+
+def verify(job: Verify, tick: Tick) -> Verified | Failed:
+    found = _verified(job.kernel, job, tick)
+    return found if isinstance(found, Failed) else Verified(max_abs_error=found.max_abs_error)
+
+
+def measure(job: Measure, tick: Tick) -> Measured | Failed:
+    from ...backends.timing import hopeless, in_turns, slowdown
+    from ...backends.timing import measure as time_samples
+
+    best = None if job.best_us is None else job.best_us * 1e-6
+    rival = _rival(job, tick)
+    known = job.rival.latency_us * 1e-6 if job.rival and rival else 1.0
+    found = _verified(job.kernel, job, tick, lambda kernel, probe: hopeless(kernel, probe, best, rival, known))
+    if isinstance(found, Failed):
+        return found
+    seconds = job.repeat_ms / 1e3
+    if not found.complete:
+        samples = [found.seconds / slowdown(rival, known)]
+    elif rival is not None:
+        samples = in_turns(found.kernel, found.seconds, rival, known, seconds, best or known)
+    else:
+        samples = time_samples(found.kernel, found.seconds, seconds, best)
+    if job.fault == "fake_latency":
+        samples = [FAKE_LATENCY] * len(samples)
+    return Measured(samples=tuple(samples), max_abs_error=found.max_abs_error)
+
+
+def race(job: Race, tick: Tick) -> Raced:
+    from ...backends.peak import measure_bandwidth, measure_peak
+    from ...backends.timing import interleave
+    from ...ir.target import Target
+
+    _RIVALS.clear()  # whose memory the entries may need
+    checked = [_verified(kernel, job, tick) for kernel in job.kernels]
+    racers = [entry for entry in checked if not isinstance(entry, Failed)]
+    target = Target.from_json(job.kernels[0].artifact["target"])
+    before = measure_peak(target, _peak_dtype(job.dtype))
+    tick()
+    times = iter(interleave([r.kernel for r in racers], [r.seconds for r in racers], job.rounds, job.seconds))
+    results = tuple(
+        entry if isinstance(entry, Failed) else Measured(samples=tuple(next(times)), max_abs_error=entry.max_abs_error)
+        for entry in checked
+    )
+    peak = max(before, measure_peak(target, _peak_dtype(job.dtype)))
+    return Raced(results=results, roof=Roof(peak, measure_bandwidth(target)))
+
+
+def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:
+    from ...backends.peak import measure_bandwidth, measure_peak
+
+    dtype = _peak_dtype(job.dtype)
+    before = measure_peak(job.target, dtype)
+    tick()
+    bandwidth = measure_bandwidth(job.target)
+    tick()
+    return Roofed(roof=Roof(max(before, measure_peak(job.target, dtype)), bandwidth))
+
+
+def _peak_dtype(dtype: str) -> str:
+    """The type whose multiply-adds make the peak for a program's dtype: narrower ones are summed in float32."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+class _Ticking:
+    """A bound kernel that is called when its threads have cores, and tells after each call that it came back."""
+
+    def __init__(self, bound: Bound, settle: Tick, tick: Tick) -> None:
+        self.names, self.write, self.read = bound.names, bound.write, bound.read
+        self.poison_guards, self.guards_intact = bound.poison_guards, bound.guards_intact
+        self._time, self._settle, self._tick = bound.time, settle, tick
+
+    def time(self, calls: int) -> float:
+        self._settle()
+        seconds = self._time(calls)
+        self._tick()
+        return seconds
+
+
+@dataclass
+class _Right:
+    """A kernel that gave the right results, the seconds of a call, and the largest error where it is finite.
+
+    `complete` is false where it is too slow for more than the first sample.
+    """
+
+    kernel: _Ticking
+    seconds: float
+    complete: bool
+    max_abs_error: float | None
+
+
+Slow = Callable[[_Ticking, float], float | None]
+"""Given a kernel and the seconds of a first call: the seconds of a call if it is too slow to be of interest."""
+
+
+def _verified(
+    compiled: Compiled, job: Question, tick: Tick, slow: Slow = lambda kernel, probe: None
+) -> _Right | Failed:
+    """A kernel, verified on the samples of `job`; else why not.  One that is `slow` has the first sample alone."""
+    from ...backends.cores import settler
+    from ...backends.kernel import load_artifact
+    from ...backends.verification import GUARD_BYTES, verify
+    from ...errors import WrongResult
+    from ...ir.target import Target
+
+    try:
+        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}")
+    kernel = _Ticking(bound, settler(Target.from_json(compiled.artifact["target"])), tick)
+    try:
+        verdict = verify(kernel, compiled.layouts, _samples(job), lambda probe: slow(kernel, probe))
+    except WrongResult as wrong:
+        return Failed(status="wrong", message=str(wrong))
+    worst = verdict.max_abs_error if math.isfinite(verdict.max_abs_error) else None
+    return _Right(kernel, verdict.seconds, verdict.complete, worst)
+
+
+def _rival(job: Measure, tick: Tick) -> _Ticking | None:
+    """The kernel that the job's candidate takes turns with, bound and filled; None where there is none that runs.
+
+    The last one is kept: from one candidate to the next it is mostly the same.  It takes memory that a candidate
+    may need, so that a large one does not run along.
+    """
+    if job.rival is None or _bytes_of(job.rival.kernel.artifact) > RIVAL_BYTES:
+        return None
+    key = _hash_of(job.rival.kernel.artifact)
+    if key not in _RIVALS:
+        _RIVALS.clear()
+        found = _verified(job.rival.kernel, job, tick)
+        _RIVALS[key] = None if isinstance(found, Failed) else found.kernel
+    return _RIVALS[key]
+
+
+_RIVALS: dict[str, _Ticking | None] = {}
+
+
+def _bytes_of(artifact: Artifact) -> int:
+    from ...backends.kernel import Memory
+
+    buffers = [*artifact["params"], *artifact["workspaces"]]
+    return sum(Memory(name, tuple(shape), dtype, scope).nbytes for name, shape, dtype, scope in buffers)
+
+
+def _samples(job: Question) -> tuple[Sample, ...]:
+    from .programs import samples
+
+    return samples(to_text(job.work), job.seed)
+
+
+def _hash_of(artifact: Artifact) -> str:
+    return hashlib.sha256(json.dumps(artifact, sort_keys=True).encode()).hexdigest()
+
+
+def _text(error: BaseException) -> str:
+    return str(error)[:1000]
+
+
+HANDLERS: dict[type[Job[Any]], Callable[..., Reply]] = {
+    Ping: ping, Derive: derive, Build: build, Prepare: prepare, Verify: verify, Measure: measure, Race: race,
+    MeasureRoof: measure_roof, Diagnose: diagnose, SelfTest: selftest.run,
+}  # fmt: skip

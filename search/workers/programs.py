@@ -1,0 +1,76 @@
+"""Programs as jobs name them: text and trace of a candidate, name and parameters of a workload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ...backends.lower import LoweringError
+from ...ir.affine.bounds import OutOfBounds
+from ...ir.collection import uncollected
+from ...ir.layout.index_map import IndexMapError
+from ...ir.script.parser import ScriptError, parse
+from ...ir.stmt import PrimFunc
+from ...ir.target import Target
+from ...ir.verify.rules import VerifyError, verify
+from ...space.design.space import Space, generate
+from ...space.schedule import Schedule, ScheduleError
+from ...space.trace import Trace
+from ..tasks.task import ProgramName
+
+if TYPE_CHECKING:
+    from ...backends.samples import Sample
+    from .protocol import Choice
+
+REFUSALS = (ScheduleError, OutOfBounds, LoweringError, ScriptError, VerifyError, IndexMapError)
+"""What says that a candidate is not a legal program, before anything was compiled."""
+
+
+@lru_cache(maxsize=64)
+def program(script: str) -> PrimFunc:
+    """The function of a program text, verified.  Raises ScriptError or VerifyError."""
+    func = parse(script)
+    assert isinstance(func, PrimFunc)
+    verify(func)
+    return func
+
+
+@uncollected
+def candidate(script: str, trace: list[Any] | None) -> PrimFunc:
+    """The program with its trace applied, all proofs on.  Raises one of REFUSALS."""
+    func = program(script)
+    return func if trace is None else Trace.from_json(trace).replay(func).func
+
+
+def derived(script: str, target: Target, interface: Mapping[str, str]) -> Space:
+    """The design space of a program, the same one for the same text."""
+    return generate(program(script), target, interface)
+
+
+@uncollected
+def drawn(script: str, target: Target, choice: Choice) -> Schedule:
+    """The schedule of a candidate of the program's design space, all proofs on.
+
+    Raises ScheduleError where a primitive refuses, LookupError where the space has no such sketch.
+    """
+    for sketch in derived(script, target, choice.interface).sketches:
+        if sketch.name == choice.sketch:
+            return sketch.schedule(choice.indices)
+    raise LookupError(f"the design space that this version of the package derives has no sketch `{choice.sketch}`")
+
+
+@lru_cache(maxsize=4)
+def samples(name: str, seed: int) -> tuple[Sample, ...]:
+    """The samples of a program (a `ProgramName` as JSON text), computed once."""
+    from ...backends.samples import make_samples
+    from ...space.workloads import workload
+    from .reference import reference_of
+
+    named = ProgramName(**json.loads(name))
+    if named.script is not None:
+        func = program(named.script)
+        return make_samples(func, reference_of(func), seed)
+    work = workload(named.name, **named.params)
+    return make_samples(work.func, work.reference, seed)

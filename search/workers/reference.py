@@ -1,0 +1,136 @@
+"""The right results of a user's program.
+
+A small program is interpreted.  A large one runs untransformed as scalar code
+with its floats in float64, and that code is first checked by the interpreter on
+a part of the program: fewer iterations of the loops around its last statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...backends.data import Array
+from ...backends.devices import discover
+from ...backends.kernel import compile_lowered, load_artifact
+from ...backends.lower import lower
+from ...backends.samples import Arrays, Reference, input_buffers, statements
+from ...ir.expr import Var, as_int, const, variables
+from ...ir.interpreter.interpret import interpret
+from ...ir.node import rebuild, walk
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, stores
+from ...space.workloads import from_func
+from ...space.workloads.retype import with_floats
+
+INTERPRETED_STATEMENTS = 2_000_000
+CHECKED_STATEMENTS = 1_000_000
+TOLERANCE = 1e-9
+
+
+def reference_of(func: PrimFunc) -> Reference:
+    """Outputs by name from inputs by name, both logical; floats are computed in float64."""
+    if statements(func) <= INTERPRETED_STATEMENTS:
+        return from_func(func).reference
+    compiled = compiled_reference(func)
+    check_reference(func, compiled)
+    return compiled
+
+
+def compiled_reference(func: PrimFunc) -> Reference:
+    """The program as it was written, compiled for one thread of this machine's CPU."""
+    wide = with_floats(func, "float64")
+    target = discover("cpu", threads=1)
+    kernel = load_artifact(compile_lowered(lower(wide, target), target))
+    inputs = {b.name for b in input_buffers(wide)}
+
+    def reference(arrays: Arrays) -> dict[str, Array]:
+        bound = kernel.bind()
+        for index, buffer in enumerate(wide.buffers):
+            if buffer.name in inputs:
+                bound.write(index, np.ascontiguousarray(arrays[buffer.name], buffer.dtype))
+        bound.run()
+        return {b.name: bound.read(i).reshape(b.shape) for i, b in enumerate(wide.buffers) if b.name not in inputs}
+
+    return reference
+
+
+def check_reference(func: PrimFunc, reference: Reference) -> int:
+    """Compare `reference` with the interpreter on a part of `func`; how many elements could be compared.
+
+    None can where the statements before the last are themselves too many.
+    Raises ArithmeticError where the two differ.
+    """
+    part = shrunken(with_floats(func, "float64"), CHECKED_STATEMENTS)
+    if part is None:
+        return 0
+    rng = np.random.default_rng(0)
+    inputs = {b.name: rng.integers(1, 4, b.shape).astype(b.dtype) for b in input_buffers(part)}
+    expected = reference(inputs)
+    unwritten = {b.name: _blank(b.shape, b.dtype) for b in part.buffers if b.name not in inputs}
+    interpret(part, *({**inputs, **unwritten}[b.name] for b in part.buffers))
+    compared = 0
+    for name, value in unwritten.items():
+        known = value != _blank(value.shape, value.dtype)
+        compared += int(known.sum())
+        if not np.allclose(value[known], expected[name][known], rtol=TOLERANCE, atol=TOLERANCE):
+            raise ArithmeticError(f"compiled without any schedule, `{name}` differs from the interpreter")
+    return compared
+
+
+def shrunken(func: PrimFunc, budget: int) -> PrimFunc | None:
+    """`func` with fewer iterations of the last nest, at most `budget` stores; None where that does not suffice.
+
+    Only loops are shortened whose variable is an index of everything that is
+    stored below them, so that what is stored at all is stored as before.
+    """
+    root = func.body
+    before, last = _split_last(root.body)
+    while (count := statements(func)) > budget:
+        loop = next((n for n in walk(last) if isinstance(n, For) and _can_shorten(n)), None)
+        if loop is None:
+            return None
+        extent = as_int(loop.extent)
+        shorter = max(1, min(extent - 1, extent * budget // count))
+        last = _with_extent(last, loop.var, shorter)
+        func = func.with_body(replace(root, body=Seq((*before, last))))
+    return func
+
+
+def _split_last(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
+    return (body.stmts[:-1], body.stmts[-1]) if isinstance(body, Seq) else ((), body)
+
+
+def _can_shorten(loop: For) -> bool:
+    if as_int(loop.extent) < 2:
+        return False
+    below = [n for n in walk(loop.body) if isinstance(n, Block)]
+    if not below:
+        return all(loop.var in store.indices for store in stores(loop.body))
+    return all(_is_spatial_in(block, loop.var) for block in below)
+
+
+def _is_spatial_in(block: Block, var: Var) -> bool:
+    """Whether `var` alone is one spatial iterator of the block, stored at, and has no other part in it."""
+    own = [i for i in block.iters if var in variables(i.binding)]
+    if len(own) != 1 or own[0].kind != "spatial" or own[0].binding != var:
+        return False
+    return all(own[0].var in n.indices for n in walk(block) if isinstance(n, Store))
+
+
+def _with_extent(stmt: Stmt, var: Var, extent: int) -> Stmt:
+    def visit(node: Any) -> Any:
+        if isinstance(node, For) and node.var == var:
+            return replace(node, extent=const(extent))
+        return rebuild(node, visit)
+
+    result: Stmt = visit(stmt)
+    return result
+
+
+def _blank(shape: tuple[int, ...], dtype: str | np.dtype[Any]) -> Array:
+    """A value that a program of small integers does not give."""
+    kind = np.dtype(dtype)
+    value = -7.25e77 if kind.kind == "f" else np.iinfo(kind).min if kind.kind == "i" else np.iinfo(kind).max
+    return np.full(shape, value, kind)

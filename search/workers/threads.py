@@ -1,0 +1,47 @@
+"""Daemon threads that live as long as the process.
+
+Linux sends the parent-death signal when the *thread* that forked ends, so a
+child started from a short-lived thread would be killed with that thread.
+Workers and Ray are therefore started from threads of this kind.  They are
+daemons: an interpreter that exits does not wait for them, and they end with it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401  its fork hooks release a lock, which is an error in a fork they came amid
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DaemonThread:
+    """Runs functions one after the other in one daemon thread."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Run ``function()`` there; the future has its result or exception."""
+        future: Future[T] = Future()
+        self._queue.put((future, function))
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            future, function = self._queue.get()
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+@functools.cache
+def daemon_thread(name: str) -> DaemonThread:
+    """The process's thread of that name."""
+    return DaemonThread(name)

@@ -1,0 +1,27 @@
+"""The techniques by which anchors are scheduled: one file each, and the table of all."""
+
+from __future__ import annotations
+
+from .blocks import BLOCKS_OF_TILES
+from .boundaries import EDGES
+from .digits import DIGITS
+from .factored import FACTORED
+from .fused_rows import FUSED_ROWS
+from .halo import HALO
+from .images import IMAGES
+from .local_memory import LOCAL_MEMORY
+from .orders import ORDERS
+from .panels import PANELS
+from .phases import PHASES
+from .sharing import SHARING
+from .staging import STAGING
+from .technique import Technique
+from .tiles import TILES
+from .vector_width import VECTOR_WIDTH
+from .work_groups import WORK_GROUPS
+
+TECHNIQUES: tuple[Technique, ...] = (
+    PHASES, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
+    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH,
+)  # fmt: skip
+"""Every technique; decisions are opened, and steps of one phase taken, in this order."""

@@ -1,0 +1,109 @@
+"""Texture memory of an OpenCL device: an input as an image of texels, four elements along the last physical axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ....ir.layout.index_map import IndexMap
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ..anatomy import Operand
+from ..candidates import Bools, Candidates, Ints, product
+from ..decision import ROOT, Collector
+from ..plan import Plan, one
+from ..structure import Site
+from .technique import Technique, Verdicts
+
+TEXEL = 4
+TEXTURE = "global.texture"
+
+
+def _opens(site: Site, out: Collector) -> None:
+    for number, operand in enumerate(site.anchor.operands):
+        if site.target.kind == "opencl" and _may_be_image(operand, site.target):
+            name = f"image:{operand.name}"
+            out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)})
+
+
+def _may_be_image(operand: Operand, target: Target) -> bool:
+    """An input whose layout is the search's, of a type and a rank that images have."""
+    known = operand.source in ("constant", "free", "fixed", "stage") and len(operand.dims) > 1
+    return not operand.is_output and known and operand.dtype in target.image_types.split()
+
+
+def _excludes(c: Candidates) -> Verdicts:
+    """An image lies in a buffer that the search lays out, is no larger than the device's, and is one of a few."""
+    count: Ints = np.zeros(1, np.int64)
+    for number in c.part.of("image"):
+        wanted = c.in_memory("image", number)
+        count = count + wanted
+        yield "image of what lies elsewhere", ~wanted | _laid_out(c, number)
+        yield "extents of an image", ~wanted | _fits(c, number)
+    if c.part.of("image"):
+        yield "number of images", count <= c.target.image_args
+
+
+def _laid_out(c: Candidates, number: int) -> Bools:
+    """Whether an input is a parameter that is packed, or a stage that is stored."""
+    operand = c.operands[number]
+    if operand.source in ("constant", "free"):
+        return np.ones(1, bool)
+    return np.asarray((c.place(number) == ROOT) & (c.moved(number) | (operand.source == "stage")))
+
+
+def _fits(c: Candidates, number: int) -> Bools:
+    """Whether some cut between the physical axes leaves rows and columns within the limits."""
+    found = []
+    for layout in c.layouts(number):
+        shape = [np.asarray(e, np.int64) for e in layout.shape(c.operands[number], c.cover, c.logical(number))]
+        shape[-1] = -(-shape[-1] // TEXEL) * TEXEL
+        fits: Bools = np.zeros(1, bool)
+        for cut in range(1, len(shape)):
+            rows, columns = product(shape[:cut]), product(shape[cut:])
+            fits = fits | ((rows <= c.target.image_height) & (columns // TEXEL <= c.target.image_width))
+        found.append(fits)
+    return c.by_layout(number, found)
+
+
+def is_image(plan: Plan, number: int) -> bool:
+    """Whether an input of a candidate is held as an image."""
+    return bool(one(plan.chosen.in_memory("image", number)))
+
+
+def image_shape(shape: Sequence[int], target: Target) -> tuple[int, tuple[int, ...]] | None:
+    """``(cut, extents)``: where the axis separator goes, and the shape with whole texels; None if no cut fits.
+
+    The last extent is rounded up to whole texels.  Of the cuts that fit the device's largest image the last is
+    taken, which gives the most rows.
+    """
+    extents = (*shape[:-1], -(-shape[-1] // TEXEL) * TEXEL)
+    for cut in range(len(extents) - 1, 0, -1):
+        rows, columns = 1, 1
+        for extent in extents[:cut]:
+            rows *= extent
+        for extent in extents[cut:]:
+            columns *= extent
+        if rows <= target.image_height and columns // TEXEL <= target.image_width:
+            return cut, extents
+    return None
+
+
+def image_layout(text: str, shape: Sequence[int], target: Target) -> tuple[str, tuple[int, ...]]:
+    """The map with an axis separator between rows and columns, and extents of whole texels.
+
+    Raises ScheduleError where no cut between the axes gives an image that the device can hold.
+    """
+    found = image_shape(shape, target)
+    if found is None:
+        raise ScheduleError(
+            "no cut of the physical shape {shape} fits images of at most {width} x {height} texels",
+            shape=list(shape), width=target.image_width, height=target.image_height,
+        )  # fmt: skip
+    cut, extents = found
+    return replace(IndexMap.parse(text), axis_separators=(cut,)).text, extents
+
+
+IMAGES = Technique(("image",), opens=_opens, excludes=_excludes)

@@ -1,0 +1,124 @@
+"""Local memory of an OpenCL device: the items of a group load together the box that all of them read.
+
+A candidate needs a work-group that is a grid of several items, an input that is not computed in place, and room for
+the box that the group reads, of one panel where the reduction is cut in panels.  No epilogue waits for panels there:
+its items would read what others have summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ....ir import dtypes
+from ...schedule import Schedule
+from ...tree import extent_of, find_loop
+from ..anatomy import Operand
+from ..candidates import Bools, Candidates, Ints, product
+from ..decision import INLINE, Collector
+from ..plan import Plan, one
+from ..structure import Site
+from .technique import Phase, Technique, Verdicts
+from .work_groups import Group, group_of
+
+
+def _opens(site: Site, out: Collector) -> None:
+    if not out.numbers.get("work_group"):
+        return
+    for number, operand in enumerate(site.anchor.operands):
+        if _may_be_local(site, operand):
+            name = f"local:{operand.name}"
+            out.add("local", number, name, "memory", (False, True), ("global", "local"), {name: (0, 1)})
+
+
+def _may_be_local(site: Site, operand: Operand) -> bool:
+    """An input of a reduction, read at known places, whose items hold parts of the result and not of the sum."""
+    known = not operand.is_output and bool(operand.dims) and operand.source != "other"
+    return known and bool(site.anchor.reduce) and not site.structure.factored and site.target.local_bytes > 0
+
+
+def in_local_memory(c: Candidates) -> Bools:
+    """Whether a candidate holds some input in local memory."""
+    result: Bools = np.zeros(1, bool)
+    for number in c.part.of("local"):
+        result = result | c.in_memory("local", number)
+    return result
+
+
+def _excludes(c: Candidates) -> Verdicts:
+    if not c.part.of("local"):
+        return
+    reach = _reach(c)
+    total: Ints = np.zeros(1, np.int64)
+    for number in c.part.of("local"):
+        wanted = c.in_memory("local", number)
+        yield "local memory without a grid", ~wanted | (c.group("x") > 0)
+        yield "local memory of what is inlined", ~wanted | (c.place(number) != INLINE)
+        total = total + np.where(wanted, _box_bytes(c, number, reach), 0)
+    axis = c.panelled
+    if axis is not None and c.anchor.epilogue:
+        whole = c.panel[axis] == c.axes[axis].extent
+        yield "local memory of panels before an epilogue", whole | ~in_local_memory(c)
+    yield "size of local memory", total <= c.target.local_bytes
+
+
+def _reach(c: Candidates) -> dict[int, Ints]:
+    """For each axis, how many of its points a work-group of a grid covers in one panel."""
+    sides = {c.structure.vec: c.group("x"), c.structure.row: c.group("y")}
+    result: dict[int, Ints] = {}
+    for number, axis in enumerate(c.axes):
+        tile = c.cover[number]
+        whole: Ints = -(-axis.extent // tile) * tile
+        if number not in c.tiles:
+            result[number] = np.where(c.panel[number] == axis.extent, whole, c.panel[number])
+            continue
+        tiles = -(-axis.extent // tile) // np.maximum(c.tiles[number], 1)
+        result[number] = np.where(c.inside[number], whole, tile * tiles * np.maximum(sides.get(number, 1), 1))
+    return result
+
+
+def _box_bytes(c: Candidates, number: int, reach: Mapping[int, Ints]) -> Ints:
+    """Bytes of the box of an input, in its layout, that a group reads."""
+    operand = c.operands[number]
+    spans, chosen = c.span(operand, reach), c.layout(number)
+    result = product(spans)
+    for alternative, layout in enumerate(c.layouts(number)):
+        result = np.where(chosen == alternative, product(layout.box(operand, spans)), result)
+    return result * dtypes.nbytes(operand.dtype)
+
+
+def _load_together(plan: Plan) -> None:
+    """Stage the inputs that go to local memory, for all items of a group, whole or for one panel of the reduction."""
+    for number in plan.part.of("local"):
+        if one(plan.chosen.in_memory("local", number)):
+            buffer = plan.reads.get(number, plan.anchor.operands[number].buffer.name)
+            _stage_locally(plan.sch, plan.block, buffer, plan.panel_loop or plan.outer[0], group_of(plan))
+
+
+def _stage_locally(sch: Schedule, block: str, buffer: str, loop: str, group: Group) -> None:
+    """``S(A[i])`` -> a copy of the box that one iteration of `loop` reads in local memory, then ``S(A_shared[i])``.
+
+    All items of the group copy: neighbours along x take neighbouring elements of the last dimension, those along
+    y rows of the one before.
+    """
+    copy = sch.cache_read(block, buffer, "shared")
+    sch.compute_at(copy, loop)
+    around = sch.get_loops(copy)
+    own = around[around.index(loop) + 1 :]
+    long = [name for name in own if extent_of(find_loop(sch.func, name)) > 1] or own[-1:]
+    items: dict[str, str] = {}
+    if group.x > 1 and group.y > 1 and len(long) == 1:
+        _, items["y"], items["x"] = sch.split(long[0], [None, group.y, group.x])
+    else:
+        for axis, side in (("x", group.x), ("y", group.y)):
+            if side > 1:
+                items[axis] = sch.split(long.pop(), [None, side])[1]
+    for axis, item in items.items():
+        sch.bind(item, f"threadIdx.{axis}")
+    inside = sch.get_loops(copy)
+    rest = [name for name in inside[inside.index(loop) + 1 :] if name not in items.values()]
+    sch.reorder(*reversed(items.values()), *rest)
+
+
+LOCAL_MEMORY = Technique(("local",), opens=_opens, excludes=_excludes, applies={Phase.LOAD: _load_together})

@@ -1,0 +1,191 @@
+"""Layout, pad value and place of each input: a parameter's own layout, a cache's, or a producer's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...primitives.cache import read_buffer
+from ...tree import find_block
+from ..anatomy import Operand, has_condition
+from ..candidates import Bools, Candidates, Columns
+from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
+from ..decision import NEUTRAL_PAD as NEUTRAL
+from ..layouts import Identity, Layout, alternatives, code, meeting
+from ..plan import Plan, one
+from ..stages import schedule_inner_stage, schedule_stage
+from ..structure import Site
+from . import images
+from .boundaries import may_overcompute
+from .technique import MAX_SCRATCH, Phase, Technique, Verdicts
+
+
+def _opens(site: Site, out: Collector) -> None:
+    for number, operand in enumerate(site.anchor.operands):
+        if operand.is_output:
+            continue
+        choices = alternatives(site.anchor, operand, site.structure)
+        if len(choices) > 1:
+            table = _layout_table(site, operand, choices)
+            labels = [choice.label for choice in choices]
+            out.add("layout", number, f"layout:{operand.name}", "layout", choices, labels, table)
+        laid_out = len(choices) > 1 or operand.source in ("stage", "constant", "free")
+        if operand.dims and laid_out and _may_be_read_over_an_edge(site, operand):
+            _add_pad_values(site, out, number, operand)
+        places = _places(site, operand, choices)
+        if len(places) > 1:
+            name = f"place:{operand.name}"
+            out.add("place", number, name, "place", places, [PLACES[p] for p in places], {name: places})
+
+
+def _layout_table(site: Site, operand: Operand, choices: Sequence[Layout]) -> dict[str, Sequence[float]]:
+    """The kind, the alternative, how vectors meet the operand, and the axis (counted from 1) whose tile it follows."""
+    name, vec, kind = operand.name, site.structure.vec, site.target.kind
+    return {
+        f"layout:{name}": [code(choice) for choice in choices],
+        f"alternative:{name}": range(len(choices)),
+        f"meets:{name}": [meeting(operand, choice, vec, kind) for choice in choices],
+        f"follows:{name}": [choice.axis + 1 for choice in choices],
+    }
+
+
+def _may_be_read_over_an_edge(site: Site, operand: Operand) -> bool:
+    """Whether an input's padding can be computed on; where it cannot, its value decides nothing."""
+    axes = (a for a, item in enumerate(site.anchor.axes) if item.extent > 1 or a == site.structure.vec)
+    return any(operand.uses(a) and may_overcompute(site.anchor, a) for a in axes)
+
+
+def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -> None:
+    """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
+    values: list[object] = [None, "undef"]
+    labels = ["none", "undef"]
+    neutral = site.anchor.neutral
+    if neutral is not None:
+        values.append(repr(neutral) if neutral in (float("inf"), float("-inf")) else neutral)
+        labels.append(f"{neutral:g}")
+    name = f"pad:{operand.name}"
+    out.add("pad", number, name, "pad_value", values, labels, {name: range(len(values))})
+
+
+def _places(site: Site, operand: Operand, choices: Sequence[Layout]) -> list[int]:
+    """Where an input's copy or producer is computed."""
+    inner = [INNER] if site.target.kind == "cpu" else []
+    if operand.source == "stage":
+        return [ROOT, INLINE, *inner] if has_condition(site.func, operand.producer) else [INLINE, ROOT, *inner]
+    if operand.source == "fixed" and len(choices) > 1:
+        return [ROOT, *inner]
+    return [ROOT]
+
+
+def _excludes(c: Candidates) -> Verdicts:
+    """An input that is reached over the edge has room for it, holds a fitting value there, and exists as a buffer."""
+    for number, operand in enumerate(c.operands):
+        if operand.is_output:
+            continue
+        moved, place, any_over = c.moved(number), c.place(number), c.reached_over(number)
+        if number in c.part.of("place"):
+            yield "layout of what is inlined", (place != INLINE) | ~moved
+            yield "size of a stage inside", (place != INNER) | (c.chunk_bytes(number) <= MAX_SCRATCH)
+        if number not in c.part.of("pad"):
+            yield "room over the edge", ~any_over
+            continue
+        pad = c.pad(number)
+        yield "room over the edge", ~any_over | ((moved | (operand.source != "fixed")) & (place != INLINE))
+        fits = ~c.reached_over(number, "spatial") | (pad >= UNDEF)
+        yield "pad value over the edge", fits & (~c.reached_over(number, "reduce") | (pad == NEUTRAL))
+        padded = any_over | c.by_layout(number, [choice.pads(operand, c.cover) for choice in c.layouts(number)])
+        yield "pad value without padding", padded | (pad == 0) | ((pad == NEUTRAL) & _has_edge(c, operand))
+
+
+def _has_edge(c: Candidates, operand: Operand) -> Bools:
+    """Whether an edge that may be computed over is ragged; elsewhere an input's pad value decides nothing."""
+    result: Bools = np.zeros(1, bool)
+    for axis, number in c.part.of("boundary").items():
+        if operand.uses(axis) and OVERCOMPUTE in c.part.decisions[number].values:
+            result = result | c.ragged[axis]
+    return result
+
+
+def _shown(c: Candidates) -> Columns:
+    """The columns of all decisions; a pad value where nothing is padded is none, a place without a stage the root."""
+    found = c.columns("layout", "pad", "place")
+    for number in c.part.of("pad"):
+        name = f"pad:{c.operands[number].name}"
+        padded = c.reached_over(number) | _follows_a_ragged_tile(c, number)
+        found[name] = np.where(c.staged(number) & padded, found[name], np.float32(0))
+    for number in c.part.of("place"):
+        name = f"place:{c.operands[number].name}"
+        if c.operands[number].source != "stage":
+            found[name] = np.where(c.staged(number), found[name], np.float32(ROOT))
+    return found
+
+
+def _follows_a_ragged_tile(c: Candidates, number: int) -> Bools:
+    """Whether an input lies in tiles of an axis that do not divide it."""
+    ragged = [c.ragged[layout.axis] if layout.axis >= 0 else np.zeros(1, bool) for layout in c.layouts(number)]
+    return c.by_layout(number, ragged)
+
+
+def _stage(plan: Plan) -> None:
+    """Give each input its layout: a parameter's own, a cache's, or a producer's."""
+    cover = [one(size) for size in plan.chosen.cover]
+    for number, operand in enumerate(plan.anchor.operands):
+        layout, place = plan.layout(number), plan.value("place", number)
+        if operand.source == "stage" and place == INLINE:
+            plan.sch.compute_inline(operand.producer)
+            continue
+        plain = isinstance(layout, Identity)
+        if plain and operand.source in ("fixed", "other", "output"):
+            continue
+        if not operand.dims:
+            plan.staged.append((operand.producer, place))
+            continue
+        text = layout.index_map(operand, cover)
+        logical = [one(extent) for extent in plan.chosen.logical(number)]
+        shape = tuple(int(extent) for extent in layout.shape(operand, cover, logical))
+        image = images.is_image(plan, number)
+        if image:
+            text, shape = images.image_layout(text, shape, plan.target)
+        pad = plan.value("pad", number)
+        changed = not plain or shape != operand.shape or image
+        if operand.source in ("constant", "free"):
+            if changed:
+                plan.sch.transform_layout(plan.block, operand.buffer.name, text, pad, physical_shape=shape)
+            if image:
+                plan.sch.set_scope(plan.block, operand.buffer.name, images.TEXTURE)
+            continue
+        block = operand.producer or plan.sch.cache_read(plan.block, _read_index(plan, number), "global")
+        if not operand.producer:
+            plan.reads[number] = block
+        if operand.source != "stage" or changed:
+            plan.sch.transform_layout(block, ["write", 0], text, pad, physical_shape=shape, rewrite_loops=True)
+        if image:
+            plan.sch.set_scope(block, 0, images.TEXTURE)
+        plan.staged.append((block, place))
+
+
+def _read_index(plan: Plan, number: int) -> int:
+    """The position of an operand's buffer among what the block reads now."""
+    block = find_block(plan.sch.func, plan.block)
+    wanted = plan.anchor.operands[number].buffer.name
+    position = 0
+    while read_buffer(block, position).name != wanted:
+        position += 1
+    return position
+
+
+def _place(plan: Plan) -> None:
+    """Compute each staged input inside the shared loops, or before, on all threads."""
+    for block, place in plan.staged:
+        if place == INNER and plan.outer:
+            plan.sch.compute_at(block, plan.place_inside)
+            schedule_inner_stage(plan.sch, block, plan.place_inside, plan.target)
+        else:
+            schedule_stage(plan.sch, block, plan.target)
+
+
+STAGING = Technique(
+    ("layout", "pad", "place"), opens=_opens, excludes=_excludes, applies={Phase.STAGE: _stage, Phase.PLACE: _place},
+    shown=_shown,
+)  # fmt: skip

@@ -1,0 +1,340 @@
+"""The database keeps every acknowledged record, and never touches what is not its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from record_makers import SCRIPT, TARGET, make_record
+
+from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
+from stridesmith.ir.target import Target
+from stridesmith.search.records import database as module
+from stridesmith.search.records.database import Database
+from stridesmith.search.records.record import Record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "tuned.db"
+
+
+def fill(path: Path, count: int, trace_size: int = 1) -> list[Record]:
+    records = [make_record(10.0 + n, trial=n, trace=[["op", {"n": n}]] * trace_size) for n in range(count)]
+    with Database(path) as database:
+        database.put_records(records)
+    return records
+
+
+def test_a_record_comes_back_equal(path: Path) -> None:
+    """What is put is what is got, over a reopening, by id and by a prefix of it."""
+    records = [make_record(5.0), make_record(None, message="off by one")]
+    with Database(path) as database:
+        assert database.put_records(records) == [r.id for r in records]
+    with Database(str(path)) as database:
+        assert [database.get(r.id) for r in records] == records
+        assert database.get(records[0].id[:10]) == records[0]
+        assert sorted(r.id for r in database.every()) == sorted(r.id for r in records)
+        assert database.size == 2
+
+
+def test_putting_a_record_again_replaces_it(path: Path) -> None:
+    """An id is one row."""
+    record = make_record(5.0)
+    with Database(path) as database:
+        database.put_record(record)
+        database.put_record(record.measured([4e-6], 0.0, "race"))
+        assert database.size == 1
+        assert database.get(record.id).latency_us == pytest.approx(4.0)
+
+
+def test_best_is_by_program_device_and_interface(path: Path) -> None:
+    """A faster record of another program, device or interface is never the best of this one."""
+    mine = make_record(10.0)
+    other_device = Target(kind="cpu", name="Test CPU", vendor="Test", isa="avx2", threads=4)
+    with Database(path) as database:
+        database.put_records(
+            [
+                mine,
+                make_record(20.0),
+                make_record(1.0, script=SCRIPT + " "),
+                make_record(1.0, target=other_device.to_json()),
+                make_record(2.0, interface={"a": "free", "b": "constant", "c": "fixed"}),
+                make_record(1.0, verified=False),
+                make_record(None),
+            ]
+        )
+        assert database.best(SCRIPT, TARGET, dict(mine.interface)) == mine
+        assert database.best(SCRIPT, TARGET).latency_us == 2.0
+        assert database.best(SCRIPT, TARGET, verified=False).latency_us == 1.0
+        assert database.best("def other(): pass", TARGET) is None
+        assert len(database.records(SCRIPT, TARGET, dict(mine.interface))) == 4
+        assert database.failures(SCRIPT, TARGET) == {"wrong": 1}
+
+
+def test_a_race_outranks_a_trial(path: Path) -> None:
+    """A lucky trial does not displace what the final race found."""
+    raced, lucky = make_record(10.0, stage="race"), make_record(9.0)
+    with Database(path) as database:
+        database.put_records([lucky, raced])
+        assert database.best(SCRIPT, TARGET) == raced
+        assert database.top(SCRIPT, TARGET) == [raced, lucky]
+
+
+def test_text_decides_where_hashes_collide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs of one hash keep their records apart."""
+    monkeypatch.setattr(module, "script_hash", lambda script: "0" * 64)
+    one, two = make_record(3.0, script="def one(): pass"), make_record(2.0, script="def two(): pass")
+    with Database(path) as database:
+        database.put_records([one, two, make_record(4.0, script="def two(): pass")])
+        assert database.best("def one(): pass", TARGET) == one
+        assert database.best("def two(): pass", TARGET) == two
+
+
+def test_merged_records_must_be_verified_here(path: Path) -> None:
+    """A record from elsewhere counts for nothing until it is measured here, and replaces nothing."""
+    mine = make_record(10.0)
+    liar = make_record(0.001, stage="race")
+    with Database(path) as database:
+        database.put_record(mine)
+        assert database.merge([liar, mine.changed(samples=[1e-9], latency_us=1e-3)]) == 1
+        assert database.merge([liar]) == 0
+        assert database.best(SCRIPT, TARGET) == mine
+        assert liar.id in {r.id for r in database.top(SCRIPT, TARGET)}
+
+
+def test_an_unknown_or_ambiguous_id_is_told_apart(path: Path) -> None:
+    """No record is exit 3; several are a usage error; a wild text is not a pattern."""
+    with Database(path) as database:
+        database.put_records([make_record(id=f"abc{n:013x}") for n in range(2)])
+        with pytest.raises(NoRecord, match="fff"):
+            database.get("fff")
+        with pytest.raises(UsageError, match="several"):
+            database.get("abc")
+        for text in ("%", "", "a_", "'; DROP TABLE records"):
+            with pytest.raises(NoRecord):
+                database.get(text)
+
+
+def test_reading_creates_nothing(path: Path) -> None:
+    """Opening for reading a database that is not there gives an empty one and leaves no file or folder."""
+    with Database(path, read_only=True) as database:
+        assert database.best(SCRIPT, TARGET) is None
+        assert database.size == 0
+        with pytest.raises(StorageError, match="reading only"):
+            database.put_record(make_record())
+    assert not path.parent.exists()
+
+
+def test_reading_changes_nothing(path: Path) -> None:
+    """Opening for reading leaves the file's bytes as they were."""
+    fill(path, 3)
+    before = path.read_bytes()
+    with Database(path, read_only=True) as database:
+        assert database.size == 3
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"my notes", b"PK\x03\x04" + b"\0" * 5000, b"SQLite", b"\0"])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_file_that_is_no_database_is_never_touched(path: Path, content: bytes, read_only: bool) -> None:
+    """Without SQLite's magic: StorageError, the same bytes, and no other file."""
+    path.parent.mkdir()
+    path.write_bytes(content)
+    stamp = path.stat().st_mtime_ns
+    with pytest.raises(StorageError, match="left untouched"):
+        Database(path, read_only=read_only)
+    assert path.read_bytes() == content
+    assert path.stat().st_mtime_ns == stamp
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_somebody_elses_sqlite_file_is_refused(path: Path) -> None:
+    """A sound SQLite file with tables that are not ours is only added to if it is empty."""
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE meta (key TEXT, value TEXT)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageError, match="schema version None"):
+        Database(path)
+
+
+def test_another_schema_version_is_refused(path: Path) -> None:
+    """A database of a newer version is not guessed at."""
+    fill(path, 1)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE meta SET value = '99'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageError, match="schema version 99"):
+        Database(path)
+
+
+def test_a_damaged_database_is_salvaged_and_the_run_goes_on(path: Path) -> None:
+    """Rows outside the damage are kept, the old file is renamed, the note names it."""
+    records = {r.id: r for r in fill(path, 400, trace_size=20)}
+    data = bytearray(path.read_bytes())
+    rng = random.Random(0)
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = rng.randbytes(4096)
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match="damaged"):
+        Database(path, read_only=True)
+    with Database(path) as database:
+        saved = list(database.every())
+        assert len(saved) > 300
+        assert all(records[r.id] == r for r in saved)
+        assert "damaged" in database.notes[0]
+        database.put_record(make_record())
+    aside = [p for p in path.parent.iterdir() if "damaged-" in p.name and not p.name.endswith(("-wal", "-shm"))]
+    assert [p.read_bytes() for p in aside] == [bytes(data)]
+    assert aside[0].name in database.notes[0]
+
+
+@pytest.mark.parametrize("share", range(1, 20))
+def test_a_cut_database_keeps_what_stands_before_the_cut(tmp_path: Path, share: int) -> None:
+    """Cut at any place, a database opens with rows that are all true, and nearly all that precede the cut."""
+    path = tmp_path / "tuned.db"
+    records = {r.id: r for r in fill(path, 200, trace_size=30)}
+    data = path.read_bytes()
+    size = len(data) * share // 20 + share
+    path.write_bytes(data[:size])
+    with Database(path) as database:
+        saved = list(database.every())
+        assert all(records[r.id] == r for r in saved)
+        database.put_record(make_record(1.0))
+        assert database.best(SCRIPT, TARGET).latency_us == 1.0
+    if share > 10:
+        assert len(saved) > 0.6 * len(records) * share / 20
+
+
+def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    """SQLite itself leaves an empty file when a process ends early."""
+    path.parent.mkdir()
+    path.touch()
+    with Database(path, read_only=True) as database:
+        assert database.size == 0
+    fill(path, 1)
+    with Database(path, read_only=True) as database:
+        assert database.size == 1
+
+
+def test_a_locked_database_is_temporary(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process's lock ends in exit 75 after the busy time, and the next try succeeds."""
+    fill(path, 1)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
+    holder = sqlite3.connect(path)
+    with Database(path) as database:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TemporaryError, match="locked"):
+            database.put_record(make_record())
+        holder.rollback()
+        database.put_record(make_record())
+        assert database.size == 2
+    holder.close()
+
+
+def test_a_short_lock_is_waited_for(path: Path) -> None:
+    """A writer that holds the lock for half a second delays another, and harms nobody."""
+    fill(path, 1)
+    holder = sqlite3.connect(path, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.5, holder.rollback)
+    timer.start()
+    start = time.monotonic()
+    with Database(path) as database:
+        database.put_record(make_record())
+    assert time.monotonic() - start > 0.3
+    timer.join()
+    holder.close()
+
+
+def test_four_writers_lose_nothing(path: Path) -> None:
+    """Four processes put 50 records each into one new file: 200 rows, each once."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from record_makers import make_record\n"
+        "from stridesmith.search.records.database import Database\n"
+        "with Database(sys.argv[1]) as database:\n"
+        "    for n in range(50):\n"
+        "        print(database.put_record(make_record(float(n + 1))))\n"
+    )
+    tests = str(Path(__file__).parents[2])
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), tests], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    acknowledged = [line for worker in workers for line in worker.communicate()[0].split()]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    with Database(path, read_only=True) as database:
+        stored = [r.id for r in database.every()]
+    assert len(acknowledged) == 200
+    assert sorted(stored) == sorted(acknowledged)
+
+
+def test_a_killed_writer_loses_nothing_acknowledged(path: Path) -> None:
+    """SIGKILL in the middle of writing: every id that was printed is there."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from record_makers import make_record\n"
+        "from stridesmith.search.records.database import Database\n"
+        "database = Database(sys.argv[1])\n"
+        "while True: print(database.put_record(make_record()), flush=True)\n"
+    )
+    tests = str(Path(__file__).parents[2])
+    writer = subprocess.Popen([sys.executable, "-c", code, str(path), tests], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
+    writer.kill()
+    acknowledged += [line for line in writer.stdout.read().split() if len(line) == 16]
+    writer.wait()
+    with Database(path) as database:
+        stored = {r.id for r in database.every()}
+        assert not database.notes
+    assert set(acknowledged) <= stored
+
+
+def test_a_row_that_does_not_validate_is_skipped_and_named(path: Path) -> None:
+    """A row changed by hand is told about, and hides no other."""
+    records = fill(path, 3)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE records SET payload = '{\"trace\": NaN}' WHERE id = ?", (records[0].id,))
+    connection.commit()
+    connection.close()
+    with Database(path) as database:
+        assert database.best(SCRIPT, TARGET) == records[1]
+        assert records[0].id in database.notes[0]
+
+
+@pytest.mark.parametrize("url", ["", " ", "/proc/none/x.db", "nosuch://x/y", "mysql+nosuch://x/y", "://", "/tmp"])
+def test_a_wrong_url_is_one_sentence(url: str) -> None:
+    """What names no database is a usage or a storage error, never a traceback of SQLAlchemy."""
+    with pytest.raises((UsageError, StorageError)):
+        Database(url)
+
+
+def test_the_default_path_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STRIDESMITH_DB decides, else the user's data folder."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "x.db"))
+    assert Database().path == tmp_path / "x.db"
+    monkeypatch.delenv("STRIDESMITH_DB")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert module.default_path() == str(tmp_path / "data" / "stridesmith" / "stridesmith.db")
+    assert Database(read_only=True).size == 0
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_sqlite_url_and_a_path_are_the_same(path: Path) -> None:
+    """`sqlite:///x.db` and `x.db` open one database."""
+    record = fill(path, 1)[0]
+    with Database(f"sqlite:///{path}", read_only=True) as database:
+        assert database.get(record.id) == record
+        assert database.name == str(path)

@@ -1,0 +1,206 @@
+"""The default sampler: it beats random search, its model foretells, it spreads, and any Optuna study can use it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import optuna
+import pytest
+import synthetic_space as synthetic
+
+from stridesmith.search.tuning.evolution import (
+    Effort,
+    Evaluated,
+    Scored,
+    crossed,
+    distinct,
+    evolve,
+    mutated,
+    pick_diverse,
+    row_fingerprints,
+)
+from stridesmith.search.tuning.sampler import ModelSampler
+from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.tuning.study import Study
+
+
+def tuned(sampler: str, seed: int, trials: int = 64, batch: int = 16) -> tuple[float, Study]:
+    """The best latency after `trials`, and the study."""
+    study = Study(synthetic.space(), sampler, seed)
+    device, best = synthetic.Device(study.space, seed), float("inf")
+    for _ in range(trials // batch):
+        for candidate in study.ask(batch):
+            latency = device(candidate.sketch, candidate.choice)
+            study.tell(candidate, latency)
+            best = min(best, latency)
+    return best, study
+
+
+def test_it_beats_random_search():
+    """Over five seeds and 64 trials the geometric mean of the best latencies is at least a fifth lower."""
+    ours = [np.log(tuned("stridesmith", seed)[0]) for seed in range(5)]
+    random = [np.log(tuned("random", seed)[0]) for seed in range(5)]
+    assert np.exp(np.mean(ours) - np.mean(random)) < 0.8
+
+
+def test_the_model_foretells_candidates_that_it_has_not_seen():
+    """From the third round on the mean rank correlation is clearly positive; rounds say what they were trained on."""
+    scores = []
+    for seed in range(3):
+        metrics = tuned("stridesmith", seed)[1].rank_metrics
+        assert [(m.round, m.model) for m in metrics][:2] == [(1, "estimate"), (2, "learned")]
+        assert [m.trained_on for m in metrics] == [0, 16, 32, 48]
+        assert all(m.measured == 16 for m in metrics)
+        scores += [m.spearman for m in metrics[2:]]
+    assert np.mean(scores) > 0.2
+
+
+def test_the_first_batch_spreads_over_sketches_and_decisions():
+    """Of twelve sketches at least six are tried at once, and several alternatives of most decisions."""
+    study = Study(synthetic.space(12), seed=4)
+    batch = study.ask(16)
+    assert len({candidate.sketch for candidate in batch}) >= 6
+    alternatives = [len({candidate.choice[d] for candidate in batch}) for d in range(9)]
+    assert np.mean(alternatives) > 2
+
+
+def test_single_asks_work_as_well_as_batches():
+    """Asked one by one, with an answer in between, it still learns."""
+    best, study = tuned("stridesmith", 1, trials=12, batch=1)
+    assert best < np.median([tuned("random", seed, trials=12)[0] for seed in range(5)])
+    assert [m.model for m in study.rank_metrics][-1] == "learned"
+
+
+def test_failed_candidates_are_avoided():
+    """When everything copied fails, later batches mostly leave it alone."""
+    study = Study(synthetic.space(), seed=2)
+    device = synthetic.Device(study.space, 2)
+    for _ in range(4):
+        batch = study.ask(16)
+        for candidate in batch:
+            broken = candidate.choice[synthetic.LAYOUT] == 1
+            latency = None if broken else device(candidate.sketch, candidate.choice)
+            study.tell(candidate, latency, "crash" if broken else None)
+    assert np.mean([candidate.choice[synthetic.LAYOUT] == 1 for candidate in batch]) < 0.25
+
+
+def test_only_failures_keep_the_search_going():
+    """With nothing measured it goes on with new candidates by the estimate."""
+    study = Study(synthetic.space(), seed=2)
+    for _ in range(3):
+        for candidate in study.ask(8):
+            study.tell(candidate, None, "build_error")
+    assert len(study.ask(8)) == 8
+
+
+def test_it_serves_a_plain_optuna_study():
+    """As a `BaseSampler` it drives `study.optimize` on the same parameters."""
+    space = synthetic.space()
+    search_space, device = SearchSpace(space), synthetic.Device(space)
+    study = optuna.create_study(sampler=ModelSampler(search_space, space.target, seed=1, batch=8))
+
+    def objective(trial: optuna.Trial) -> float:
+        number = trial.suggest_int("sketch", 0, 2)
+        sizes = [len(d.labels) for d in space.sketches[number].decisions]
+        choice = [trial.suggest_int(n, 0, s - 1) for n, s in zip(search_space.names[number], sizes, strict=True)]
+        assert search_space.possible((number, *choice))
+        return device(number, choice)
+
+    study.optimize(objective, n_trials=24)
+    assert len({tuple(t.params.items()) for t in study.trials}) == 24
+
+
+def test_mutation_and_crossover_stay_in_the_space():
+    """Mutants change one to three decisions to other allowed alternatives; pinned ones never; children mix parents."""
+    search_space = SearchSpace(synthetic.space(), {"layout:i1": "copy"})
+    rng = np.random.default_rng(0)
+    rows = search_space.draw(rng, 0, 500)
+    changed = mutated(search_space, 0, rows, rng)
+    assert (changed[:, synthetic.LAYOUT] == 1).all()
+    assert ((changed != rows).sum(axis=1) <= 3).all() and (changed != rows).any(axis=1).mean() > 0.5
+    limits = np.array([len(d.labels) for d in synthetic.sketch().decisions])
+    assert ((changed >= 0) & (changed < limits)).all()
+    children = crossed(rows, changed, rng)
+    assert ((children == rows) | (children == changed)).all()
+
+
+def test_evolution_finds_the_best_of_a_large_space():
+    """A score with one optimum among 69 120 candidates is maximized exactly; pins and mask are kept."""
+    search_space = SearchSpace(synthetic.space())
+    goal = search_space.draw(np.random.default_rng(3), 0, 1)[0]
+
+    def evaluate(_, rows):
+        scores = -np.abs(rows - goal).sum(axis=1).astype(float)
+        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
+
+    pool = evolve(search_space, 0, evaluate, np.random.default_rng(1), Effort(512, 6))
+    assert pool.rows[0].tolist() == goal.tolist()
+    assert search_space.keep(0, pool.rows).all()
+    assert (np.diff(pool.scores) <= 0).all()
+    assert len(np.unique(pool.rows, axis=0)) == len(pool.rows)
+
+
+def test_aliases_take_one_place():
+    """Candidates whose decisions come out as the same program are one candidate of a population."""
+    search_space = SearchSpace(synthetic.space())
+
+    def evaluate(_, rows):
+        table = np.delete(rows, synthetic.EDGE0, axis=1).astype(np.float32)
+        positions, fingerprints = distinct(row_fingerprints(table))
+        return Evaluated(positions, rows[positions].sum(axis=1).astype(float), fingerprints)
+
+    pool = evolve(search_space, 0, evaluate, np.random.default_rng(1), Effort(512, 2))
+    assert len(np.unique(np.delete(pool.rows, synthetic.EDGE0, axis=1), axis=0)) == len(pool.rows) > 256
+    assert len(np.unique(pool.fingerprints)) == len(pool.rows)
+
+
+def test_the_sampler_stays_where_pins_let_it():
+    """The best stored candidates are of a sketch that a pin excludes: none of them, or near them, is asked for."""
+    before = Study(synthetic.space(), seed=1)
+    for candidate in before.ask(16):
+        before.tell(candidate, 1.0 + candidate.sketch)
+    study = Study(synthetic.space(), seed=2, pins={"sketch": "k2"})
+    for trial in before.study.trials:
+        study.study.add_trial(trial)
+    assert {candidate.sketch for candidate in study.ask(16)} == {2}
+    assert study.counts["masked"] == 0
+
+
+def test_latencies_of_different_runs_are_not_compared():
+    """What another run measured on a machine half as fast teaches the same order, not that it was worse."""
+    study = Study(synthetic.space(), seed=1)
+    device = synthetic.Device(study.space, 1)
+    batch = study.ask(48)
+    alone, both = (Study(synthetic.space(), seed=3) for _ in range(2))
+    for number, candidate in enumerate(batch):
+        latency = device(candidate.sketch, candidate.choice)
+        for other, factor in ((alone, 1.0), (both, 1.0 if number % 2 else 8.0)):
+            name = f"{number % 2}" if other is both else "0"
+            record = SimpleNamespace(
+                id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
+                latency_us=latency * factor, failure=None, run=name, stage="trial",
+            )  # fmt: skip
+            other.seed_records([record])
+    scores = []
+    for other in (alone, both):
+        asked = other.ask(16)
+        scores.append(np.mean([np.log(device(c.sketch, c.choice)) for c in asked]))
+    assert abs(scores[0] - scores[1]) < 0.35
+
+
+def test_a_diverse_pick_prefers_the_unlike_among_equals():
+    """Among equal scores the second pick differs in every decision; what is taken is left out."""
+    rows = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 1]])
+    pool = Scored(0, rows, np.zeros(3), np.arange(3, dtype=np.uint64))
+    assert pick_diverse([pool], 2, set(), [], weight=1.0) == [(0, 0, 0, 0), (0, 1, 1, 1)]
+    assert pick_diverse([pool], 3, {(0, 0, 0, 0)}, [], weight=1.0) == [(0, 0, 0, 1), (0, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_small_spaces_are_listed(count):
+    """A sketch that pins make small is enumerated: all its candidates, once each."""
+    search_space = SearchSpace(synthetic.space(1), {"tile:s0": "4", "tile:s0:block": "1", "tile:r0": "1"})
+    rows = search_space.draw(np.random.default_rng(0), 0, 10**6)
+    assert len(rows) == 5 * 3 * 3 * 2 * 3 * 3
+    assert len(search_space.draw(np.random.default_rng(0), 0, count)) == count

@@ -1,0 +1,547 @@
+"""The tuning run, without a device: what is counted, when it stops, what is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import fake_executor
+import optuna
+import pytest
+import synthetic_space as synthetic
+
+from stridesmith.errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError, WrongResult
+from stridesmith.search.records.database import Database
+from stridesmith.search.records.log import read_log
+from stridesmith.search.records.record import Record
+from stridesmith.search.records.status import FAILURES
+from stridesmith.search.records.writer import RecordWriter
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import Roof, Task, performance
+from stridesmith.search.tuning import tuner
+from stridesmith.search.tuning.loop import CLEARLY, LEAST_DEADLINE
+from stridesmith.search.tuning.settings import TuneSettings, settings
+from stridesmith.search.tuning.study import Study, optuna_storage
+from stridesmith.search.workers.protocol import Build, Failed, Measure, Race, Raced
+from stridesmith.space.design import space as space_module
+from stridesmith.space.workloads import workload
+
+WORK = workload("matmul", m=127, n=129, k=131)
+DONE = {
+    "event", "workload", "shape", "dtype", "interface", "target", "device", "threads", "latency_us", "gflops",
+    "peak_gflops", "peak_fraction", "roofline_fraction", "baseline_us", "trials", "failed", "seconds", "activities",
+    "stopped_by",
+    "sampler", "seed", "verified", "max_abs_error", "record", "db", "nodes",
+}  # fmt: skip
+
+
+class World:
+    """A run's surroundings: a database path, a fake executor, and the events that came."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.monkeypatch = monkeypatch
+        self.events: list[dict[str, Any]] = []
+        self.use(fake_executor.space())
+
+    def use(self, space: synthetic.Space) -> None:
+        self.space = space
+        self.executor = fake_executor.FakeExecutor(space)
+        task = Task(WORK, space.target, interface_of(WORK))
+        self.task = task
+        self.monkeypatch.setattr(tuner, "resolve", lambda _: task)
+        self.monkeypatch.setattr(space_module, "generate", lambda *_: space)
+
+    def run(self, **options: Any) -> Record:
+        self.events = []
+        asked = {"workload": "matmul", "db": str(self.path), "mirror": False, "sampler": "random", **options}
+        return tuner.tune(settings(**asked), self.events.append, self.executor)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+    @property
+    def done(self) -> dict[str, Any]:
+        (event,) = self.of("done")
+        return event
+
+    def stored(self) -> list[Record]:
+        with Database(self.path, read_only=True) as database:
+            return list(database.every())
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path / "tuned.db", monkeypatch)
+
+
+def test_a_run_ends_with_the_record_that_it_names(world: World) -> None:
+    """The winner of the race is returned, named by `done`, verified, and the database's best."""
+    record = world.run(trials=24)
+    assert set(world.done) >= DONE
+    assert world.events[-1] is world.done
+    assert world.done["record"] == record.id
+    assert world.done["verified"] is True
+    assert world.done["stopped_by"] == "trials"
+    assert world.done["latency_us"] == record.latency_us
+    assert world.done["baseline_us"] == pytest.approx(5000.0)
+    with Database(world.path, read_only=True) as database:
+        assert database.best(WORK, world.space.target, interface_of(WORK)) == record
+    assert record.stage == "race"
+    assert world.executor.closed == 1
+
+
+def test_start_comes_first_and_trials_are_announced_after_they_are_kept(world: World) -> None:
+    """Each `trial` event names a record that another process can already read."""
+    seen: list[bool] = []
+
+    def look(event: dict[str, Any]) -> None:
+        world.events.append(event)
+        if event["event"] == "trial":
+            seen.append(event["record"] in {r.id for r in world.stored()})
+
+    tuner.tune(
+        settings(workload="matmul", db=str(world.path), trials=5, mirror=False, sampler="random"), look, world.executor
+    )
+    assert world.events[0]["event"] == "start"
+    assert seen == [True] * 5
+    assert [event["trials"] for event in world.of("trial")] == [1, 2, 3, 4, 5]
+
+
+def test_trials_count_what_was_sent_to_a_builder(world: World) -> None:
+    """Candidates that fail in a builder or a run count; the untuned program, and finalists, do not."""
+    world.executor.build_faults = {
+        3: Failed(status="build_error", message="no"), 5: Failed(status="build_timeout"),
+    }  # fmt: skip
+    world.executor.measure_faults = {
+        4: Failed(status="crash:SIGSEGV", message="null store"), 6: Failed(status="wrong", message="tail"),
+        7: Failed(status="run_timeout"), 8: Failed(status="oom"), 9: Failed(status="infrastructure"),
+    }  # fmt: skip
+    world.run(trials=20)
+    expected = dict.fromkeys(FAILURES, 0) | dict.fromkeys(
+        ("build_error", "build_timeout", "crash", "wrong", "run_timeout", "oom", "infrastructure"), 1
+    )
+    assert world.done["failed"] == expected
+    assert world.done["trials"] == 20
+    assert len(world.of("trial")) == 20
+    statuses = [record.status for record in world.stored()]
+    assert len(statuses) == 20
+    assert "crash:SIGSEGV" in statuses
+
+
+def test_refused_candidates_are_counted_apart(world: World) -> None:
+    """What the schedule refuses goes to no builder, is no trial, and is remembered."""
+    world.use(fake_executor.space(lambda choice: choice[synthetic.PLACE] == 0))
+    world.run(trials=20)
+    refused = world.done["failed"]["refused"]
+    assert refused > 0
+    assert world.done["trials"] == 20 == len(world.of("trial"))
+    assert sum(record.status == "refused" for record in world.stored()) == refused
+
+
+def test_seconds_are_told_by_activity(world: World) -> None:
+    """The activities add up to the run's seconds; building and measuring are among them."""
+    world.run(trials=24)
+    spent = world.done["activities"]
+    assert sum(spent.values()) == pytest.approx(world.done["seconds"], abs=0.01)
+    assert min(spent["building"], spent["measuring"], spent["race"]) > 0
+
+
+def test_a_part_of_the_next_batch_is_built_while_the_batch_is_asked_for(world: World) -> None:
+    """From the second round on a quarter goes to the builders before the study answers, and no trial is lost."""
+    asked = threading.Event()
+    built_before: list[int] = []
+
+    def ask(self: Study, count: int) -> list[Any]:
+        if self.study.trials:
+            asked.wait(5)
+            built_before.append(world.executor.built)
+        return original(self, count)
+
+    def building(event: dict[str, Any]) -> None:
+        world.events.append(event)
+        if event["event"] == "trial":
+            asked.clear()
+        if str(event.get("phase", "")).startswith("building 4 "):
+            threading.Timer(0.2, asked.set).start()
+
+    original = Study.ask
+    world.monkeypatch.setattr(Study, "ask", ask)
+    options = settings(workload="matmul", db=str(world.path), mirror=False, sampler="random", trials=48)
+    tuner.tune(options, building, world.executor)
+    assert world.done["trials"] == 48 == len(world.of("trial"))
+    assert built_before[0] == 16 + 1 + 4  # a batch, the untuned program, and what was held back
+
+
+def test_candidates_take_turns_with_a_good_one(world: World) -> None:
+    """Each after the first is timed beside one measured before, which gives way only to one that is clearly faster."""
+    world.run(trials=48)
+    first, *later = [job for job in world.executor.of(Measure) if job.kernel.artifact is not None]
+    assert first.rival is None
+    known = [job.rival.latency_us for job in later]
+    rivals = list(dict.fromkeys(known))
+    assert len(rivals) > 1
+    assert all(latency * CLEARLY < before for before, latency in pairwise(rivals))
+    assert all(latency <= job.best_us * CLEARLY for latency, job in zip(known, later, strict=True))
+
+
+def test_a_space_of_the_callers_own_is_scheduled_here(world: World) -> None:
+    """Builders cannot derive it: their jobs have traces, and refusals are counted all the same."""
+    space = fake_executor.space(lambda choice: choice[synthetic.PLACE] == 0)
+    options = settings(workload="matmul", db=str(world.path), mirror=False, sampler="random", trials=20)
+    tuner.tune(options, world.events.append, world.executor, generate=lambda *_: space)
+    built = world.executor.of(Build)
+    assert built and all(job.choice is None for job in built)
+    assert world.done["trials"] == 20 == len(world.of("trial"))
+    assert world.done["failed"]["refused"] > 0
+
+
+def test_the_same_code_races_once(world: World) -> None:
+    """Candidates that came out as the same code share their samples, and one seat in the race."""
+    build = world.executor._build
+    world.executor._build = lambda job: replace(build(job), code_hash=str(world.executor.built % 3))
+    world.run(trials=24)
+    assert world.done["duplicates"] == 21
+    (race,) = world.executor.of(Race)
+    assert sum(kernel.artifact is not None for kernel in race.kernels) == 3
+
+
+def test_what_races_is_built_from_the_records_traces(world: World) -> None:
+    """The winner is the program that a replay will find, not what a builder once made of a choice."""
+    world.run(trials=20)
+    traces = {str(r.trace) for r in world.stored()}
+    (race,) = world.executor.of(Race)
+    rebuilt = [job.trace for job in world.executor.of(Build) if job.trace]
+    assert [kernel.artifact for kernel in race.kernels] == rebuilt
+    assert {str(trace) for trace in rebuilt} <= traces
+
+
+def test_the_limit_of_trials_is_exact_for_any_batch(world: World) -> None:
+    """Rounds of seven end at exactly ten."""
+    world.run(trials=10, batch=7)
+    assert world.done["trials"] == 10
+    assert [event["trials"] for event in world.of("round")] == [7, 10]
+
+
+def test_a_wrong_candidate_never_wins(world: World) -> None:
+    """The fastest samples are worth nothing when verification failed, in a trial or in the race."""
+
+    def spoil(reply: Raced) -> Raced:
+        results = list(reply.results)
+        fastest = min(range(len(results)), key=lambda i: statistics.median(results[i].samples))
+        results[fastest] = Failed(status="wrong", message="differs at [0, 0]")
+        world.executor.race_reply = lambda other: other
+        return replace(reply, results=tuple(results))
+
+    world.executor.race_reply = spoil
+    record = world.run(trials=16)
+    wrong = [r for r in world.stored() if r.status == "wrong"]
+    assert len(wrong) == 1
+    assert record.id != wrong[0].id
+    assert world.done["failed"]["wrong"] == 1
+    assert world.done["verified"] is True
+
+
+def test_the_only_candidate_does_not_win_when_the_race_finds_it_wrong(world: World) -> None:
+    """Fresh data prove it wrong: there is no schedule, whatever its trial had said."""
+    wrong = Failed(status="wrong", message="differs at [0, 0]")
+    world.executor.race_reply = lambda reply: replace(reply, results=(wrong,) * len(reply.results))
+    with pytest.raises(NoSchedule, match="none was valid"):
+        world.run(trials=1)
+    assert [record.status for record in world.stored()] == ["wrong"]
+
+
+def test_a_candidate_that_is_refused_leaves_its_number_to_nobody(world: World) -> None:
+    """Numbers of trials are distinct over rounds, with gaps where a schedule refused."""
+    world.use(fake_executor.space(lambda choice: choice[synthetic.PLACE] == 0))
+    world.run(trials=40)
+    numbers = [event["trial"] for event in world.of("trial")]
+    assert len(numbers) == 40 == len(set(numbers))
+
+
+def test_code_that_timed_out_is_not_run_again(world: World) -> None:
+    """Candidates that come out as the same code share a time-out, which costs its deadline once."""
+    original = world.executor.build
+    world.executor.build = lambda jobs, done=None: [replace(r, code_hash="same") for r in original(jobs, done)]
+    world.executor.measure_faults = {1: Failed(status="run_timeout", message="10 s")}
+    with pytest.raises(NoSchedule):
+        world.run(trials=16)
+    assert world.executor.measured == 2  # the untuned program, too
+
+
+def test_a_race_that_is_lost_as_a_whole_is_run_one_by_one(world: World) -> None:
+    """A crash in the race does not cost the run its result."""
+    world.executor.race_reply = lambda reply: Failed(status="crash:SIGSEGV", message="in the race")
+    record = world.run(trials=8)
+    assert record.verified
+    assert world.done["peak_fraction"] is None
+    assert world.done["latency_us"] == record.latency_us
+
+
+def test_the_untuned_program_wins_where_nothing_is_faster(world: World) -> None:
+    """A program that no candidate beats is its own best schedule, one record however often it wins."""
+    world.executor.untuned_us = 0.5
+    first = world.run(trials=6)
+    second = world.run(trials=6)
+    assert first.trace is None
+    assert second.id == first.id
+    assert sum(r.trace is None for r in world.stored()) == 1
+
+
+def test_a_wrong_untuned_program_stops_everything(world: World) -> None:
+    """Exit 5: without a right baseline no result can be trusted."""
+    world.executor.measure = lambda jobs, done=None: [Failed(status="wrong", message="nan")]
+    with pytest.raises(WrongResult, match="differs from its reference"):
+        world.run(trials=4)
+    assert world.executor.closed == 1
+
+
+def test_an_untuned_program_that_is_too_slow_costs_only_the_baseline(world: World) -> None:
+    """A run without a baseline goes on, says why, and reports null."""
+    build = world.executor._build
+    timeout = Failed(status="build_timeout")
+    world.executor._build = lambda job: timeout if job.choice is None and job.trace is None else build(job)
+    world.run(trials=4)
+    assert world.done["baseline_us"] is None
+    (race,) = world.executor.of(Race)
+    assert all(kernel.artifact is not None for kernel in race.kernels)
+    assert any("untuned" in note["message"] for note in world.of("note"))
+
+
+def test_no_valid_candidate_is_no_schedule(world: World) -> None:
+    """Exit 3, with the failures by kind, all of them recorded."""
+    world.executor.build_faults = {n: Failed(status="build_error", message="x") for n in range(100)}
+    with pytest.raises(NoSchedule, match="build_error 6"):
+        world.run(trials=6)
+    assert [r.status for r in world.stored()] == ["build_error"] * 6
+
+
+def test_stop_at_is_a_share_of_the_roofline(world: World) -> None:
+    """The run ends in the round in which a candidate comes near enough to the roof."""
+    target = Roof(100.0, 1e10).fraction(world.task, 200.0)
+    world.run(stop_at=target)
+    assert world.done["stopped_by"] == "target"
+    assert world.of("round")[-1]["best_us"] <= 200.0
+    assert all(event["best_us"] > 200.0 for event in world.of("round")[:-1])
+
+
+def test_seconds_end_a_run_and_trials_are_unlimited_then(world: World) -> None:
+    """A time limit holds from the start of the clock, the final race included."""
+    world.run(seconds=3.0)
+    assert world.done["stopped_by"] == "seconds"
+    assert world.done["seconds"] < 4.0
+    assert world.done["trials"] > 16
+
+
+def test_builds_of_a_run_with_a_time_limit_end_with_it(world: World) -> None:
+    """A compiler that hangs may keep the run for what it has left, not for the deadline of a build."""
+    world.run(seconds=3.0)
+    built = [job for job in world.executor.of(Build) if job.choice]
+    assert built and all(LEAST_DEADLINE <= job.deadline <= 3.0 for job in built)
+    before = len(world.executor.of(Build))
+    world.run(trials=4, resume=False)
+    built = [job for job in world.executor.of(Build)[before:] if job.choice]
+    assert built and not any(job.deadline for job in built)
+
+
+def test_what_the_end_of_a_run_stops_is_no_failure_of_its_candidate(world: World) -> None:
+    """A build that a run with a time limit cut short is kept as a fault of the infrastructure."""
+    world.executor.build_faults = {4: Failed(status="build_timeout", message="cut")}
+    world.run(seconds=3.0)
+    assert world.done["failed"]["build_timeout"] == 0
+    assert world.done["failed"]["infrastructure"] == 1
+
+
+def test_an_exhausted_space_ends_the_run(world: World) -> None:
+    """When everything is known, more trials are not waited for."""
+    pins = {"sketch": "k0", "order": "s0>s1", "boundary:s0": "branch", "boundary:s1": "branch", "layout:i1": "0",
+            "place:i1": "0", "tile:s0": "8", "tile:r0": "1"}  # fmt: skip
+    world.run(trials=1000, pins=pins)
+    assert world.done["stopped_by"] == "exhausted"
+    assert 0 < world.done["trials"] <= 20
+    with pytest.raises(UsageError, match="names no decision"):
+        world.run(pins={"nonsense": "1"})
+
+
+def test_resuming_measures_nothing_twice_and_adds_new_trials(world: World) -> None:
+    """A second run has all of its trials on new candidates, and its winner is at least as good."""
+    first = world.run(trials=16)
+    second = world.run(trials=16, seed=1)
+    ours = [r for r in world.stored() if r.trace is not None]
+    assert len(ours) == 32 == len({(r.sketch, *r.choice) for r in ours})
+    with Database(world.path, read_only=True) as database:
+        assert database.best(WORK, world.space.target) == second
+    assert second.latency_us <= 1.1 * first.latency_us
+    assert any("16 stored measurements" in note["message"] for note in world.of("note"))
+
+
+def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
+    """The same seed asks for the same candidates again."""
+    first = world.run(trials=8)
+    second = world.run(trials=8, resume=False)
+    keys = [(r.run, (r.sketch, *r.choice)) for r in world.stored()]
+    by_run = {run: {key for r, key in keys if r == run} for run in {run for run, _ in keys}}
+    one, two = by_run.values()
+    assert one == two
+    assert first.run != second.run
+
+
+def test_a_lying_record_is_measured_before_it_counts(world: World) -> None:
+    """An imported nanosecond is raced, and gets the latency that it deserves."""
+    honest = world.run(trials=8)
+    slow = max((r for r in world.stored() if r.ok), key=lambda r: r.latency_us)
+    with Database(world.path) as database:
+        lie = slow.changed(id="f" * 16, samples=[1e-9], latency_us=1e-3)
+        database.merge([lie])
+    world.run(trials=8, seed=3)
+    assert world.done["record"] != lie.id
+    told = next(r for r in world.stored() if r.id == lie.id)
+    assert not told.verified or told.latency_us > honest.latency_us
+
+
+@pytest.mark.parametrize("at", [1, 6, 21])
+def test_ctrl_c_keeps_the_best_so_far(world: World, at: int) -> None:
+    """SIGINT during a round: `done` says so, everything announced is stored, and the executor is closed."""
+    world.executor.on_measure = lambda number: os.kill(os.getpid(), signal.SIGINT) if number == at else None
+    with pytest.raises(Interrupted):
+        world.run(trials=64)
+    assert world.executor.closed == 1
+    announced = {event["record"] for event in world.of("trial")}
+    assert announced == {r.id for r in world.stored()}
+    if at > 1:
+        assert world.done["stopped_by"] == "interrupt"
+        assert world.done["record"] in announced
+
+
+def test_the_study_is_mirrored_for_optuna(world: World) -> None:
+    """`optuna.load_study` on the mirror gives every measured trial with its latency."""
+    world.run(trials=12, mirror=True)
+    with Database(world.path) as database:
+        storage = optuna_storage(tuner.mirror_place(database))
+    study = optuna.load_study(study_name=world.task.study_name, storage=storage)
+    values = sorted(t.value for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
+    trials = sorted(event["latency_us"] for event in world.of("trial"))
+    assert values == pytest.approx(trials)
+
+
+def test_records_are_kept_aside_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock in the middle of a run costs nothing once it is gone."""
+    put = Database.put_records
+    calls = iter(range(1000))
+
+    def sometimes(self: Database, records: Any) -> list[str]:
+        if 3 <= next(calls) < 6:
+            raise TemporaryError("locked")
+        return put(self, records)
+
+    monkeypatch.setattr(Database, "put_records", sometimes)
+    monkeypatch.setattr("stridesmith.search.records.writer.RETRY_SECONDS", 0.0)
+    world.run(trials=12, batch=4)
+    assert len(world.stored()) == 12
+    assert any("kept aside" in note["message"] for note in world.of("note"))
+
+
+def test_what_cannot_be_written_at_the_end_is_in_a_log(tmp_path: Path, world: World) -> None:
+    """Exit 74 or 75 names the log, and the log has the records."""
+    record = world.run(trials=4)
+    with Database(tmp_path / "other.db") as database:
+        writer = RecordWriter(database)
+
+        def full(records: Any) -> list[str]:
+            raise StorageError("the disk is full")
+
+        database.put_records = full  # type: ignore[method-assign]
+        writer.put([record])
+        with pytest.raises(StorageError, match="tune import"):
+            writer.flush()
+    (log,) = tmp_path.glob("stridesmith-unsaved-*.jsonl")
+    assert list(read_log(log)) == [record]
+
+
+def test_a_run_in_a_thread_works(world: World) -> None:
+    """Signals are the main thread's business; a notebook may tune from another."""
+    result: list[Record] = []
+    thread = threading.Thread(target=lambda: result.append(world.run(trials=4)))
+    thread.start()
+    thread.join()
+    assert result[0].verified
+
+
+def test_faults_go_to_the_trials_that_were_named(world: World) -> None:
+    """`3:null_store` is built into the third candidate, and a fake latency into its measurement."""
+    world.run(trials=6, faults={3: "null_store", 5: "drop_tail+fake_latency"})
+    builds = [job.fault for job in world.executor.of(Build) if job.choice]
+    assert builds[:6] == [None, None, "null_store", None, "drop_tail", None]
+    measures = [job.fault for job in world.executor.of(Measure)]
+    assert measures[:6] == [None, None, None, None, "fake_latency", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "either a workload or a script"),
+        ({"workload": "matmul", "script": "x"}, "either a workload or a script"),
+        ({"workload": "matmul", "trials": 0}, "trials=0"),
+        ({"workload": "matmul", "seconds": float("nan")}, "seconds"),
+        ({"workload": "matmul", "stop_at": 1.5}, "stop_at=1.5"),
+        ({"workload": "matmul", "interface": "mine"}, "interface='mine'"),
+        ({"workload": "matmul", "shap": {}}, "shap"),
+    ],
+)
+def test_wrong_options_are_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    """Each wrong option is named with its value."""
+    with pytest.raises(UsageError, match=sentence):
+        settings(**options)
+
+
+def test_the_limits_are_those_of_the_interface() -> None:
+    """256 trials by default; none when only seconds or stop-at is given."""
+    assert TuneSettings(workload="matmul").trial_limit == 256
+    assert TuneSettings(workload="matmul", seconds=5).trial_limit is None
+    assert TuneSettings(workload="matmul", stop_at=0.5).trial_limit is None
+    assert TuneSettings(workload="matmul", seconds=5, trials=7).trial_limit == 7
+
+
+def test_faults_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """STRIDESMITH_FAULTS reads TRIAL:FAULT, and refuses anything else."""
+    monkeypatch.setenv("STRIDESMITH_FAULTS", "3:null_store,5:drop_tail+fake_latency")
+    assert TuneSettings(workload="matmul").faults == {3: "null_store", 5: "drop_tail+fake_latency"}
+    monkeypatch.setenv("STRIDESMITH_FAULTS", "soon")
+    with pytest.raises(UsageError, match="TRIAL:FAULT"):
+        TuneSettings(workload="matmul")
+
+
+def test_an_interface_is_a_word_for_each_argument() -> None:
+    """Weights are constant by default, one word is for all that can have it, outputs are never constant."""
+    conv = workload("conv2d")
+    weights = conv.constants[0]
+    assert interface_of(conv)[weights] == "constant"
+    assert set(interface_of(WORK).values()) == {"fixed"}
+    assert [interface_of(WORK, "constant")[b.name] for b in WORK.func.buffers] == ["constant", "constant", "fixed"]
+    output = WORK.outputs[0]
+    with pytest.raises(UsageError, match="cannot be constant"):
+        interface_of(WORK, {output: "constant"})
+    with pytest.raises(UsageError, match="no argument"):
+        interface_of(WORK, {"zz": "free"})
+    with pytest.raises(UsageError, match="did you mean 'free'"):
+        interface_of(WORK, "fre")
+
+
+def test_metrics_follow_their_definitions(world: World) -> None:
+    """gflops = flops / time; the roofline is the lower of the peak and intensity times bandwidth."""
+    task = replace(world.task)
+    flops = 2 * 127 * 129 * 131
+    nbytes = 4 * (127 * 131 + 131 * 129 + 127 * 129)
+    assert task.work.flops == flops
+    assert task.bytes_moved == nbytes
+    facts = performance(task, 100.0, Roof(50.0, 1e9))
+    assert facts["gflops"] == pytest.approx(flops / 100e-6 / 1e9)
+    assert facts["peak_fraction"] == pytest.approx(facts["gflops"] / 50)
+    roof = min(50.0, flops / nbytes * 1.0)
+    assert facts["roofline_fraction"] == pytest.approx(facts["gflops"] / roof)

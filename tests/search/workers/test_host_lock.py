@@ -1,0 +1,79 @@
+"""Measuring is exclusive on a host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stridesmith.search.workers import host_lock
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host_lock, "FOLDER", tmp_path)
+
+
+def test_builders_share_and_a_measurement_waits_for_them() -> None:
+    """Two builders hold the lock at once; the measurement comes after both."""
+    events: list[str] = []
+    inside = threading.Barrier(3)
+
+    def build() -> None:
+        with host_lock.shared():
+            inside.wait(5)
+            time.sleep(0.1)
+            events.append("built")
+
+    builders = [threading.Thread(target=build) for _ in range(2)]
+    for thread in builders:
+        thread.start()
+    inside.wait(5)
+    with host_lock.exclusive():
+        events.append("measured")
+    for thread in builders:
+        thread.join()
+    assert events == ["built", "built", "measured"]
+
+
+def test_a_measurement_is_not_starved_by_overlapping_builders() -> None:
+    """Builders that always overlap cannot keep a measurement out."""
+    stop = threading.Event()
+
+    def keep_building() -> None:
+        while not stop.is_set():
+            with host_lock.shared():
+                time.sleep(0.02)
+
+    builders = [threading.Thread(target=keep_building) for _ in range(4)]
+    for thread in builders:
+        thread.start()
+    start = time.monotonic()
+    with host_lock.exclusive():
+        waited = time.monotonic() - start
+    stop.set()
+    for thread in builders:
+        thread.join()
+    assert waited < 2.0
+
+
+def test_measurements_exclude_each_other() -> None:
+    """Never two at a time."""
+    inside, most = 0, 0
+
+    def measure() -> None:
+        nonlocal inside, most
+        with host_lock.exclusive():
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.02)
+            inside -= 1
+
+    threads = [threading.Thread(target=measure) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1

@@ -1,0 +1,72 @@
+"""What a worker keeps for later jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stridesmith.backends.devices import discover
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import Task
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.bench import Bench
+from stridesmith.search.workers.protocol import Build, Built, Choice, Derive, Done, Failed
+from stridesmith.space.design import space
+from stridesmith.space.workloads import workload
+
+
+def task() -> Task:
+    work = workload("matmul", m=23, n=40, k=17)
+    return Task(work, discover("cpu"), interface_of(work))
+
+
+def derive(of: Task, **fields: str) -> Derive:
+    return Derive(**{"script": of.script, "target": of.target, "interface": of.interface, **fields})
+
+
+def drawn(of: Task) -> Build:
+    """The job that builds one candidate of the task's space."""
+    sketch = space.generate(of.work.func, of.target, of.interface).sketches[0]
+    (choice,) = sketch.draw(np.random.default_rng(0), 1)
+    indices = tuple(int(c) for c in choice)
+    return Build(script=of.script, target=of.target, choice=Choice(sketch.name, indices, of.interface))
+
+
+def test_a_build_finds_the_design_space_that_was_derived():
+    """Nothing is derived again for a candidate of the same program, target and interface."""
+    job = drawn(task())
+    space._generate.cache_clear()
+    assert jobs.run(derive(task())) == Done()
+    derived = space._generate.cache_info().misses
+    reply = jobs.run(job)
+    assert isinstance(reply, Built)
+    assert reply.trace
+    assert space._generate.cache_info().misses == derived == 1
+
+
+def test_a_program_without_a_space_is_no_candidates_fault():
+    """A job that is done ahead tells what it lacks, and nothing is raised."""
+    reply = jobs.run(derive(task(), script="this is no program"))
+    assert isinstance(reply, Failed) and reply.status == "infrastructure"
+    assert "no design space" in reply.message
+
+
+def test_a_sketch_that_is_not_there_is_no_candidates_fault():
+    """Driver and builder of different versions: the builder says so, and the candidate teaches nothing."""
+    job = drawn(task())
+    reply = jobs.run(replace(job, choice=replace(job.choice, sketch="no such sketch")))
+    assert isinstance(reply, Failed) and reply.status == "infrastructure"
+    assert "no such sketch" in reply.message
+
+
+def test_a_bench_prepares_what_it_will_need():
+    """The worker that derived the space is the one that builds; one that could not builds all the same."""
+    job = drawn(task())
+    with Bench() as bench:
+        bench.prepare(derive(task(), script="this is no program"))
+        bench.prepare(derive(task()))
+        pid = bench.worker.pid
+        assert pid is not None
+        assert isinstance(bench.build(job), Built)
+        assert bench.worker.pid == pid

@@ -1,0 +1,85 @@
+"""A user's program gets a reference that does not depend on any schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stridesmith.backends.samples import statements
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.search.workers import reference
+from stridesmith.search.workers.reference import check_reference, compiled_reference, reference_of, shrunken
+from stridesmith.space.workloads import workload
+
+CONV = workload("conv2d", ci=8, co=16, h=12, w=10, k=3, pad=1)
+BARE = """
+@T.prim_func
+def main(x: T.Buffer((64, 50), "float32"), y: T.Buffer((64,), "float32")):
+    for i in range(64):
+        y[i] = T.float32(0)
+        for k in range(50):
+            y[i] = y[i] + x[i, k]
+"""
+
+
+def test_a_large_program_is_compiled_and_agrees_with_an_independent_reference() -> None:
+    """The scalar float64 code gives what the library's NumPy code gives."""
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.standard_normal((1, 8, 12, 10)), "w": rng.standard_normal((16, 8, 3, 3))}
+    got = compiled_reference(CONV.func)(arrays)["y"]
+    assert got.dtype == np.float64
+    assert np.allclose(got, CONV.reference(arrays)["y"], rtol=1e-12)
+
+
+def test_the_compiled_reference_is_checked_by_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of the result is interpreted, and a difference is not passed over."""
+    monkeypatch.setattr(reference, "CHECKED_STATEMENTS", 30_000)
+    right = compiled_reference(CONV.func)
+    compared = check_reference(CONV.func, right)
+    assert 12 * 10 <= compared < 16 * 12 * 10
+    with pytest.raises(ArithmeticError, match="`y` differs"):
+        check_reference(CONV.func, lambda arrays: {"y": right(arrays)["y"] + 1})
+
+
+@pytest.mark.parametrize("budget", [500, 5_000, 50_000])
+def test_a_part_of_a_program_keeps_what_it_stores(budget: int) -> None:
+    """Shrinking keeps reductions whole, so that every element that is stored has its final value."""
+    func = parse(BARE)
+    assert isinstance(func, PrimFunc)
+    part = shrunken(func, budget)
+    assert part is not None
+    assert statements(part) <= budget
+    ones = {"x": np.ones((64, 50), np.float32)}
+    from stridesmith.ir.interpreter.interpret import interpret
+
+    y = np.zeros(64, np.float32)
+    interpret(part, ones["x"], y)
+    assert set(y.tolist()) <= {0.0, 50.0}
+    assert (y == 50).sum() == min(64, budget // 51)
+
+
+def test_a_program_that_cannot_be_shortened_is_not_checked() -> None:
+    """A single sum over everything has no part of its own."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((900,), "float32"), y: T.Buffer((1,), "float32")):
+    for k in range(900):
+        with T.block("sum"):
+            vk = T.axis.reduce(900, k)
+            with T.init():
+                y[0] = T.float32(0)
+            y[0] = y[0] + x[vk]
+"""
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    assert shrunken(func, 100) is None
+
+
+def test_small_and_large_programs_have_equal_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which way the reference is computed makes no difference."""
+    rng = np.random.default_rng(1)
+    arrays = {"x": rng.standard_normal((1, 8, 12, 10)), "w": rng.standard_normal((16, 8, 3, 3))}
+    interpreted = reference_of(CONV.func)(arrays)["y"]
+    monkeypatch.setattr(reference, "INTERPRETED_STATEMENTS", 10)
+    assert np.allclose(reference_of(CONV.func)(arrays)["y"], interpreted, rtol=1e-12)

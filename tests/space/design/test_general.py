@@ -1,0 +1,120 @@
+"""Programs that the tiling rules have no name for: scans, gathers, bare loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from draws import func_of
+from expected_space import CPU, OPENCL
+from goldens.execute import same_results
+
+from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.expr import Var
+from stridesmith.ir.node import walk
+from stridesmith.ir.stmt import For, PrimFunc
+from stridesmith.ir.target import Target
+from stridesmith.space.design.space import Space, generate
+
+SCAN = """
+@T.prim_func
+def main(x: T.Buffer((20, 9), "float32"), y: T.Buffer((20, 9), "float32")):
+    for i, j in T.grid(20, 9):
+        with T.block("scan"):
+            vi = T.axis.spatial(20, i)
+            vj = T.axis.opaque(9, j)
+            y[vi, vj] = x[vi, vj] + T.if_then_else(vj > 0, y[vi, vj - 1], T.float32(0))
+"""
+BARE = """
+@T.prim_func
+def main(x: T.Buffer((12, 20), "float32"), y: T.Buffer((12, 20), "float32")):
+    for i in range(12):
+        for j in range(20):
+            y[i, j] = x[i, 19 - j] * T.float32(2)
+"""
+DIAGONAL = """
+@T.prim_func
+def main(x: T.Buffer((9, 20), "float32"), y: T.Buffer((28,), "float32")):
+    for d, i in T.grid(28, 9):
+        with T.block("sum"):
+            vd, vi = T.axis.remap("SR", [d, i])
+            with T.init():
+                y[27 - vd] = T.float32(0)
+            y[27 - vd] = y[27 - vd] + T.if_then_else(0 <= vd - vi and vd - vi < 20, x[vi, vd - vi], T.float32(0))
+"""
+CHAIN = """
+@T.prim_func
+def main(a: T.Buffer((6, 8), "float32"), b: T.Buffer((8, 20), "float32"), y: T.Buffer((6, 20), "float32")):
+    c = T.alloc_buffer((6, 20), "float32")
+    for i, j, k in T.grid(6, 20, 8):
+        with T.block("product"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                c[vi, vj] = T.float32(0)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+    for i, j in T.grid(6, 20):
+        with T.block("scan"):
+            vj = T.axis.spatial(20, j)
+            vi = T.axis.opaque(6, i)
+            y[vi, vj] = c[vi, vj] + T.if_then_else(vi > 0, y[vi - 1, vj], T.float32(0))
+"""
+PROGRAMS = {"scan": SCAN, "bare loops": BARE, "a diagonal": DIAGONAL}
+
+
+def general(func: PrimFunc, target: Target = CPU) -> Space:
+    return generate(func, target)
+
+
+def loops(func: PrimFunc, kind: str) -> list[Var]:
+    return [n.var for n in walk(func.body) if isinstance(n, For) and n.kind == kind]
+
+
+@pytest.mark.parametrize("target", [CPU, OPENCL], ids=lambda target: target.kind)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_form_keeps_the_results(name: str, target: Target) -> None:
+    """All candidates build, stay in bounds, and compute what the program computes."""
+    func = func_of(PROGRAMS[name])
+    sketch = general(func, target).sketches[-1]
+    assert sketch.name == "general"
+    (forms,) = sketch.decisions
+    assert len(forms) >= 4
+    for number in range(len(forms)):
+        scheduled = sketch.schedule([number]).func
+        check_in_bounds(scheduled)
+        same_results(func, scheduled)
+
+
+def test_a_scan_runs_in_lanes_and_on_threads() -> None:
+    """The recurrence stays in order; its rows are shared between threads, and neighbours are lanes of vectors."""
+    sketch = general(func_of(SCAN)).sketches[-1]
+    labels = sketch.decisions[0].labels
+    scheduled = sketch.schedule([labels.index("c0 x8")]).func
+    assert len(loops(scheduled, "parallel")) == 1 and len(loops(scheduled, "vectorized")) == 1
+    assert [v.name for v in loops(scheduled, "serial")] == ["j"]
+
+
+def test_beside_anchors_a_nest_has_its_first_form() -> None:
+    """A scan after a product is not left to one thread, whatever the product's decisions are."""
+    func = func_of(CHAIN)
+    space = general(func)
+    assert "general" not in [s.name for s in space.sketches]
+    sketch = space.sketches[0]
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.integers(len(d), size=2000) for d in sketch.decisions], axis=1)
+    scheduled = sketch.schedule(rows[sketch.mask(rows)][0].tolist()).func
+    assert len(loops(scheduled, "parallel")) >= 2
+    same_results(func, scheduled)
+
+
+def test_names_and_the_order_of_loops_do_not_matter() -> None:
+    """Forms are numbered by how far neighbours lie apart in memory."""
+    other = DIAGONAL.replace("d, i in T.grid(28, 9)", "p, q in T.grid(9, 28)").replace("[d, i]", "[q, p]")
+    spaces = [general(func_of(text)) for text in (DIAGONAL, other.replace("vd", "va").replace('"sum"', '"z"'))]
+    first, second = ([(s.name, [d.labels for d in s.decisions]) for s in space.sketches] for space in spaces)
+    assert first == second
+
+
+def test_what_has_anchors_has_no_general_sketch() -> None:
+    """A product is the tiling rules' own."""
+    text = CHAIN.replace("opaque(6, i)", "spatial(6, i)").replace(
+        "T.if_then_else(vi > 0, y[vi - 1, vj], T.float32(0))", "T.float32(1)")  # fmt: skip
+    assert all(s.name != "general" for s in general(func_of(text)).sketches)
