@@ -27,7 +27,7 @@ from ...ir.arith.linear import Linear, add, scale, shared_form, variables_of
 from ...ir.expr import Binary, Buffer, Call, Expr, Load, Var, all_of, conjuncts, const, if_then_else, reads_memory
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.loop_extents import is_masked
-from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_statements
+from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_stmts
 from ...ir.target import Target
 from .scopes import Access, accesses
 
@@ -81,7 +81,7 @@ def _unconditional(stmt: Stmt, lanes: frozenset[Var]) -> Stmt:
 
 def fill_tiles(stmt: Stmt) -> Stmt:
     """Statements on register tiles without the conditions on their lanes, where nobody sees the difference."""
-    if not any(isinstance(n, For) and is_masked(n) for n in walk_statements(stmt)):
+    if not any(isinstance(n, For) and is_masked(n) for n in walk_stmts(stmt)):
         return stmt
     return _fill(stmt, nothing_known(), frozenset(), frozenset())
 

@@ -44,7 +44,7 @@ from ...ir.expr import (
 )
 from ...ir.node import rebuild, walk
 from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
-from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq, walk_statements
+from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from ...ir.target import Target
 from .edges import Edge, edges, strengthen
 from .lanes import independent_lanes
@@ -60,7 +60,7 @@ class _NotVector(Exception):
 
 def settle_masks(stmt: Stmt, target: Target) -> Stmt:
     """The annotation ``mask`` only where the loop has a form with masks on the target."""
-    if not any(isinstance(n, For) and "mask" in dict(n.annotations) for n in walk_statements(stmt)):
+    if not any(isinstance(n, For) and "mask" in dict(n.annotations) for n in walk_stmts(stmt)):
         return stmt
     return _settle(stmt, nothing_known(), target)
 

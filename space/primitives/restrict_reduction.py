@@ -268,8 +268,10 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
     expr = simplify(expr, ranges)
     if isinstance(expr, Binary) and expr.op in ("<", "<=", ">", ">=", "==", "!="):
         difference = _plain_terms(expr.a - expr.b, ranges)
-        return simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
-    return simplify(_plain_terms(expr, ranges), ranges) if not dtypes.is_bool(expr.dtype) else expr
+        expr = simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
+    elif not dtypes.is_bool(expr.dtype):
+        expr = simplify(_plain_terms(expr, ranges), ranges)
+    return expr
 
 
 def _plain_terms(expr: Expr, ranges: Ranges) -> Expr:

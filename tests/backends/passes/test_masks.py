@@ -27,7 +27,7 @@ from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
 from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.stmt import Block, If, PrimFunc, walk_statements
+from stridesmith.ir.stmt import Block, If, PrimFunc, walk_stmts
 from stridesmith.ir.target import Target
 
 
@@ -182,7 +182,7 @@ def test_there_is_no_branch_and_no_scalar_tail(case: str, target: Target) -> Non
     lowered = lower(CASES[case], target)
     text = generate(lowered, target)
     assert "@llvm.masked.load" in text and ("@llvm.masked.store" in text or case == "maximum")
-    conditions = [n.cond for n in walk_statements(lowered.body) if isinstance(n, If)]
+    conditions = [n.cond for n in walk_stmts(lowered.body) if isinstance(n, If)]
     assert all(cond.dtype.startswith("boolx") for cond in conditions)
     branches = [line for line in text.splitlines() if re.search(r"br i1", line) and "label %loop" not in line]
     assert not branches
