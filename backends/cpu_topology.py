@@ -88,6 +88,19 @@ def caches(cpus: Path = _CPUS) -> dict[int, int]:
     return sizes
 
 
+def first_cache(cpus: Path = _CPUS) -> tuple[int, int]:
+    """Ways of the first data cache, and bytes of a line, as the first CPU of this process sees them.
+
+    They are those of most machines, 8 and 64, where nothing is said.
+    """
+    first = min(affinity(), default=0)
+    for index in sorted((cpus / f"cpu{first}/cache").glob("index*")):
+        if _read(index / "level") == "1" and _read(index / "type") in ("Data", "Unified"):
+            ways, line = _read(index / "ways_of_associativity"), _read(index / "coherency_line_size")
+            return int(ways) if ways.isdigit() and int(ways) else 8, int(line) if line.isdigit() and int(line) else 64
+    return 8, 64
+
+
 def _bytes(text: str) -> int:
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "")

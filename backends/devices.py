@@ -70,7 +70,7 @@ def host_cpu() -> Target:
     llvm = binding()
     features = llvm.get_host_cpu_features()
     isa, bits, registers = vector_isa(platform.machine().lower(), features)
-    caches = topology.caches()
+    caches, (ways, line) = topology.caches(), topology.first_cache()
     vendor, model = _identity()
     return Target(
         kind="cpu",
@@ -84,6 +84,8 @@ def host_cpu() -> Target:
         threads=topology.usable_threads(),
         units=topology.physical_cores(),
         l1_bytes=caches.get(1, Target.l1_bytes),
+        l1_ways=ways,
+        line_bytes=line,
         l2_bytes=caches.get(2, Target.l2_bytes),
         l3_bytes=caches.get(3, Target.l3_bytes),
         versions=f"llvmlite {_version('llvmlite')}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",

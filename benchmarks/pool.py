@@ -5,27 +5,27 @@
 
 Kernels of 50 us to 5 ms (a register tile over packed panels, as in tile.py) run on one thread and on all, in turns with
 an installation of stridesmith under another Python (``--against``, for before and after) and with ONNX Runtime on the
-same product.  Rounds with a spinner on one core, a pinned process that only computes, alternate with quiet ones; each
-library is a process of its own, stopped (SIGSTOP) while another is timed.  Prints the median, the mean and the 95th
-percentile of single calls over all rounds, and the ratios that matter.  The cost of an empty region comes first, from a
-loop in machine code and per call from Python.
+same product, whose right side both have packed.  Rounds with a spinner on one core, a pinned process that only
+computes, alternate with quiet ones; each library is a process of its own, stopped (SIGSTOP) while another is timed.
+Prints the median, the mean and the 95th percentile of single calls over all rounds, and the ratios of medians and of
+means: beside a spinner calls are fast or slow, and the median tells little of how much is done in a second.  The cost
+of an empty region comes first, from a loop in machine code, and that of an empty kernel from Python.
 
-``--stress`` instead makes so many calls with random numbers of threads, iterations and chunks from one to three callers,
-beside spinners that come and go, and counts each iteration.  Linux.
+``--stress`` instead makes so many calls with random numbers of threads, iterations and chunks from one thread and from
+three, beside spinners that come and go, and counts each iteration.  Linux.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import json
 import os
-import random
 import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +39,14 @@ TILE = (14, 32, 256)  # rows, columns, depth of a register tile
 TILES = [(2, 12), (4, 24), (8, 32), (16, 64), (32, 80)]  # of a product, by rows and columns: 50 us to 5 ms
 WARM_SECONDS = 5e-3
 TURN_SECONDS = 0.06
+STUCK_SECONDS = 3600
 SPIN = "while True: pass"
+SCRIPT = """
+@T.prim_func
+def one(A: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32")):
+    for i in T.parallel(2):
+        B[i] = A[i]
+"""
 CPUS = len(os.sched_getaffinity(0))
 
 # ------------------------------------------------------------------- one library behind a pipe
@@ -51,6 +58,7 @@ def kernel_forms(threads: int) -> dict[str, Callable[[], float]]:
     from dataclasses import replace
 
     from cpu_programs import matmul_tile
+
     from stridesmith.backends import cpu, devices
     from stridesmith.backends.kernel import load_artifact
 
@@ -65,12 +73,12 @@ def kernel_forms(threads: int) -> dict[str, Callable[[], float]]:
                 bound.write(index, np.ones(bound.read(index).size, np.float32))
             forms[f"{tiles} {count}"] = lambda bound=bound: bound.time(1)
     for count in (1, threads):
-        forms[f"empty {count}"] = lambda loop=empty_region(), count=count: loop(count)
-        forms[f"python {count}"] = lambda call=empty_call(), count=count: call(count)
+        forms[f"region {count}"] = empty_region(count)
+        forms[f"kernel {count}"] = empty_kernel(count)
     return forms
 
 
-def empty_region() -> Callable[[int], float]:
+def empty_region(threads: int) -> Callable[[], float]:
     """Seconds of a parallel region with two iterations that do nothing, called in machine code."""
     from stridesmith.backends.llvm import compile as llvm_compile
     from stridesmith.backends.llvm.pool import SYMBOL, ensure_pool
@@ -97,7 +105,7 @@ done:
     loaded = llvm_compile.LoadedObject(llvm_compile.compile_object(text, Target()))
     function = loaded.function("regions", ctypes.c_int64, ctypes.c_int64)
 
-    def run(threads: int, keep: Any = loaded) -> float:
+    def run(keep: Any = loaded) -> float:
         start = time.perf_counter()
         function(100, threads)
         return (time.perf_counter() - start) / 100
@@ -105,29 +113,17 @@ done:
     return run
 
 
-def empty_call() -> Callable[[int], float]:
-    """Seconds of a compiled kernel of two iterations that do nearly nothing, called from Python as a user does."""
+def empty_kernel(threads: int) -> Callable[[], float]:
+    """Seconds of a kernel of two iterations that do nearly nothing, called from Python as a user does."""
+    from dataclasses import replace
+
     import stridesmith as ss
-    from stridesmith import T
+    from stridesmith.backends.devices import host_cpu
 
-    script = '''
-@T.prim_func
-def one(A: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32")):
-    for i in T.parallel(2):
-        B[i] = A[i]
-'''
-    del T
+    kernel = ss.build(ss.parse(SCRIPT), replace(host_cpu(), threads=threads))
     array, out = np.ones(2, np.float32), np.empty(2, np.float32)
-    kernels: dict[int, Any] = {}
 
-    def run(threads: int) -> float:
-        if threads not in kernels:
-            from dataclasses import replace
-
-            from stridesmith.backends.devices import host_cpu
-
-            kernels[threads] = ss.build(ss.parse(script), replace(host_cpu(), threads=threads))
-        kernel = kernels[threads]
+    def run() -> float:
         start = time.perf_counter()
         for _ in range(100):
             kernel(array, out=out)
@@ -253,38 +249,37 @@ def rounds(libraries: dict[str, Any], seconds: float) -> Samples:
     return found
 
 
-def table(found: Samples, libraries: dict[str, Any]) -> None:
-    print(f"\nmedian / mean / 95th percentile in us; threads {CPUS}; quiet, then with one core of {CPUS} taken")
+def table(found: Samples, names: list[str]) -> None:
+    """A line for each kernel and load: times, then ratios of medians and of means."""
+    print(f"us of a call: median / mean / 95th percentile; threads: {CPUS}")
     for occupied in (False, True):
-        print("a core is taken" if occupied else "quiet")
+        print("a core is taken:" if occupied else "quiet:")
         for tiles in TILES:
-            cells = []
-            medians: dict[str, float] = {}
-            for name in libraries:
-                for count in (1, CPUS):
-                    samples = found.get((name, f"{tiles} {count}", occupied))
-                    if samples:
-                        key = f"{name}/{count}"
-                        medians[key] = statistics.median(samples)
-                        mean, high = statistics.fmean(samples), float(np.percentile(samples, 95))
-                        cells.append(f"{key} {medians[key] * 1e6:.0f} / {mean * 1e6:.0f} / {high * 1e6:.0f}")
-            one = medians["ours/1"]
-            ratios = [f"ours to one thread {medians[f'ours/{CPUS}'] / one:.2f}"]
-            for name in libraries:
-                if name != "ours":
-                    ratios.append(f"{name} to ours {medians[f'{name}/{CPUS}'] / medians[f'ours/{CPUS}']:.2f}")
-            print(f"  {one * 1e6:.0f} us: {', '.join(cells)}; {', '.join(ratios)}")
+            cells, median, mean = [], {}, {}
+            for name, count in ((name, count) for name in names for count in (1, CPUS)):
+                samples = found.get((name, f"{tiles} {count}", occupied))
+                if samples:
+                    key = f"{name}/{count}"
+                    median[key], mean[key] = statistics.median(samples), statistics.fmean(samples)
+                    figures = (median[key], mean[key], float(np.percentile(samples, 95)))
+                    cells.append(f"{key} " + " / ".join(f"{1e6 * value:.0f}" for value in figures))
+            ours = f"ours/{CPUS}"
+            ratios = [f"ours to one thread {median[ours] / median['ours/1']:.2f}, {mean[ours] / mean['ours/1']:.2f}"]
+            for name in (f"{name}/{CPUS}" for name in names if name != "ours"):
+                ratios.append(f"{name} to ours {median[name] / median[ours]:.2f}, {mean[name] / mean[ours]:.2f}")
+            print(f"  {'; '.join(cells)}\n      {'; '.join(ratios)}")
 
 
 def dispatch(libraries: dict[str, Any]) -> None:
-    for name, library in libraries.items():
-        if name == "onnxruntime":
-            continue
-        for form in ("empty", "python"):
-            for count in (1, CPUS):
-                samples = [statistics.median(library.samples(f"{form} {count}", 0.1)) for _ in range(5)]
-                what = "an empty region" if form == "empty" else "an empty kernel, called from Python"
-                print(f"{name}: {what}, {count} threads: {min(samples) * 1e9:.0f} ns")
+    """What calls cost that do nothing, the best of five medians each, in turns."""
+    forms = {"region": "an empty region", "kernel": "an empty kernel, called from Python"}
+    names = [name for name in libraries if name != "onnxruntime"]
+    for (form, what), count in ((item, count) for item in forms.items() for count in (1, CPUS)):
+        best = dict.fromkeys(names, float("inf"))
+        for name in names * 5:
+            samples = libraries[name].samples(f"{form} {count}", 0.05)
+            best[name] = min(best[name], statistics.median(samples))
+        print(f"{what}, threads {count}: " + ", ".join(f"{name} {1e9 * best[name]:.0f} ns" for name in names))
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -295,10 +290,20 @@ def compare(arguments: argparse.Namespace) -> None:
         libraries["onnxruntime"] = Onnxruntime(arguments.peer_python, CPUS)
     try:
         dispatch(libraries)
-        table(rounds(libraries, arguments.seconds), libraries)
+        table(rounds(libraries, arguments.seconds), list(libraries))
     finally:
         for library in libraries.values():
             library.close()
+
+
+def stressed(calls: int, seed: int) -> None:
+    """So many random calls, half of them from one thread and half from three."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    from pool_stress import stress
+
+    start = time.monotonic()
+    iterations = stress(calls // 2, 1, seed) + stress(calls // 2, 3, seed + 1)
+    print(f"{calls} calls, {iterations} iterations, each run once, in {time.monotonic() - start:.0f} s; seed {seed}")
 
 
 def main() -> None:
@@ -307,10 +312,16 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has onnxruntime and onnx")
     parser.add_argument("--no-peer", action="store_true", help="leave ONNX Runtime out")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--stress", action="store_true", help="count the iterations of random calls under random load")
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(CPUS)
+    elif arguments.stress:
+        faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
+        stressed(arguments.calls, arguments.seed)
     else:
         compare(arguments)
 

@@ -1,7 +1,7 @@
 """Features of whole populations of candidates: arithmetic on their decisions, no program in sight.
 
 The techniques of the design space give the columns of their decisions, derived columns say what these mean for the
-machine (`geometry`), and one more is the hand-written estimate (`prior`).
+machine (`geometry`), and one more is the estimate (`prior`), with the weights of the target's class of machines.
 All sketches of a space share one list of named columns; what a sketch does not have is NaN.  A sketch that
 schedules several blocks is described by its largest one in depth, the others carry their block's name.
 """
@@ -19,6 +19,7 @@ from ..space.design.candidates import Candidates
 from . import prior
 from .geometry import Geometry
 from .tiling import Columns, Vector, log2
+from .weights import weights_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -61,12 +62,23 @@ class FeatureMap:
         return out
 
     def estimate(self, number: int, population: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The hand-written estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
+        """The estimate alone, (N,): base-2 logarithm of time, up to a constant of the workload."""
         self._check(number, population)
         out = np.zeros(len(population), np.float32)
         for start, rows in _chunks(population):
             out[start : start + len(rows)] = self._columns(number, rows)[ESTIMATE]
         return out
+
+    def blocks(self, number: int, population: NDArray[np.int64]) -> list[tuple[float, Columns]]:
+        """For each block that one sketch schedules, its points and the derived columns that its estimate follows from.
+
+        What a fit of the estimate needs; columns are (N,) or (1,) each.
+        """
+        self._check(number, population)
+        return [
+            (part.geometry.points, part.geometry.derive(part.candidates(population[:, part.start : part.stop])))
+            for part in self._parts[number]
+        ]
 
     def _columns(self, number: int, population: NDArray[np.int64]) -> Columns:
         if not self._parts[number]:
@@ -109,14 +121,18 @@ class _Part:
 
     def __init__(self, part: Open, target: Target, prefix: str, start: int) -> None:
         self.part, self.target, self.prefix, self.start = part, target, prefix, start
-        self.geometry = Geometry(part, target)
+        self.geometry, self.weights = Geometry(part, target), weights_of(target)
         self.stop = start + len(part.decisions)
+
+    def candidates(self, population: NDArray[np.int64]) -> Candidates:
+        """The population's decisions, decoded."""
+        return Candidates(self.part, population, self.target)
 
     def columns(self, population: NDArray[np.int64]) -> Columns:
         """The columns of the techniques and derived ones, (N,) or (1,) each."""
-        candidates = Candidates(self.part, population, self.target)
+        candidates = self.candidates(population)
         derived = self.geometry.derive(candidates)
-        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes))
+        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes), self.weights)
         return {name: _scaled(name, values) for name, values in columns(candidates).items()} | derived
 
 

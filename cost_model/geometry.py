@@ -159,7 +159,7 @@ class Geometry:
             width = np.float32(dtypes.bits(operand.dtype) / 8)
             runs, apart = self._runs(cover, candidates, out, number)
             for level in cover.path:
-                lines = np.maximum(np.float32(lines_of.LINE) / (runs[level] * width), ONE)
+                lines = np.maximum(np.float32(self.target.line_bytes) / (runs[level] * width), ONE)
                 sizes[level].append(cover.footprint(operand, level) * width * lines)
                 # Runs a power of two apart lie in some sets of a cache and leave the others empty.
                 held[level].append(sizes[level][-1] * np.maximum(apart[level] / (runs[level] * width * lines), ONE))
@@ -195,7 +195,7 @@ class Geometry:
         operand = self.operands[number]
         if not operand.dims:
             out[f"conflict:op{number}"] = out[f"collision:op{number}"] = np.zeros(1, np.float32)
-            lines = {level: np.full(1, lines_of.LINE, np.float32) for level in cover.path}
+            lines = {level: np.full(1, self.target.line_bytes, np.float32) for level in cover.path}
             return lines, lines
         levels = ("reg", *cover.path)
         chosen = candidates.layout(number)
@@ -213,7 +213,7 @@ class Geometry:
                 runs[level][here], apart[level][here] = some_runs[level], some_apart[level]
         for name, level in (("conflict", "panel"), ("collision", "reg")):
             rows = cover.footprint(operand, level) / runs[level]
-            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / lines_of.CACHE), np.float32(0))
+            out[f"{name}:op{number}"] = np.maximum(log2(rows * apart[level] / self.target.l1_bytes), np.float32(0))
         return runs, apart
 
     def _laid_out(
@@ -230,7 +230,7 @@ class Geometry:
         apart: Columns = {}
         for level in levels:
             reach = of(cover.reach(operand, level))
-            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width)
+            runs[level], apart[level] = lines_of.runs(order, reach, operand.shape, width, self.target)
         return runs, apart
 
     def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:

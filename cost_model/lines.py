@@ -15,11 +15,8 @@ import numpy as np
 from .tiling import ONE, Vector
 
 if TYPE_CHECKING:
+    from ..ir.target import Target
     from ..space.design.layouts import Dim
-
-LINE = 64  # bytes
-WAY = 4096  # bytes after which addresses fall into the same set
-CACHE = 8 * WAY  # bytes of all sets and ways
 
 
 def _points(dim: Dim, points: Vector) -> Vector:
@@ -30,17 +27,18 @@ def _points(dim: Dim, points: Vector) -> Vector:
 
 
 def runs(
-    order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float
+    order: Sequence[Dim], reach: Sequence[Vector], shape: Sequence[int], width: float, target: Target
 ) -> tuple[Vector, Vector]:
     """The run of neighbours that a tile of the given reach touches, in elements, and how far apart its runs are.
 
     A run is as long as the innermost dimensions that the tile fills, and what it touches of the next.  The distance
     is that of the innermost dimension in which the tile takes several steps without filling what is inside it; told is
-    the largest power of two of bytes, a line at least and a way at most, that divides it: a cache holds `CACHE` over
-    so many of such runs side by side.  `width` is the bytes of an element.
+    the largest power of two of bytes, a line at least and a way of the first cache at most, that divides it: the cache
+    holds its bytes over so many of such runs side by side.  `width` is the bytes of an element.
     """
+    line, way = target.line_bytes, target.way_bytes
     length, stride = ONE, np.full(1, width, np.float32)
-    distance, found = np.full(1, LINE, np.float32), np.zeros(1, bool)
+    distance, found = np.full(1, line, np.float32), np.zeros(1, bool)
     filled = np.ones(1, bool)
     for dim in reversed(order):
         touched, size = _points(dim, reach[dim.dim]), _points(dim, np.full(1, shape[dim.dim], np.float32))
@@ -50,4 +48,4 @@ def runs(
         found = found | steps
         filled = filled & (touched >= size)
         stride = stride * (size + np.asarray(dim.step, np.float32) if dim.part == "pitched" else size)
-    return length, np.gcd(np.maximum(distance, LINE).astype(np.int64), WAY).astype(np.float32)
+    return length, np.gcd(np.maximum(distance, line).astype(np.int64), way).astype(np.float32)

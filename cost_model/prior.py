@@ -1,62 +1,75 @@
-"""A hand-written estimate of time from derived columns: what guides the search before anything is measured.
+"""The estimate of time that a formula makes of derived columns: what guides the search before anything is measured.
 
 It is only meant to order candidates.  Cycles per multiply-add of the inner tile are the largest of issue,
 loads and latency; bytes that a cache cannot hold are paid at the next one's bandwidth; wasted points, idle
-threads, branches and spills multiply; copies are paid by the element.
+threads, branches and spills multiply; copies are paid by the element.  How much each of these counts is in
+`weights`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..space.design.layouts import STRIDED
-from .tiling import Columns, Vector, log2
+from .tiling import Vector, log2
+from .weights import Weights
 
-FMA_LATENCY, PORTS = 3.5, 2.0
-LOAD_COST = {  # cycles
-    "broadcast": 0.52, "contiguous": 0.81, "shifted": 0.77, "paired": 1.7, "strided": 1.2, "inlined": 1.1,
-}  # fmt: skip
-BYTES_PER_CYCLE = {"l1": 207.0, "l2": 30.0, "l3": 5.1}  # what lies behind the named cache delivers
-TURN_COST = 1.5  # cycles for each turn of the unrolled body
-SPILL_COST = (0.2, 0.28)  # cycles per multiply-add: where registers do not suffice, and more for twice as many
-SCATTER_COST = 5.0  # elements stored one by one, against a vector of them
-SUM_COST = 1.8  # more for a store that adds a panel to the result
-COPY_COST = {"plain": 0.72, "scattered": 3.0, "far": 0.7}  # cycles per copied element; far ones cost more
-CONFLICT_COST = 0.072  # powers of two for each that runs exceed what a cache holds side by side
-SCALAR_COST = 0.48  # powers of two when the ragged edge of the vector axis is tested
-ODD_COST = 2.5  # more for a point that peeling leaves to a part of a vector
-LANE_COST = 0.36  # more for a point of a vector that a test cuts, which is computed lane by lane
-BRANCH_COST = {"branches": 0.28, "inner_branches": 0.14}  # powers of two per other ragged axis tested in the tile
-TESTED_COST = 0.29  # powers of two where lanes of inlined values are chosen by a test
-TAIL_COST = 0.16  # share of a rounded tail's points that its own code costs
-EMULATED_COST = {"image": 2.4, "local": 0.4}  # powers of two per input in memory that a CPU device only imitates
-LONG_BODY, BODY_COST = 7.5, 0.18  # powers of two, beyond which each costs: instruction cache, and time to build
+COLUMNS = (
+    "accumulators", "body", "reduce_trips", "steps", "spill", "panels", "access:out", "lanes_used",
+    "loads:broadcast", "loads:contiguous", "loads:shifted", "loads:paired", "loads:strided", "loads:inlined",
+    "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:scattered",
+    "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd", "lanewise", "idle",
+    "emulated:image", "emulated:local",
+)  # fmt: skip
+"""The columns that the estimate follows from."""
 
 
-def estimate(columns: Columns, lanes: float) -> Vector:
+def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> Vector:
     """Base-2 logarithm of the estimated cycles per point of the iteration domain, (N,) or (1,).
 
     `lanes` is the width of a vector register in elements.
     """
-    accumulators, body = np.exp2(columns["accumulators"]), np.exp2(columns["body"])
+    w = weights
     trips = np.exp2(columns["reduce_trips"] + columns["steps"])
-    chained = np.where(trips > 1, FMA_LATENCY, 1.0) / accumulators
-    loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in LOAD_COST.items())
-    cycles = np.maximum(np.maximum(1 / PORTS, loading), chained) + TURN_COST / body
-    cycles = cycles + SPILL_COST[0] * (columns["spill"] > 0) + SPILL_COST[1] * columns["spill"]
     # Panels are added up as vectors, and scattered when all of them are there.
     summed = columns["panels"] > 0
-    scattered = np.where(columns["access:out"] == STRIDED, SCATTER_COST, np.where(summed, 0.0, 1.0))
-    stores = (np.where(summed, 1.0 + SUM_COST, 0.0) + scattered * np.exp2(-columns["panels"])) / trips
-    length = BODY_COST * np.maximum(columns["body"] - LONG_BODY, 0)
-    tests = sum(columns[kind] * cost for kind, cost in BRANCH_COST.items()) + TESTED_COST * columns["tested"]
-    edges = TAIL_COST * columns["tails"] + tests + SCALAR_COST * columns["scalar"]
-    compute = (cycles + stores) / (lanes * columns["lanes_used"]) * np.exp2(columns["waste"] + edges + length)
-    compute = compute * (1.0 + ODD_COST * columns["odd"] + LANE_COST * columns["lanewise"])
-    for cache, rate in BYTES_PER_CYCLE.items():
+    scattered = np.where(columns["access:out"] == STRIDED, w.store_scattered, np.where(summed, 0.0, 1.0))
+    stores = (np.where(summed, 1.0 + w.store_sum, 0.0) + scattered * np.exp2(-columns["panels"])) / trips
+    compute = (_cycles(columns, trips, w) + stores) / (lanes * columns["lanes_used"])
+    compute = compute * np.exp2(_octaves(columns, w))
+    compute = compute * (1.0 + w.odd * columns["odd"] + w.lanewise * columns["lanewise"])
+    for cache, rate in (("l1", w.l1_rate), ("l2", w.l2_rate), ("l3", w.l3_rate)):
         compute = compute + np.exp2(columns[f"traffic:{cache}"]) / rate
-    compute = compute * np.exp2(CONFLICT_COST * (columns["conflicts"] + columns["collisions"]))
-    for kind, cost in COPY_COST.items():
+    compute = compute * np.exp2(w.octaves_conflict * (columns["conflicts"] + columns["collisions"]))
+    for kind, cost in (("plain", w.copy_plain), ("scattered", w.copy_scattered), ("far", w.copy_far)):
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
-    imitation = sum(columns[f"emulated:{kind}"] * np.float32(cost) for kind, cost in EMULATED_COST.items())
-    return np.asarray(log2(compute) + columns["idle"] + imitation, np.float32)
+    imitated = columns["emulated:image"] * np.float32(w.octaves_image)
+    imitated = imitated + columns["emulated:local"] * np.float32(w.octaves_local)
+    return np.asarray(log2(compute) + columns["idle"] + imitated, np.float32)
+
+
+def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:
+    """Cycles of a vector multiply-add in the inner tile."""
+    chained = np.where(trips > 1, w.chain, 1.0) / np.exp2(columns["accumulators"])
+    loads = (
+        ("broadcast", w.load_broadcast), ("contiguous", w.load_contiguous), ("shifted", w.load_shifted),
+        ("paired", w.load_paired), ("strided", w.load_strided), ("inlined", w.load_inlined),
+    )  # fmt: skip
+    loading = sum(columns[f"loads:{kind}"] * cost for kind, cost in loads)
+    # Half a vector: where the machine splits whole ones in two, it takes half the time, but one waits as long for it.
+    narrowed = columns["lanes_used"] ** -np.log2(w.narrow)
+    cycles = np.maximum(np.maximum(w.multiply_add, loading) * narrowed, chained) + w.turn / np.exp2(columns["body"])
+    found: Vector = cycles + w.spill * (columns["spill"] > 0) + w.spill_more * columns["spill"]
+    return found
+
+
+def _octaves(columns: Mapping[str, Vector], w: Weights) -> Vector:
+    """Powers of two that the shape of the code and its edges multiply the time with."""
+    length = w.octaves_body * np.maximum(columns["body"] - w.long_body, 0)
+    branches = columns["branches"] * w.octaves_branch + columns["inner_branches"] * w.octaves_inner_branch
+    tests = branches + w.octaves_tested * columns["tested"]
+    edges = w.octaves_tail * columns["tails"] + tests + w.octaves_scalar * columns["scalar"]
+    found: Vector = columns["waste"] + edges + length
+    return found

@@ -33,7 +33,8 @@ class Target(metaclass=_FromText):
     given by name describe one.
 
     Sizes are bytes, `vector_bits` is the width of one register, `registers` the
-    number of vector registers, `threads` what a kernel may use.  For OpenCL
+    number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that the first
+    cache has for lines of `line_bytes` whose addresses compete.  For OpenCL
     `platform` and `name` identify the device and `units` are its compute units;
     for a CPU `name` is the model and `isa` the instruction set that is used.  A device with
     `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
@@ -52,6 +53,8 @@ class Target(metaclass=_FromText):
     threads: int = 1
     units: int = 1
     l1_bytes: int = 32 * 1024
+    l1_ways: int = 8
+    line_bytes: int = 64
     l2_bytes: int = 512 * 1024
     l3_bytes: int = 8 * 1024 * 1024
     max_work_group: int = 1
@@ -67,6 +70,11 @@ class Target(metaclass=_FromText):
     def vector_lanes(self, dtype: str) -> int:
         """Lanes of `dtype` in one vector register, at least 1."""
         return max(1, self.vector_bits // dtypes.bits(dtype))
+
+    @property
+    def way_bytes(self) -> int:
+        """Bytes after which addresses compete for the same places of the first cache."""
+        return max(self.line_bytes, self.l1_bytes // max(1, self.l1_ways))
 
     @property
     def key(self) -> str:

@@ -117,15 +117,18 @@ class Masks(Builder):
         outside = self.depths.get(flag, INLINE)
         if mask not in self._held:
             depth = max(outside, self.depths.get(mask, INLINE))
-            text = f"select i1 {flag}, {boolean} {mask}, {boolean} zeroinitializer"
+            count = int(boolean[1:-1].split(" x ")[0])
+            # Not a select: LLVM makes a branch of one whose sides are masks.
+            wide = self.shared(("all", flag, count), outside, lambda into: self._repeated("i1", flag, count, into))
+            text = f"and {boolean} {wide}, {mask}"
             name = str(self.shared(("where", flag, mask), depth, lambda into: self.emit(text, into)))
             self.depths[name] = depth
             return name
         held, kind, depth = self._held[mask]
-        count, integer = kind[1:-1].split(" x ")
+        lanes, integer = kind[1:-1].split(" x ")
 
         def make(into: list[Any] | None) -> str:
-            flags = self._repeated(integer, self.emit(f"sext i1 {flag} to {integer}", into), int(count), into)
+            flags = self._repeated(integer, self.emit(f"sext i1 {flag} to {integer}", into), int(lanes), into)
             return self.emit(f"icmp slt {kind} {self.emit(f'and {kind} {flags}, {held}', into)}, zeroinitializer", into)
 
         return self._kept(("where", flag, held), max(outside, depth), kind, make)

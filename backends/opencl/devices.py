@@ -59,6 +59,7 @@ def describe_device(device: Any) -> Target:
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
     platform = device.platform
+    ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, Target.line_bytes)
     return Target(
         kind="opencl",
         name=_text(device.name),
@@ -71,6 +72,8 @@ def describe_device(device: Any) -> Target:
         threads=int(device.max_compute_units),
         units=int(device.max_compute_units),
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
+        l1_ways=ways,
+        line_bytes=line,
         l2_bytes=_cache(2, Target.l2_bytes) if is_cpu else int(device.global_mem_cache_size) or 1 << 20,
         l3_bytes=_cache(3, Target.l3_bytes) if is_cpu else int(device.global_mem_cache_size) or 1 << 20,
         max_work_group=int(device.max_work_group_size),

@@ -7,6 +7,7 @@ work-group size at the first launch; the compiled form then travels with the art
 from __future__ import annotations
 
 import time
+import uuid
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,13 @@ class OpenCLExecutable(Executable):
                 except cl.Error:
                     pass  # made by another driver; the source builds everywhere
             try:
-                return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
+                program = cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
+                if self.launches[0].kernel not in program.get_info(cl.program_info.KERNEL_NAMES).split(";"):
+                    # PoCL 3.0 finds no kernel in a cached program with vectors of 512 bits where its LLVM is older
+                    # than the processor.  Another option is another entry of its cache.
+                    again = [*OPTIONS, f"-DSTRIDESMITH_BUILD={uuid.uuid4().hex}"]
+                    program = cl.Program(self.context, artifact["code"]).build(again, cache_dir=False)
+                return program
             except cl.RuntimeError as error:
                 name = self.target.name
                 raise CodegenError(f"the OpenCL compiler of `{name}` refuses the source: {error}") from error

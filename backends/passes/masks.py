@@ -22,17 +22,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir import dtypes
+from ...ir.arith.compare import decide_zero
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, scale, shared_form, variables_of
-from ...ir.expr import Binary, Buffer, Call, Expr, Load, Var, all_of, conjuncts, const, if_then_else, reads_memory
+from ...ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    binary,
+    conjuncts,
+    const,
+    if_then_else,
+    reads_memory,
+)
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.loop_extents import is_masked
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_stmts
 from ...ir.target import Target
 from .scopes import Access, accesses
 
-Form = tuple[str, frozenset[tuple[object, int]], int]
-"""A comparison with zero: its operator, its terms and its constant."""
+Form = tuple[str, frozenset[tuple[Expr | int, int]], int]
+"""A comparison with zero: its operator, its terms, which are atoms and numbers of dimensions, and its constant."""
 
 
 def has_masks(target: Target, dtype: str) -> bool:
@@ -155,6 +169,11 @@ def _under(stmt: Stmt, cond: Expr, lanes: frozenset[Var]) -> Stmt:
     """`stmt` with what it reads along the lanes read where `cond` holds, and zero elsewhere."""
 
     def visit(node: Node) -> Node:
+        if isinstance(node, Call) and node.name == "if_then_else":
+            chosen, load, other = node.args
+            if isinstance(load, Load) and not reads_memory(chosen) and not reads_memory(other):
+                masked = load.buffer.scope != "local" and _varies(load, lanes)
+                return if_then_else(binary("and", chosen, cond), load, other) if masked else node
         if isinstance(node, Load):
             masked = node.buffer.scope != "local" and _varies(node, lanes)
             return if_then_else(cond, node, const(0, node.dtype)) if masked else node
@@ -180,7 +199,18 @@ def _is_unobserved(buffer: Buffer, body: Stmt, facts: Facts) -> bool:
     if len(written) != 1:
         return False
     (own,) = written
-    return own is not None and all(a.is_write or own <= (_element_conditions(a) or frozenset()) for a in found)
+    return own is not None and all(a.is_write or all(_holds(form, a) for form in own) for a in found)
+
+
+def _holds(form: Form, access: Access) -> bool:
+    """Whether a condition on elements holds for those of an access: it is tested there, or follows from the loops."""
+    if form in (_element_conditions(access) or ()):
+        return True
+    op, terms, constant = form
+    value: Linear = ({}, constant)
+    for term, factor in terms:
+        value = add(value, shared_form(access.indices[term] if isinstance(term, int) else term), factor)
+    return decide_zero(op, *access.facts.of_form(value)) is True
 
 
 def _lane_conditions(access: Access) -> list[Expr]:
@@ -202,7 +232,7 @@ def _element_condition(cond: Expr, access: Access) -> Form | None:
         form, op = scale(form, -1), "<" if op == ">" else "<="
     if op == "<":
         form, op = (form[0], form[1] + 1), "<="
-    factors: dict[object, int] = {}
+    factors: dict[int, int] = {}
     for dim, index in enumerate(access.indices):
         own: Linear = shared_form(index)
         shared = [(k, form[0][a]) for a, k in own[0].items() if a in form[0] and not inner.isdisjoint(variables_of(a))]

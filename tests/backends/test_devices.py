@@ -8,6 +8,7 @@ import pytest
 from stridesmith.backends import cpu_topology as topology
 from stridesmith.backends import devices
 from stridesmith.errors import UnknownTarget, UsageError
+from stridesmith.ir.target import Target
 
 
 def write(path: Path, text: str) -> None:
@@ -131,6 +132,18 @@ def test_caches_are_read_by_level(tmp_path, monkeypatch):
         for name, text in (("level", level), ("type", kind), ("size", size)):
             write(tmp_path / f"cpu3/cache/index{number}/{name}", text)
     assert topology.caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 1 << 30}
+
+
+def test_ways_and_lines_of_the_first_data_cache(tmp_path, monkeypatch):
+    """A way is what addresses are apart that compete: 48 KiB in 12 ways are 4 KiB, as 32 KiB in 8 are."""
+    monkeypatch.setattr(topology, "affinity", lambda: {0})
+    assert topology.first_cache(tmp_path) == (8, 64)
+    for number, (kind, ways) in enumerate((("Instruction", "4"), ("Data", "12"))):
+        named = {"level": "1", "type": kind, "ways_of_associativity": ways, "coherency_line_size": "128"}
+        for name, text in named.items():
+            write(tmp_path / f"cpu0/cache/index{number}/{name}", text)
+    assert topology.first_cache(tmp_path) == (12, 128)
+    assert Target(l1_bytes=48 << 10, l1_ways=12).way_bytes == Target().way_bytes == 4096
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity masks")

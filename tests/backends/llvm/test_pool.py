@@ -156,6 +156,32 @@ def test_the_pool_of_other_systems_sleeps_and_wakes_as_well():
     assert python(script) == (0, "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="stops processes by signals")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"%last = add i64 %first, %count": "%last = add i64 %first, 1"},
+        {"call void @join()": "", "add i64 %fewer, %entering": "add i64 %fewer, 0", "call void @leave()": ""},
+    ],
+    ids=["ranges cut short", "no join"],
+)
+def test_random_calls_find_a_pool_that_is_wrong(wrong):
+    """Where ranges are cut short, or the caller does not wait for workers, some counter is not one."""
+    script = f"""if True:
+        from stridesmith.backends.llvm import pool
+        text = pool.pool_text()
+        for old, new in {wrong!r}.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        pool.pool_text = lambda: text
+        from pool_stress import stress
+        for seed in range(30):
+            stress(20_000, 1, seed)
+    """
+    status, complaint = python(script)
+    assert status != 0 and "not once" in complaint
+
+
 def python(script):
     """Exit status and complaints of a Python that finds what the tests share."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}

@@ -1,4 +1,4 @@
-"""The pool's protocol: all interleavings of small pools, the bugs that these would find, and the pool itself under load."""
+"""The pool in all orders of its steps, bugs that these would find, and the compiled pool beside other processes."""
 
 import sys
 from dataclasses import replace

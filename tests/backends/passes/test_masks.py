@@ -26,8 +26,9 @@ from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
 from stridesmith.ir.affine.bounds import OutOfBounds
+from stridesmith.ir.expr import Var
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.stmt import Block, If, PrimFunc, walk_stmts
+from stridesmith.ir.stmt import Block, For, If, PrimFunc, walk_stmts
 from stridesmith.ir.target import Target
 
 
@@ -131,6 +132,10 @@ CASES = {
     "halo": halo(17),
     "halo of another value": halo(17, 2.5),
 }
+
+
+def loops_of(func: PrimFunc) -> list[Var]:
+    return [n.var for n in walk_stmts(func.body) if isinstance(n, For)]
 
 
 def filled(func: PrimFunc) -> list[np.ndarray]:
@@ -252,6 +257,15 @@ def test_peeled_tiles_have_masks_in_their_edge_alone() -> None:
     text = generate(lower(sch.func, AVX512), AVX512)
     assert "@llvm.masked.store" in text and "icmp slt <16" not in text
     assert re.search(r"<i1 true, i1 true, i1 true, i1 true, i1 true, i1 false", text)
+
+
+def test_a_tile_is_filled_where_only_its_last_vector_is_masked() -> None:
+    """In a peeled edge the vectors of a tile stand apart; its rows add to whole registers all the same."""
+    sch = ss.Schedule(tile(3, 30, 5, 8, 2))
+    for loop in [v.name for v in loops_of(sch.func) if v.name.startswith("j")]:
+        sch.annotate(loop, "peel", True)
+    text = generate(lower(sch.func, AVX2), AVX2)
+    assert "@llvm.masked.load" in text and "@llvm.masked.store" in text and "select <8 x i1>" not in text
 
 
 class Edge:

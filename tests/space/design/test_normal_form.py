@@ -14,7 +14,7 @@ from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
-from stridesmith.search.candidates import Ground
+from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.design.techniques.digits import DIGITS
@@ -191,10 +191,10 @@ def test_most_draws_are_built() -> None:
     """What the mask lets through is accepted by every primitive in nearly all cases."""
     work = workload("conv2d", ci=8, co=24, groups=2, h=10, w=10)
     space = generate(work.func, CPU, {"w": "constant"})
-    ground = Ground(space)
+    searched = SearchSpace(space)
     rng, refused = np.random.default_rng(5), 0
     for number in range(len(space.sketches)):
-        for row in ground.draw(rng, number, 3):
+        for row in searched.draw(rng, number, 3):
             try:
                 space.sketches[number].schedule([int(c) for c in row])
             except Exception:

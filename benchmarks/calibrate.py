@@ -1,0 +1,340 @@
+"""Kernels and latencies that the weights of the estimate are fitted to (see `cost_model.fit`).
+
+    python benchmarks/calibrate.py build --target avx512 --each 60 --seconds 600 --processes 2
+    python benchmarks/calibrate.py time  --target avx512 --seconds 240
+    python benchmarks/calibrate.py pack  --target avx512
+
+Shapes are those of `calibration.toml`, none of which is in a suite.  ``build`` draws candidates of each design space
+(some uniformly, some that the present weights like, some mutations of the best, which are the best measured ones
+where there are any), and keeps their objects under ``--work``; ``time`` runs each of them in turns with one of its
+shape, and wants the machine for itself (the least of several rounds counts); ``pack`` writes what a fit needs to
+``calibration/TARGET.npz``.  The first two end when their time is over and continue where they were; a kernel is
+neither verified nor guarded, which is the business of `candidates.py`.
+
+Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridesmith.backends.cores import settler
+from stridesmith.backends.devices import discover
+from stridesmith.backends.kernel import Bound, compile_lowered, load_artifact
+from stridesmith.backends.lower import lower
+from stridesmith.backends.timing import LONG_SECONDS, MIN_SAMPLE_SECONDS, calls_for, warm_up
+from stridesmith.configs.load import config
+from stridesmith.configs.load import target as described
+from stridesmith.configs.schema import Entry
+from stridesmith.cost_model.features import FeatureMap
+from stridesmith.ir.target import Target
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import generate
+
+HERE = Path(__file__).resolve().parent
+SHAPES = HERE / "calibration.toml"
+ISA = {"avx512": "cpu-avx512", "avx2": "cpu-avx2"}
+SHARES = {"drawn": 0.4, "liked": 0.35, "mutated": 0.25}
+POOL = 400  # candidates of each sketch, of which the estimate likes some
+PARENTS = 12
+LIKED = 0.2  # of the pool, of which the first ones are taken more often
+RIVALS = 4  # that are timed first, and the best of which takes turns with all others
+TURNS = 4
+SLOW = 8.0  # times the rival, beyond which two turns are enough
+BUSY = 1.3  # times what is known of the rival
+ATTEMPTS = 4
+PAUSE_SECONDS = 0.2
+IDLE_SECONDS, IDLE_TICKS = 0.1, 2
+PATIENCE_SECONDS = 5.0
+Candidate = tuple[int, tuple[int, ...]]  # number of the sketch, and its choices
+Line = dict[str, Any]
+
+
+def target_of(name: str) -> Target:
+    """This machine as a target of the named class."""
+    if name not in ISA:
+        return discover(name)
+    host, wanted = discover("cpu"), described(ISA[name])
+    if host.isa == wanted.isa:
+        return host
+    return replace(
+        host, isa=wanted.isa, cpu=wanted.cpu, features=wanted.features,
+        vector_bits=wanted.vector_bits, registers=wanted.registers,
+    )  # fmt: skip
+
+
+class Shape:
+    """One shape's design space on a target, from which candidates are taken."""
+
+    def __init__(self, entry: Entry, target: Target, seed: int) -> None:
+        self.rng = np.random.default_rng([seed, *entry.name.encode()])
+        space = generate(entry.work.func, target, interface_of(entry.work, entry.interface))
+        self.sketches = [s for s in space.sketches if s.parts]
+        self.features = FeatureMap(self.sketches, target)
+        self.pool = sorted(
+            ((float(score), (number, tuple(map(int, row)))) for number, sketch in enumerate(self.sketches)
+             for row, score in self._scored(number, sketch)),
+        )  # fmt: skip
+
+    def _scored(self, number: int, sketch: Sketch) -> Iterator[tuple[NDArray[np.int64], float]]:
+        rows = sketch.draw(self.rng, POOL)
+        yield from zip(rows, self.features.estimate(number, rows).tolist(), strict=True)
+
+    def take(self, origin: str, best: list[Candidate]) -> Candidate | None:
+        """A candidate of the named origin; `best` are measured ones, best first."""
+        if origin == "mutated":
+            parents = best[:PARENTS] or [candidate for _, candidate in self.pool[:PARENTS]]
+            return self._mutated(parents[int(self.rng.integers(len(parents)))])
+        if origin == "liked":
+            span = max(1.0, LIKED * len(self.pool))
+            return self.pool[min(int(np.exp(self.rng.uniform(0, np.log(span)))), len(self.pool)) - 1][1]
+        numbers = sorted({number for _, (number, _) in self.pool})
+        number = numbers[int(self.rng.integers(len(numbers)))]
+        rows = self.sketches[number].draw(self.rng, 1)
+        return (number, tuple(map(int, rows[0]))) if len(rows) else None
+
+    def _mutated(self, parent: Candidate) -> Candidate | None:
+        """The parent with one to three other choices, if the mask lets it through."""
+        number, choice = parent
+        sketch, row = self.sketches[number], list(choice)
+        for _ in range(int(self.rng.integers(1, 4))):
+            position = int(self.rng.integers(len(row)))
+            row[position] = int(self.rng.integers(len(sketch.decisions[position])))
+        return (number, tuple(row)) if sketch.mask(np.array([row]))[0] else None
+
+    def columns(self, candidate: Candidate) -> list[Line]:
+        """What the estimate reads of each block."""
+        number, choice = candidate
+        return [
+            {"points": points, "columns": {name: float(values[0]) for name, values in columns.items()}}
+            for points, columns in self.features.blocks(number, np.array([choice]))
+        ]
+
+
+def build(name: str, options: argparse.Namespace, deadline: float) -> int:
+    """Build more kernels of a shape, until there are ``--each``; how many there are.  Runs in a process of the pool."""
+    entry = config(SHAPES).only(name).entries[0]
+    folder, target = options.work / options.target, target_of(options.target)
+    known = read(folder / f"{entry.name}.kernels")
+    if len(known) >= options.each or time.time() > deadline:
+        return len(known)
+    shape = Shape(entry, target, options.seed + len(known))
+    seen = {(line["sketch"], tuple(line["choice"])) for line in known}
+    codes = {line["artifact"]["code"] for line in known}
+    best = measured(known, read(folder / f"{entry.name}.times"))
+    for _ in range(4 * options.each if shape.pool else 0):
+        if len(known) >= options.each or time.time() > deadline:
+            break
+        origin = str(shape.rng.choice(list(SHARES), p=list(SHARES.values())))
+        candidate = shape.take(origin, best)
+        if candidate is None or candidate in seen:
+            continue
+        seen.add(candidate)
+        try:
+            func = shape.sketches[candidate[0]].schedule(candidate[1]).func
+            artifact = compile_lowered(lower(func, target), target)
+        except Exception as error:
+            print(f"{entry.name}: not built: {str(error)[:120]}", file=sys.stderr)
+            continue
+        if artifact["code"] in codes:
+            continue
+        codes.add(artifact["code"])
+        known.append({"sketch": candidate[0], "choice": candidate[1], "origin": origin,
+                      "blocks": shape.columns(candidate), "artifact": artifact})  # fmt: skip
+        append(folder / f"{entry.name}.kernels", known[-1])
+    return len(known)
+
+
+def measured(kernels: list[Line], times: list[Line]) -> list[Candidate]:
+    """The candidates that were timed, the fastest first."""
+    least = least_of(times)
+    return [(kernels[n]["sketch"], tuple(kernels[n]["choice"])) for n in sorted(least, key=lambda n: least[n])]
+
+
+def least_of(times: list[Line]) -> dict[int, float]:
+    """The least microseconds of each kernel, over the rounds."""
+    found: dict[int, float] = {}
+    for line in times:
+        found[line["kernel"]] = min(float(line["us"]), found.get(line["kernel"], np.inf))
+    return found
+
+
+def bound_of(artifact: Any, rng: np.random.Generator) -> Bound:
+    """The kernel on memory of its own that holds numbers in (-1, 1): untouched pages would all be one page of zeros."""
+    executable = load_artifact(artifact)
+    bound = executable.bind()
+    for index, memory in enumerate((*executable.params, *executable.workspaces)):
+        count = memory.nbytes // 4
+        noise = rng.uniform(-1, 1, min(count, 1 << 20)).astype(np.float32)
+        bound.write(index, np.resize(noise, count) if memory.dtype == "float32" else np.ones(memory.nbytes, np.uint8))
+    return bound
+
+
+class Turn:
+    """A kernel that is called when its threads have cores."""
+
+    def __init__(self, bound: Bound, settle: Any) -> None:
+        self._bound, self._settle = bound, settle
+
+    def time(self, calls: int) -> float:
+        self._settle()
+        return self._bound.time(calls)
+
+
+def take_times(entry: Entry, options: argparse.Namespace, target: Target, deadline: float) -> int:
+    """Time the kernels of a shape in this round; how many have been timed in it now."""
+    folder, rng = options.work / options.target, np.random.default_rng(0)
+    kernels, path = read(folder / f"{entry.name}.kernels"), folder / f"{entry.name}.times"
+    times = read(path)
+    done = {line["kernel"] for line in times if line["round"] == options.round}
+    left = [number for number in range(len(kernels)) if number not in done]
+    if not left or time.time() > deadline:
+        return len(done)
+    await_idle()
+    settle = settler(target)
+    rival, known = rival_of([Turn(bound_of(k["artifact"], rng), settle) for k in likely(kernels)])
+    for number in left:
+        if time.time() > deadline:
+            break
+        microseconds = 1e6 * beside(Turn(bound_of(kernels[number]["artifact"], rng), settle), rival, known)
+        append(path, {"kernel": number, "round": options.round, "us": microseconds, "rival": 1e6 * known})
+        done.add(number)
+    return len(done)
+
+
+def await_idle() -> None:
+    """Return when next to nothing else runs on the machine, after `PATIENCE_SECONDS` in any case."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        before = busy_ticks()
+        time.sleep(IDLE_SECONDS)
+        if busy_ticks() - before <= IDLE_TICKS:
+            return
+
+
+def busy_ticks() -> int:
+    """Hundredths of a second that the machine's processors have been busy, all together; 0 where nobody tells."""
+    try:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    except (OSError, ValueError):
+        return 0
+    return user + nice + system + sum(rest)
+
+
+def likely(kernels: list[Line]) -> list[Line]:
+    """The first kernels, of those that the estimate liked or came from such ones, as far as there are any."""
+    return sorted(kernels, key=lambda kernel: bool(kernel["origin"] == "drawn"))[:RIVALS]
+
+
+def rival_of(turns: list[Turn]) -> tuple[Turn, float]:
+    """The fastest of some kernels, and the least seconds that it took."""
+    seconds = [min(turn.time(calls_for(warm_up(turn), MIN_SAMPLE_SECONDS)) for _ in range(TURNS)) for turn in turns]
+    best = int(np.argmin(seconds))
+    return turns[best], seconds[best]
+
+
+def beside(turn: Turn, rival: Turn, known: float) -> float:
+    """Seconds of a kernel, as they would be had the rival taken the seconds that are `known` of it all the while.
+
+    The two take turns, and the least that each took counts: what else runs on a machine makes single turns longer.
+    While the rival takes far longer than is known, the machine is busy, and all is done again after a pause.
+    """
+    probe = warm_up(turn)
+    mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
+    for attempt in range(ATTEMPTS):
+        found, others = [], []
+        for _ in range(TURNS if probe < SLOW * known else 2):
+            rival.time(yours)
+            others.append(rival.time(yours))
+            found.append(turn.time(mine) if probe > LONG_SECONDS else min(turn.time(mine), turn.time(mine)))
+        if min(others) < BUSY * known:
+            break
+        time.sleep(PAUSE_SECONDS * 2**attempt)
+        await_idle()
+    return min(found) * known / min(others)
+
+
+def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target) -> None:
+    """Write what a fit needs of all kernels that have a latency."""
+    from stridesmith.cost_model.calibration import Calibration
+
+    rows: list[tuple[int, float, Line]] = []
+    shape, latency, origin = [], [], []
+    for number, entry in enumerate(entries):
+        kernels = read(options.work / options.target / f"{entry.name}.kernels")
+        for position, microseconds in least_of(read(options.work / options.target / f"{entry.name}.times")).items():
+            kernel = kernels[position]
+            rows += [(len(latency), block["points"], block["columns"]) for block in kernel["blocks"]]
+            shape.append(number)
+            latency.append(microseconds)
+            origin.append(kernel["origin"])
+    found = Calibration.of(
+        shapes=[e.name for e in entries], groups=[e.work.name for e in entries], shape=shape, latency=latency,
+        origin=origin, rows=rows, lanes=float(target.vector_lanes("float32")),
+        machine=f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}",
+    )  # fmt: skip
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"{options.target}.npz"
+    found.save(path)
+    print(f"{path}: {len(latency)} kernels of {len(set(shape))} shapes, {path.stat().st_size / 1e6:.2f} MB")
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a file, without one that was cut short."""
+    return [json.loads(text) for text in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+def append(path: Path, line: Line) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def options_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("build", "time", "pack"))
+    parser.add_argument("--target", choices=(*ISA, "opencl"), default="avx512")
+    parser.add_argument("--seconds", type=float, default=600.0, help="when to end, or to stop building or timing")
+    parser.add_argument("--each", type=int, default=60, help="kernels of each shape")
+    parser.add_argument("--only", default="", help="names of shapes, with commas")
+    parser.add_argument("--processes", type=int, default=2, help="builds at a time")
+    parser.add_argument("--round", type=int, default=1, help="a kernel is timed once in each round; the least counts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=Path("calibration-work"), help="where objects and times are kept")
+    parser.add_argument("--out", type=Path, default=HERE / "calibration", help="where the packed data goes")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = options_of()
+    only = [name for name in options.only.split(",") if name]
+    entries = tuple(e for e in config(SHAPES).entries if not only or e.name in only)
+    deadline = time.time() + options.seconds
+    if options.step == "pack":
+        pack(entries, options, target_of(options.target))
+    elif options.step == "time":
+        for entry in entries:
+            count = take_times(entry, options, target_of(options.target), deadline)
+            print(f"{entry.name}: {count} kernels timed", flush=True)
+    else:
+        with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+            waiting = {pool.submit(build, entry.name, options, deadline): entry for entry in entries}
+            for future in as_completed(waiting):
+                print(f"{waiting[future].name}: {future.result()} kernels", flush=True)
+
+
+if __name__ == "__main__":
+    main()

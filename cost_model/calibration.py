@@ -1,0 +1,97 @@
+"""Kernels and their latencies, as a fit of the estimate's weights needs them: columns by name, and no programs.
+
+`benchmarks/calibrate.py` collects them.  The file is NumPy's ``.npz``; nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .prior import COLUMNS
+from .tiling import Columns, Vector
+
+Row = tuple[int, float, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """K kernels of S shapes on one machine, and the columns of the R blocks that they schedule.
+
+    `shapes` and `groups` (S) name each shape and its kind of workload; `shape`, `latency` (microseconds) and `origin`
+    (how the candidate was found) are per kernel, `kernel` and `points` per block.  `columns` has what the estimate
+    reads, (R,) each; `lanes` is the width of the machine's vectors in elements.
+    """
+
+    machine: str
+    lanes: float
+    shapes: tuple[str, ...]
+    groups: tuple[str, ...]
+    shape: NDArray[np.int32]
+    latency: Vector
+    origin: tuple[str, ...]
+    kernel: NDArray[np.int32]
+    points: NDArray[np.float64]
+    columns: Columns
+
+    @staticmethod
+    def of(
+        *,
+        machine: str,
+        lanes: float,
+        shapes: Sequence[str],
+        groups: Sequence[str],
+        shape: Sequence[int],
+        latency: Sequence[float],
+        origin: Sequence[str],
+        rows: Sequence[Row],
+    ) -> Calibration:
+        """From plain values; `rows` are kernel, points, and derived columns by name of each block."""
+        return Calibration(
+            machine, lanes, tuple(shapes), tuple(groups),
+            np.asarray(shape, np.int32), np.asarray(latency, np.float32), tuple(origin),
+            np.asarray([kernel for kernel, _, _ in rows], np.int32), np.asarray([p for _, p, _ in rows], np.float64),
+            {name: np.asarray([columns[name] for _, _, columns in rows], np.float32) for name in COLUMNS},
+        )  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        np.savez_compressed(
+            path, machine=np.array(self.machine), lanes=np.array(self.lanes), shapes=np.array(self.shapes),
+            groups=np.array(self.groups), shape=self.shape, latency=self.latency, origin=np.array(self.origin),
+            kernel=self.kernel, points=self.points, names=np.array(list(self.columns)),
+            values=np.stack(list(self.columns.values())),
+        )  # fmt: skip
+
+    @staticmethod
+    def load(path: Path) -> Calibration:
+        """What `save` wrote.  Raises ValueError where the estimate reads a column that the file lacks."""
+        with np.load(path, allow_pickle=False) as file:
+            columns = dict(zip(file["names"].tolist(), file["values"], strict=True))
+            missing = sorted(set(COLUMNS) - set(columns))
+            if missing:
+                raise ValueError(
+                    f"{path.name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}, which the estimate "
+                    "reads: collect the kernels again with `benchmarks/calibrate.py`"
+                )
+            return Calibration(
+                str(file["machine"]), float(file["lanes"]), tuple(file["shapes"].tolist()),
+                tuple(file["groups"].tolist()), file["shape"], file["latency"], tuple(file["origin"].tolist()),
+                file["kernel"], file["points"], columns,
+            )  # fmt: skip
+
+    def only(self, shapes: Sequence[int]) -> Calibration:
+        """The kernels of these shapes."""
+        chosen = np.isin(self.shape, shapes)
+        rows = chosen[self.kernel]
+        number = np.cumsum(chosen) - 1
+        return Calibration(
+            self.machine, self.lanes, self.shapes, self.groups, self.shape[chosen], self.latency[chosen],
+            tuple(o for o, here in zip(self.origin, chosen, strict=True) if here),
+            number[self.kernel[rows]].astype(np.int32), self.points[rows],
+            {name: values[rows] for name, values in self.columns.items()},
+        )  # fmt: skip

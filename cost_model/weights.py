@@ -1,0 +1,114 @@
+"""The weights of the estimate, as data for each class of machine.
+
+`weights.toml` has an entry for each class and says what it was fitted to; `fit` makes the numbers from data that
+`benchmarks/calibrate.py` collects.  They are named by what they weigh.  Several have the units of a cycle or of a
+byte, but a weight answers for all that goes along with its column on the kernels that were timed: nothing here is a
+property of a processor that one could look up.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What each column of a candidate adds to its estimated time.
+
+    A turn is one pass of the unrolled body; all up to `body` are in cycles for each vector multiply-add if nothing
+    else is said, and `multiply_add` sets the unit of the others.  Those named `octaves_` are powers of two that the
+    time is multiplied with.
+    """
+
+    multiply_add: float  # that neither waits for loads nor for the one before it
+    narrow: float  # multiply-adds and loads of half a vector, against 1 for those of a whole one
+    chain: float  # that waits for the one before it, shared by the accumulators
+    load_broadcast: float  # a load of one element for all lanes
+    load_contiguous: float  # a load of a vector
+    load_shifted: float  # of a vector that begins at any element
+    load_paired: float  # of every second element
+    load_strided: float  # of an element of a vector whose elements lie apart
+    load_inlined: float  # of a value that is computed where it is used
+    turn: float  # each turn
+    spill: float  # where values exceed the registers
+    spill_more: float  # and for each time that they exceed them
+    store_scattered: float  # storing a vector of results whose elements lie apart, against 1 for a whole vector
+    store_sum: float  # more than 1, for a store that adds a panel to the result
+    l1_rate: float  # bytes in a cycle that come from behind the first cache
+    l2_rate: float  # from behind the second
+    l3_rate: float  # from memory
+    copy_plain: float  # cycles for each copied element
+    copy_scattered: float  # of which neighbours are no neighbours where they come from
+    copy_far: float  # more, where the second cache does not hold the copy and its source
+    octaves_conflict: float  # for each power of two of lines that exceed what a cache holds of their sets
+    octaves_scalar: float  # where the ragged edge of the vector axis is tested
+    octaves_branch: float  # for each other ragged spatial axis that is tested
+    octaves_inner_branch: float  # for each ragged axis of the reduction that is tested
+    octaves_tested: float  # where lanes of values computed in place are chosen by a test
+    octaves_tail: float  # for each power of two of points that peeled tails would round up to
+    octaves_body: float  # for each power of two of multiply-adds in the body beyond `long_body`
+    long_body: float  # the power of two of multiply-adds that a body has for nothing
+    odd: float  # times more for a point that peeling leaves to a part of a vector
+    lanewise: float  # times more for a point of a vector that a test cuts
+    octaves_image: float  # for each input in an image, on a CPU that imitates it
+    octaves_local: float  # for each input in local memory, on a CPU that imitates it
+
+
+NAMES = tuple(f.name for f in fields(Weights))
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The entry of a class of machines: its weights, and what they were made from.
+
+    `data` names the file of kernels and latencies (in `benchmarks/calibration`) that a fit makes the same weights
+    from, or is empty; `source` says in words where the weights come from.
+    """
+
+    name: str
+    source: str
+    data: str
+    weights: Weights
+
+
+def weights_of(target: Target) -> Weights:
+    """The weights for a target, those of its class."""
+    return classes()[class_of(target)].weights
+
+
+def class_of(target: Target) -> str:
+    """The class of a target: ``opencl``, or its instruction set; narrower and unknown ones of a CPU go with AVX2."""
+    if target.kind == "opencl":
+        return "opencl"
+    return target.isa if target.isa in ("avx512", "neon") else "avx2"
+
+
+@lru_cache(maxsize=1)
+def classes() -> dict[str, Machines]:
+    """All classes that the package knows, by name."""
+    text = resources.files(__package__).joinpath("weights.toml").read_text(encoding="utf-8")
+    return {name: machines_from(name, entry) for name, entry in tomllib.loads(text).items()}
+
+
+def machines_from(name: str, entry: Mapping[str, Any]) -> Machines:
+    """An entry of the file.  Raises ValueError where a weight is missing, unknown, or no number above zero."""
+    numbers = entry.get("weights", {})
+    missing, unknown = sorted(set(NAMES) - set(numbers)), sorted(set(numbers) - set(NAMES))
+    if missing or unknown:
+        wrong = f"lack {', '.join(missing)}" if missing else f"have unknown ones: {', '.join(unknown)}"
+        raise ValueError(f"the weights of the class `{name}` {wrong}")
+    for weight, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
+            raise ValueError(f"the weight `{weight}` of the class `{name}` must be a number above 0, but is {value!r}")
+    if not isinstance(entry.get("source"), str) or not isinstance(entry.get("data", ""), str):
+        raise ValueError(f"the class `{name}` must say in words what its weights come from: source = \"...\"")
+    return Machines(name, entry["source"], entry.get("data", ""), Weights(**{n: float(numbers[n]) for n in NAMES}))
