@@ -28,6 +28,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
 ├── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+├── ProtocolError              1  internal          a text that is no job or no reply of a worker
 └── InternalError              1  internal          from one part of the package to another, which catches it
     └── NotAffine, Unknown, UndefTerm, Hazard, NeedsLong
 ```

@@ -29,7 +29,21 @@ from pathlib import Path
 from typing import Any
 
 from league_draw import Operator, draw
-from racing import BUSY, NO_RACE, PEERS, Case, earlier, geometric_mean, line_of, race, read, summary, tune
+from racing import (
+    BUSY,
+    NO_RACE,
+    PATIENCE_SECONDS,
+    PEERS,
+    Case,
+    earlier,
+    geometric_mean,
+    line_of,
+    race,
+    read,
+    summary,
+    tune,
+    wait_for_quiet,
+)  # fmt: skip
 
 DEVELOPMENT = 100
 LOW = 0.8
@@ -67,7 +81,7 @@ def rows(numbers: range, arguments: argparse.Namespace, newest: dict[str, Row], 
         operator = draw(arguments.seed, number)
         key = f"seed{arguments.seed}/{number:04}/-/{arguments.threads}"
         before = newest.get(key)
-        there = before is not None and before["isa"] == isa and before["asked"] == asked
+        there = before is not None and before["isa"] == isa and before["asked"] == asked and not spoiled(before)
         if there is not arguments.again:
             continue
         about = {"key": key, "seed": arguments.seed, "number": number, "family": operator.family,
@@ -78,11 +92,13 @@ def rows(numbers: range, arguments: argparse.Namespace, newest: dict[str, Row], 
         except Exception as error:  # an operator that we cannot say, or have no space for, is a row that failed
             yield about | failed(arguments.threads, f"{type(error).__name__}: {error}"[:300])
             continue
-        if before is not None:
+        busy = 0.0
+        if arguments.again and before is not None:
             found = earlier(case, before, arguments.out)
         else:
+            busy = wait_for_quiet(PATIENCE_SECONDS)
             found = tune(case, arguments.seconds, arguments.out)
-        timed = race(case, found, arguments) if found["event"] == "done" else NO_RACE
+        timed = race(case, found, arguments) if found["event"] == "done" else NO_RACE | {"busy": busy}
         row = summary(case, found, timed) | about | {"space": space}
         yield row | {"limits": limits(row, found["db"]) if poor(row) else ""}
 
@@ -100,6 +116,11 @@ def failed(threads: int, problem: str) -> Row:
 def has_failed(row: Row) -> bool:
     """Whether there is no result of ours."""
     return bool(row["ours_us"] != row["ours_us"])
+
+
+def spoiled(row: Row) -> bool:
+    """Whether tuning found nothing beside other work, which may be why: the row is to be measured anew."""
+    return has_failed(row) and bool(row["busy"] > BUSY)
 
 
 def poor(row: Row) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..space.design.decision import BRANCH, INLINE, INNER, OVERCOMPUTE, PEEL
+from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Layout, meeting
 from . import lines as lines_of
 from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
@@ -248,7 +248,7 @@ class Geometry:
             out[f"tail:{axis.name}"] = np.where(ragged, extent % tile / tile, np.float32(0))
             out[f"branch:{axis.name}"] = (ragged & (how == BRANCH)).astype(np.float32)
             wasted = wasted * waste
-            tails = tails * np.where(ragged & (how == PEEL), rounded, ONE)
+            tails = tails * np.where(ragged & ((how == PEEL) | (how == MASK)), rounded, ONE)
             if number == self.vec:
                 odd = extent % cover.levels["lane"][number] / extent
                 out["scalar"] = out[f"branch:{axis.name}"]

@@ -12,9 +12,10 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
+
+from ..ir.caches import cached
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -92,7 +93,7 @@ def class_of(target: Target) -> str:
     return target.isa if target.isa in ("avx512", "neon") else "avx2"
 
 
-@lru_cache(maxsize=1)
+@cached(1)
 def classes() -> dict[str, Machines]:
     """All classes that the package knows, by name."""
     text = resources.files(__package__).joinpath("weights.toml").read_text(encoding="utf-8")

@@ -76,6 +76,11 @@ class Target(metaclass=_FromText):
         """Bytes after which addresses compete for the same places of the first cache."""
         return max(self.line_bytes, self.l1_bytes // max(1, self.l1_ways))
 
+    def has_masks(self, dtype: str) -> bool:
+        """Whether single lanes of vectors of an element type are loaded and stored (`isa` of a CPU tells)."""
+        wide = self.isa == "avx512" or (self.isa == "avx2" and dtypes.bits(dtype) in (32, 64))
+        return self.kind == "cpu" and wide
+
     @property
     def key(self) -> str:
         """What a record is compared by: the hardware and what is used of it, not drivers."""

@@ -49,13 +49,6 @@ Form = tuple[str, frozenset[tuple[Expr | int, int]], int]
 """A comparison with zero: its operator, its terms, which are atoms and numbers of dimensions, and its constant."""
 
 
-def has_masks(target: Target, dtype: str) -> bool:
-    """Whether the target loads and stores single lanes of vectors of this element type."""
-    if target.kind != "cpu":
-        return False
-    return target.isa == "avx512" or (target.isa == "avx2" and dtypes.bits(dtype) in (32, 64))
-
-
 def without_mask(loop: For) -> For:
     """The loop without the annotation."""
     return replace(loop, annotations=tuple(a for a in loop.annotations if a[0] != "mask"))

@@ -7,7 +7,8 @@ are put together with the path that leads to each access.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...ir.arith.intervals import Facts, negate
 from ...ir.context import facts_below
@@ -48,8 +49,7 @@ class Access:
         return tuple(p for p in self.path if isinstance(p, For))
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     facts: Facts
     path: tuple[Step, ...] = ()
     conditions: tuple[Expr, ...] = ()
@@ -70,19 +70,17 @@ def _statement(stmt: Stmt, buffers: frozenset[Buffer], place: _Place) -> Iterato
             yield from _loads(expr, buffers, place)
     if isinstance(stmt, Store) and stmt.buffer in buffers:
         yield place.access(stmt.buffer, stmt.indices, True)
-    if isinstance(stmt, Let):
-        place = replace(place, lets=place.lets | {stmt.var})
+    lets = place.lets | {stmt.var} if isinstance(stmt, Let) else place.lets
     for number, (child, facts) in enumerate(facts_below(stmt, place.facts)):
-        inside = replace(place, facts=facts)
+        path, conditions = place.path, place.conditions
         if isinstance(stmt, For):
-            inside = replace(inside, path=(*place.path, stmt))
+            path = (*path, stmt)
         elif isinstance(stmt, Seq):
-            inside = replace(inside, path=(*place.path, (stmt, number)))
+            path = (*path, (stmt, number))
         elif isinstance(stmt, If):
-            cond = stmt.cond if number == 0 else negate(stmt.cond)
-            path = (*place.path, (stmt, 1 - number))
-            inside = replace(inside, path=path, conditions=(*place.conditions, cond))
-        yield from _statement(child, buffers, inside)
+            path = (*path, (stmt, 1 - number))
+            conditions = (*conditions, stmt.cond if number == 0 else negate(stmt.cond))
+        yield from _statement(child, buffers, _Place(facts, path, conditions, lets))
 
 
 def _loads(expr: Expr, buffers: frozenset[Buffer], place: _Place) -> Iterator[Access]:
@@ -91,5 +89,5 @@ def _loads(expr: Expr, buffers: frozenset[Buffer], place: _Place) -> Iterator[Ac
             facts = place.facts
             for guard in guards:
                 facts = facts.assuming(guard)
-            here = replace(place, facts=facts, conditions=(*place.conditions, *guards))
+            here = _Place(facts, place.path, (*place.conditions, *guards), place.lets)
             yield here.access(load.buffer, load.indices, False)

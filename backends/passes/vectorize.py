@@ -48,7 +48,7 @@ from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from ...ir.target import Target
 from .edges import Edge, edges, strengthen
 from .lanes import independent_lanes
-from .masks import has_masks, is_inside, is_lane_condition, is_safe, without_mask
+from .masks import is_inside, is_lane_condition, is_safe, without_mask
 from .scopes import loop_facts
 
 UNROLLED_LANES = 64
@@ -264,7 +264,7 @@ class _Lanes:
         last = indices[-1]
         neighbours = ramps == [len(indices) - 1] and isinstance(last, Ramp) and last.stride == Const(1)
         assert self.masking is not None
-        if not (neighbours or (buffer.scope == "local" and not stored)) or not has_masks(self.masking, buffer.dtype):
+        if not (neighbours or (buffer.scope == "local" and not stored)) or not self.masking.has_masks(buffer.dtype):
             raise _NotVector
 
     def index(self, index: Expr) -> Expr:

@@ -10,10 +10,10 @@ A lane whose condition fails reads and writes nothing.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from .. import dtypes
+from ..caches import cached
 from ..expr import Broadcast, Call, Cast, Expr, Load, Ramp, binary
 from ..node import Node, changed, rebuild
 from ..script.printer import expr_text
@@ -21,7 +21,7 @@ from ..stmt import Stmt
 from .memory import InterpreterError
 
 
-@lru_cache(maxsize=65536)
+@cached(65536)
 def lane_of(expr: Expr, number: int) -> Expr:
     """Lane `number` of a vector expression; a scalar is the same in all lanes."""
     if dtypes.lanes(expr.dtype) == 1:

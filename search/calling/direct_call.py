@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x0001, 0x0100, 0x0400  # bits of `ndarray.flags.num`
 _READABLE = _C_CONTIGUOUS | _ALIGNED
+_WRITABLE = _READABLE | _WRITEABLE
 _ndarray = np.ndarray
 
 Pointers = Any
@@ -44,31 +45,34 @@ class DirectCall:
         self._run = executable.runner(pointers)
         self._pointers = pointers
         arguments = [*inputs, *outputs]
-        self._indices = tuple(index for index, _ in arguments)
-        self._expected = tuple((a.physical_shape, numpy_dtype(a.dtype)) for _, a in arguments)
-        self._sizes = tuple(prod(shape) * dtype.itemsize for shape, dtype in self._expected)
+        self._outputs = range(len(inputs), len(arguments))
         self._inputs = len(inputs)
+        self._expected = tuple(
+            (index, a.physical_shape, numpy_dtype(a.dtype), _READABLE if position < self._inputs else _WRITABLE)
+            for position, (index, a) in enumerate(arguments)
+        )
+        self._sizes = tuple(prod(shape) * dtype.itemsize for _, shape, dtype, _ in self._expected)
 
     def __call__(self, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> bool:
-        """Run the kernel, or return False: then nothing has happened.
+        """Run the kernel, or return False: then nothing has happened to the arrays.
 
-        An output must share no memory with another argument.
+        An output must share no memory with another argument.  The record keeps what was written to it, also where the
+        call is declined: every call, direct or careful, writes all of its arguments.
         """
         if len(inputs) != self._inputs or len(inputs) + len(outputs) != len(self._expected):
             return False
-        starts = []
-        for array, (shape, dtype) in zip(inputs + outputs, self._expected):  # noqa: B905, lengths are equal
+        pointers = self._pointers
+        starts: list[int] = []
+        for array, (index, shape, dtype, flags) in zip(inputs + outputs, self._expected):  # noqa: B905, lengths are equal
             if type(array) is not _ndarray or array.dtype is not dtype or array.shape != shape:
                 return False
-            if array.flags.num & _READABLE != _READABLE:
+            if array.flags.num & flags != flags:
                 return False
-            starts.append(address(array))
-        for position, array in enumerate(outputs, self._inputs):
-            if not array.flags.num & _WRITEABLE or self._overlaps(starts, position):
+            start = pointers[index] = address(array)
+            starts.append(start)
+        for position in self._outputs:
+            if self._overlaps(starts, position):
                 return False
-        pointers = self._pointers
-        for index, start in zip(self._indices, starts):  # noqa: B905
-            pointers[index] = start
         self._run()
         return True
 

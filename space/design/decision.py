@@ -10,8 +10,8 @@ KINDS = (
     "layout", "pad_value", "boundary", "tile", "place", "order", "parallel", "vector", "work_group", "memory", "choice",
 )  # fmt: skip
 
-BRANCH, PEEL, OVERCOMPUTE = 0, 1, 2
-BOUNDARIES = ("branch", "peel", "overcompute")
+BRANCH, PEEL, OVERCOMPUTE, MASK = 0, 1, 2, 3
+BOUNDARIES = ("branch", "peel", "overcompute", "mask")
 INLINE, ROOT, INNER = 0, 1, 2
 PLACES = ("inline", "root", "inner")
 NO_PAD, UNDEF, NEUTRAL_PAD = 0, 1, 2

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -280,7 +281,36 @@ class Pitched(_AsBefore):
         return [*dims[:-1], Dim(dims[-1].dim, "pitched", self.size)]
 
 
-LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched)
+@dataclass(frozen=True)
+class First(Layout):
+    """The dimension of an axis that every operand has, groups or a batch, moved first: what a group reads lies together.
+
+    It is offered for an axis that is outside of the register tile, where something longer than one point lies before
+    its dimension.
+    """
+
+    kind = "first"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        outside = (a for a in anchor.spatial if a not in (structure.vec, structure.row) and anchor.axes[a].extent > 1)
+        for axis in outside:
+            dim = operand.plain_dim(axis)
+            if dim is not None and prod(operand.shape[:dim]) > 1 and all(o.uses(axis) for o in anchor.operands):
+                yield cls(dim)
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand)
+        return [dims[self.dim], *(d for d in dims if d.dim != self.dim)]
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        return CONTIGUOUS if operand.dims[self.order(operand, ())[-1].dim] == ((vec, 1),) else STRIDED
+
+    def scatters(self, operand: Operand) -> bool:
+        return self.dim == len(operand.dims) - 1
+
+
+LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First)
 """The kinds of layouts; a kind's place is its number in features."""
 
 

@@ -265,12 +265,13 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
 
     ``b + (1 - b) % 2`` is 1, and ``(b + (1 - b) % 4 + 3) // 4`` is ``(b + 2) // 4 + 1``, for b below 2 and 4.
     """
-    expr = simplify(expr, ranges)
-    if isinstance(expr, Binary) and expr.op in ("<", "<=", ">", ">=", "==", "!="):
-        difference = _plain_terms(expr.a - expr.b, ranges)
-        compared: Expr = simplify(Binary(expr.op, difference, const(0, difference.dtype)), ranges)
-        return compared
-    return simplify(_plain_terms(expr, ranges), ranges) if not dtypes.is_bool(expr.dtype) else expr
+    result: Expr = simplify(expr, ranges)
+    if isinstance(result, Binary) and result.op in ("<", "<=", ">", ">=", "==", "!="):
+        difference = _plain_terms(result.a - result.b, ranges)
+        result = simplify(Binary(result.op, difference, const(0, difference.dtype)), ranges)
+    elif not dtypes.is_bool(result.dtype):
+        result = simplify(_plain_terms(result, ranges), ranges)
+    return result
 
 
 def _plain_terms(expr: Expr, ranges: Ranges) -> Expr:
@@ -301,8 +302,7 @@ def _plainest(expr: Expr, var: Var, extent: int) -> Expr:
     if any(v != values[first] for v in values[first:]):
         return expr
     step: Expr = (var + (extent - first)) // extent
-    whole: Expr = step * (values[first] - values[0]) + values[0]
-    return whole
+    return step * (values[first] - values[0]) + values[0]
 
 
 __all__ = ["restrict_reduction"]

@@ -194,6 +194,7 @@ def test_rows_that_are_there_are_skipped(tmp_path: Path, monkeypatch: pytest.Mon
              "rounds": {"stridesmith:kernel": [1.0], "torch:x": [2.0]}, "missing": {}}  # fmt: skip
     monkeypatch.setattr(league, "tune", lambda case, seconds, folder: tuned.append(case.name) or found)
     monkeypatch.setattr(league, "race", lambda case, found, arguments: timed)
+    monkeypatch.setattr(league, "wait_for_quiet", lambda patience: 0.0)
     first = list(league.rows(range(2), arguments(tmp_path), {}, "avx2"))
     assert tuned == ["0000", "0001"] and [r["ratio"] for r in first] == [2.0, 2.0]
     newest = {r["key"]: r for r in first}
@@ -202,6 +203,9 @@ def test_rows_that_are_there_are_skipped(tmp_path: Path, monkeypatch: pytest.Mon
     tuned.clear()
     assert [r["number"] for r in league.rows(range(3), arguments(tmp_path, again=True), newest, "avx2")] == [0, 1]
     assert not tuned
+    newest["seed1/0001/-/2"] |= {"ours_us": math.nan, "busy": 0.9}
+    assert [r["number"] for r in league.rows(range(2), arguments(tmp_path), newest, "avx2")] == [1]
+    assert tuned == ["0001"], "what found nothing beside other work is tuned anew"
 
 
 def test_an_operator_that_the_language_lacks_is_a_row_that_failed(

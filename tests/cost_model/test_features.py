@@ -201,7 +201,8 @@ def test_a_window_touches_its_halo():
     """Three taps over four outputs at stride 2 read nine elements, as far as there are any."""
     axes = (Axis("s0", 50, "spatial", "i"), Axis("s1", 8, "spatial", "j"), Axis("r0", 3, "reduce", "k"))
     window = synthetic.operand("i0", (20, 8), (((0, 2), (2, 1)), ((1, 1),)))
-    operands = (synthetic.operand("o0", (50, 8), (((0, 1),), ((1, 1),)), "output"), window, window)
+    again = dataclasses.replace(window, name="i1")
+    operands = (synthetic.operand("o0", (50, 8), (((0, 1),), ((1, 1),)), "output"), window, again)
     sketch = altered(axes=axes, operands=operands)
     labels = {"tile__s1": "1x8"}
     assert 2 ** value("bytes:op1:panel", sketch, **labels) / 4 == pytest.approx(9 * 8, rel=1e-4)

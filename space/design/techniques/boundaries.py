@@ -1,13 +1,17 @@
-"""Ragged edges: branch around them, peel them off, or compute over them on padding that makes it harmless."""
+"""Ragged edges: branch around them, peel them off, compute over them on padding that is harmless, or mask lanes.
+
+A masked edge is peeled off as well, so that whole tiles have no masks; the lanes of its last vector beyond the edge
+load nothing and store nothing.  It is offered along the vector axis where the target has masks for every element type.
+"""
 
 from __future__ import annotations
 
 from ..anatomy import Anchor
 from ..candidates import Candidates, Columns
-from ..decision import BOUNDARIES, BRANCH, OVERCOMPUTE, PEEL, Collector
+from ..decision import BOUNDARIES, BRANCH, MASK, OVERCOMPUTE, PEEL, Collector
 from ..plan import Plan, one
 from ..structure import Site
-from .technique import Phase, Technique
+from .technique import Phase, Technique, Verdicts
 
 
 def may_overcompute(anchor: Anchor, axis: int) -> bool:
@@ -28,9 +32,18 @@ def may_overcompute(anchor: Anchor, axis: int) -> bool:
     return any(anchor.operands[f].plain_dim(axis) is not None for f in anchor.factors)
 
 
+def may_mask(site: Site, axis: int) -> bool:
+    """Whether lanes along an axis can be masked: those of vectors over parts of the result that may be ragged."""
+    operands = site.anchor.operands
+    vectors = axis == site.structure.vec and not site.structure.factored and site.lanes > 1
+    return vectors and site.anchor.axes[axis].extent > 1 and all(site.target.has_masks(o.dtype) for o in operands)
+
+
 def _opens(site: Site, out: Collector) -> None:
     for axis in out.numbers["tile"]:
-        kinds = (BRANCH, PEEL, OVERCOMPUTE) if may_overcompute(site.anchor, axis) else (BRANCH, PEEL)
+        kinds = [BRANCH, PEEL]
+        kinds += [OVERCOMPUTE] if may_overcompute(site.anchor, axis) else []
+        kinds += [MASK] if may_mask(site, axis) else []
         name = f"boundary:{site.anchor.axes[axis].name}"
         out.add("boundary", axis, name, "boundary", kinds, [BOUNDARIES[k] for k in kinds], {name: kinds})
 
@@ -51,15 +64,26 @@ def _settle_edges(plan: Plan) -> None:
         sch.remove_branching_through_overcompute(plan.block, loops=over)
 
 
-def _mark_peeled(plan: Plan) -> None:
-    """Mark the loops whose last iterations are peeled off, in the computation and its init."""
-    axes = [axis for axis in range(len(plan.axes)) if one(plan.chosen.boundary[axis]) == PEEL]
+def _excludes(c: Candidates) -> Verdicts:
+    """A mask needs a vector that the edge cuts: a tile of whole vectors is peeled off without one."""
+    vec = c.structure.vec
+    if vec in c.part.of("boundary"):
+        yield "mask without a cut vector", (c.boundary[vec] != MASK) | ((c.extent[vec] % c.lane != 0) & (c.lane > 1))
+
+
+def _mark(plan: Plan) -> None:
+    """Mark the loops whose last iterations are peeled off, in the computation and its init, and the masked lanes."""
+    axes = [axis for axis in range(len(plan.axes)) if one(plan.chosen.boundary[axis]) in (PEEL, MASK)]
     peeled = {loop for axis in axes for loop in plan.tile_loops.get(axis, [])}
     if plan.init:
         apart = set(plan.sch.get_loops(plan.init))
         peeled |= {f"{loop}_init" for loop in peeled if f"{loop}_init" in apart}
     for loop in sorted(peeled):
         plan.sch.annotate(loop, "peel", True)
+    if one(plan.chosen.boundary[plan.structure.vec]) == MASK:
+        inits = [f"{loop}_init" for loop in plan.lanes] if plan.init else []
+        for loop in [*plan.lanes, *inits, *plan.out_lanes]:
+            plan.sch.annotate(loop, "mask", True)
 
 
 def _shown(c: Candidates) -> Columns:
@@ -67,5 +91,6 @@ def _shown(c: Candidates) -> Columns:
 
 
 EDGES = Technique(
-    ("boundary",), opens=_opens, applies={Phase.EDGES: _settle_edges, Phase.VECTORIZE: _mark_peeled}, shown=_shown
-)
+    ("boundary",), opens=_opens, excludes=_excludes, applies={Phase.EDGES: _settle_edges, Phase.VECTORIZE: _mark},
+    shown=_shown,
+)  # fmt: skip

@@ -207,6 +207,7 @@ def _way_out(plan: Plan, block: str) -> None:
         sch.reorder(*rest, vectors, lanes)
         rest.append(vectors)
         sch.vectorize(lanes)
+        plan.out_lanes.append(lanes)
     for loop in rest:
         sch.unroll(loop)
 
