@@ -6,12 +6,14 @@
     load_artifact(artifact) -> Executable            in the process that runs it
     executable.bind() -> Bound                       memory of its own for every buffer
     bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
+
+Each kind of target has a place in `BACKENDS`; what all of them keep is asked in `tests/backend_contract.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.expr import Buffer
 from ..ir.interpreter.numbers import boundary_dtype
-from ..ir.target import KINDS, Target
+from ..ir.target import Target
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +36,8 @@ numpy_dtype = boundary_dtype
 class Artifact(TypedDict):
     """A compiled program; everything in it is JSON.
 
-    `code` is a base64 object file for a CPU and source text for OpenCL; `params` and
-    `workspaces` are ``[name, shape, dtype, scope]``; `launches` tells OpenCL which
+    `code` is a base64 object file for a CPU and source text for OpenCL; what else it is, only the backend that
+    made it knows.  `params` and `workspaces` are ``[name, shape, dtype, scope]``; `launches` tells OpenCL which
     kernels to enqueue, in order.
     """
 
@@ -66,32 +68,41 @@ def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
     return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
 
 
+class Backend(NamedTuple):
+    """What there is for one kind of target: a compiler, and a loader of what it made."""
+
+    compile: Callable[[Lowered, Target], Artifact]
+    load: Callable[[Artifact], Executable]
+
+
+def _cpu() -> Backend:
+    from .cpu import compile_cpu, load_cpu
+
+    return Backend(compile_cpu, load_cpu)
+
+
+def _opencl() -> Backend:
+    from .opencl.runtime import compile_opencl, load_opencl
+
+    return Backend(compile_opencl, load_opencl)
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}
+"""The backend of each kind of target, imported when it is first needed."""
+
+
 def compile_lowered(lowered: Lowered, target: Target) -> Artifact:
     """Compile for the target's kind of device.  Raises on what the code generator refuses."""
-    if target.kind == "opencl":
-        from .opencl.runtime import compile_opencl
-
-        artifact: Artifact = compile_opencl(lowered, target)
-        return artifact
-    if target.kind == "cpu":
-        from .cpu import compile_cpu
-
-        return compile_cpu(lowered, target)
-    raise ValueError(f"no code generator for a target of kind `{target.kind}`; known are {', '.join(KINDS)}")
+    if target.kind not in BACKENDS:
+        raise ValueError(f"no code generator for a target of kind `{target.kind}`; known are {', '.join(BACKENDS)}")
+    return BACKENDS[target.kind]().compile(lowered, target)
 
 
 def load_artifact(artifact: Artifact) -> Executable:
     """Make an artifact callable in this process."""
-    if artifact["kind"] == "opencl":
-        from .opencl.runtime import load_opencl
-
-        executable: Executable = load_opencl(artifact)
-        return executable
-    if artifact["kind"] == "cpu":
-        from .cpu import load_cpu
-
-        return load_cpu(artifact)
-    raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(KINDS)}")
+    if artifact["kind"] not in BACKENDS:
+        raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(BACKENDS)}")
+    return BACKENDS[artifact["kind"]]().load(artifact)
 
 
 class Executable(ABC):

@@ -198,6 +198,8 @@ class OpenCLBound(Bound):
         self.queue.finish()
 
     def time(self, calls: int) -> float:
+        if calls < 1:
+            raise ValueError(f"`calls` must be at least 1, but got {calls}")
         self.queue.finish()
         start = time.perf_counter()
         for _ in range(calls):

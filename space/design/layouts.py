@@ -7,7 +7,7 @@ caller fixes it leaves alone, while the others move such a buffer through a cach
 
 A layout says its `order` of physical dimensions once; the index map, the physical shape, the
 padding, and the runs of neighbours that the cost model counts all follow from it.  A new layout
-is a class here, and a place in `LAYOUTS`.
+is a class here, and a place in `LAYOUTS` (`docs/howto/layout.md` adds one).
 """
 
 from __future__ import annotations

@@ -11,10 +11,17 @@ import io
 import linecache
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import stridesmith
+from stridesmith.backends.kernel import BACKENDS
+from stridesmith.space.design import apply, layouts
+from stridesmith.space.primitive import PRIMITIVES
+from stridesmith.space.workloads.library import OPERATORS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -22,10 +29,26 @@ FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE 
 
 def pages() -> list[Path]:
     """All pages, by name."""
-    return sorted(DOCS.glob("*.md"))
+    return sorted(DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: path.stem)
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tables that how-tos add to are afterwards what they were."""
+    for module, name in ((apply, "TECHNIQUES"), (layouts, "LAYOUTS")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    registries: tuple[dict[str, Any], ...] = (PRIMITIVES, OPERATORS, BACKENDS)
+    before = [dict(registry) for registry in registries]
+    stridesmith.clear_caches()
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+    stridesmith.clear_caches()
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(DOCS).with_suffix("").as_posix())
 def test_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other in one namespace, and print what stands below them."""
     monkeypatch.chdir(tmp_path)
@@ -55,7 +78,7 @@ def run(code: str, names: dict[str, Any], where: str) -> str:
     linecache.cache[where] = (len(code), None, code.splitlines(keepends=True), where)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(code, where, "exec"), names)
+        exec(compile(code, where, "exec", dont_inherit=True), names)
     return out.getvalue()
 
 
