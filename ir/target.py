@@ -32,8 +32,8 @@ class Target(metaclass=_FromText):
     ``Target(text, threads=None)`` finds a device of this machine (see `backends.devices.discover`); facts that are
     given by name describe one.
 
-    Sizes are bytes, `vector_bits` is the width of one register, `max_vector_bits` of the widest vector that its code may
-    have, `registers` the number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that
+    Sizes are bytes, `vector_bits` is the width of one register, `max_vector_bits` that of the widest vector in its
+    code, `registers` the number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that
     the first cache has for lines of `line_bytes` whose addresses compete.  For OpenCL `platform` and `name` identify
     the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
     used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
