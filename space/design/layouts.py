@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
-from .anatomy import Anchor, Operand
+from .program import Anchor, Operand
 from .structure import Structure
 
 LINE = 64  # bytes

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ...ir.target import Target
 from ..schedule import Schedule
-from .anatomy import Anchor, Axis
 from .candidates import Candidates
 from .decision import OVERCOMPUTE
 from .layouts import Layout
+from .program import Anchor, Axis
 from .structure import Open, Structure
 
 
