@@ -117,10 +117,10 @@ def schedule_nest(sch: Schedule, nest: Nest, form: Form, target: Target) -> None
         sch.decompose_reduction(nest.block, rest[0])
     if outer:
         distribute(sch, sch.fuse(*outer) if len(outer) > 1 else outer[0], target, WORK_GROUP)
-    _inside(sch, nest, tiles, form, ragged)
+    _inside(sch, tiles, form, ragged)
 
 
-def _inside(sch: Schedule, nest: Nest, tiles: Sequence[str], form: Form, ragged: bool) -> None:
+def _inside(sch: Schedule, tiles: Sequence[str], form: Form, ragged: bool) -> None:
     """Unroll and vectorize the loops of a tile, and those of the initialisation."""
     known = set(_loops(sch.func.body))
     for position, loop in enumerate(tiles):

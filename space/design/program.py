@@ -128,9 +128,9 @@ def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
     """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
     found = []
     for block in leaf_blocks(func.body):
-        if _is_elementwise(func, block) and _writes_internal(func, block):
+        if _is_elementwise(block) and _writes_internal(func, block):
             readers = consumers(func, block_stores(block)[0].buffer)
-            if readers and all(_is_elementwise(func, r) for r in readers):
+            if readers and all(_is_elementwise(r) for r in readers):
                 found.append(block.name)
     return tuple(found)
 
@@ -164,7 +164,7 @@ def _single(stmt: Stmt) -> bool:
     return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
 
 
-def _is_elementwise(func: PrimFunc, block: Block) -> bool:
+def _is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
     spatial = all(i.kind == "spatial" for i in block.iters)
@@ -181,7 +181,7 @@ def _writes_internal(func: PrimFunc, block: Block) -> bool:
 
 def _is_producer(func: PrimFunc, block: Block) -> bool:
     """An element-wise block that feeds exactly one reduction."""
-    if not _is_elementwise(func, block) or not _writes_internal(func, block):
+    if not _is_elementwise(block) or not _writes_internal(func, block):
         return False
     readers = consumers(func, block_stores(block)[0].buffer)
     return len(readers) == 1 and bool(readers[0].reduce)
@@ -232,14 +232,14 @@ def _anchor(
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
     order = _axis_order(block, accesses)
     axes = _named_axes(block, order)
-    operands = [_operand(func, "o0", stores[0], axes, "output", "")]
+    operands = [_operand("o0", stores[0], axes, "output", "")]
     for number, load in enumerate(accesses[1:]):
         assert isinstance(load, Load)
         source, producer = _source(func, load.buffer, interface)
         alone = sum(other.buffer == load.buffer for other in accesses) == 1
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
-        operand = _operand(func, f"i{number}", load, axes, source, producer)
+        operand = _operand(f"i{number}", load, axes, source, producer)
         operands.append(replace(operand, tested=_tested(func, producer)))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
@@ -293,9 +293,7 @@ def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
     return tuple(Axis(name, by_var[v].extent, by_var[v].kind, v.name) for name, v in named)
 
 
-def _operand(
-    func: PrimFunc, name: str, access: Store | Load, axes: Sequence[Axis], source: str, producer: str
-) -> Operand:
+def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str, producer: str) -> Operand:
     position = {Var(a.var): i for i, a in enumerate(axes)}
     dims: list[Terms] = []
     offsets: list[int] = []

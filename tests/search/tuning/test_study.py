@@ -84,7 +84,8 @@ def test_pins_hold_for_every_sampler(sampler):
 def test_a_pin_leaves_out_sketches_that_cannot_follow():
     """Two of three sketches have the decision, one of those has the label: the search stays in it."""
     first, second, third = (sketch.main for sketch in synthetic.space().sketches)
-    second = dataclasses.replace(second, decisions=second.decisions[:-1], place={})
+    unplaced = {what: found for what, found in second.numbers.items() if what != "place"}
+    second = dataclasses.replace(second, decisions=second.decisions[:-1], numbers=unplaced)
     place = synthetic.flags("k2/C/place:i1", "place", ("inline", "root"))
     third = dataclasses.replace(third, decisions=(*third.decisions[:-1], place))
     sketches = tuple(synthetic.Sketch(f"k{n}", (part,)) for n, part in enumerate((first, second, third)))

@@ -73,8 +73,8 @@ def strips(name: str, rng: np.random.Generator, count: int) -> tuple[Workload, S
     sketches = generate(work.func, CPU, dict.fromkeys(work.constants, "constant")).sketches
     sketch = next(s for s in sketches if not s.main.structure.factored)
     drawn = sketch.draw(rng, 4096)
-    assert sketch.main.block is not None and sketch.main.panel is not None
-    blocked, cut = drawn[:, sketch.main.block[1]] > 0, drawn[:, sketch.main.panel[1]] > 0
+    (block,), (panel,) = sketch.main.of("block").values(), sketch.main.of("panel").values()
+    blocked, cut = drawn[:, block] > 0, drawn[:, panel] > 0
     assert not (cut & ~blocked).any(), "nothing runs inside of a panel"
     return work, sketch, np.concatenate([drawn[blocked & cut][:count], drawn[blocked & ~cut][: count // 2]])
 
@@ -171,8 +171,7 @@ def test_sums_that_no_thread_has_room_for_are_masked() -> None:
     """Half of 2 MB for each of two threads is more than a thread may have, in panels; a whole reduction needs none."""
     space = generate(workload("conv2d", ci=64, h=64, w=64, co=128, k=1).func, CPU, {"w": "constant"})
     sketch = next(s for s in space.sketches if s.main.structure.vec == 1)
-    assert sketch.main.panel is not None
-    number = sketch.main.panel[1]
+    (number,) = sketch.main.of("panel").values()
     rng = np.random.default_rng(0)
     drawn = np.stack([rng.integers(len(d), size=20_000) for d in sketch.decisions], axis=1)
     masked = sketch.exclusions(drawn)["size of a sum inside"]
