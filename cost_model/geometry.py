@@ -21,8 +21,8 @@ from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
 
 if TYPE_CHECKING:
     from ..ir.target import Target
-    from ..space.design.anatomy import Operand, Terms
     from ..space.design.candidates import Candidates
+    from ..space.design.program import Operand, Terms
     from ..space.design.structure import Open
 
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")

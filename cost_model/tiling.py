@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ..space.design.anatomy import Axis, Operand
     from ..space.design.candidates import Candidates
+    from ..space.design.program import Axis, Operand
 
 Vector = NDArray[np.float32]
 Columns = dict[str, Vector]

@@ -32,12 +32,11 @@ class Target(metaclass=_FromText):
     ``Target(text, threads=None)`` finds a device of this machine (see `backends.devices.discover`); facts that are
     given by name describe one.
 
-    Sizes are bytes, `vector_bits` is the width of one register, `registers` the
-    number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that the first
-    cache has for lines of `line_bytes` whose addresses compete.  For OpenCL
-    `platform` and `name` identify the device and `units` are its compute units;
-    for a CPU `name` is the model and `isa` the instruction set that is used.  A device with
-    `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
+    Sizes are bytes, `vector_bits` is the width of one register, `max_vector_bits` that of the widest vector in its
+    code, `registers` the number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that
+    the first cache has for lines of `line_bytes` whose addresses compete.  For OpenCL `platform` and `name` identify
+    the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
+    used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
     kernel; `image_types` lists the element types that they may have.
     """
 
@@ -49,6 +48,7 @@ class Target(metaclass=_FromText):
     cpu: str = ""
     features: str = ""
     vector_bits: int = 128
+    max_vector_bits: int = 1024
     registers: int = 16
     threads: int = 1
     units: int = 1

@@ -8,9 +8,9 @@ import numpy as np
 
 from stridesmith.ir.expr import Buffer
 from stridesmith.ir.target import Target
-from stridesmith.space.design.anatomy import Anchor, Axis, Operand
 from stridesmith.space.design.decision import BOUNDARIES, PLACES, Decision, decision
 from stridesmith.space.design.layouts import Copy, Identity, Tiled
+from stridesmith.space.design.program import Anchor, Axis, Operand
 from stridesmith.space.design.structure import Open, Structure
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
@@ -90,12 +90,12 @@ def part(name: str = "k0", extents=EXTENTS, anchor: str = "C", **changed) -> Ope
         operand("i1", (k, n), (((2, 1),), ((1, 1),))),
     )
     fields = {"axes": axes, "operands": operands} | changed
-    anatomy = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
+    block = Anchor(anchor, anchor, fields["axes"], fields["operands"], "", "+", 0.0, factors=(1, 2))
     numbers = {
         "tile": {0: ROW, 1: LANE, 2: STEP}, "block": {0: BLOCK}, "boundary": {0: EDGE0, 1: EDGE1}, "order": {0: ORDER},
         "layout": {2: LAYOUT}, "place": {2: PLACE},
     }  # fmt: skip
-    return Open(anatomy, Structure(1, 0, False), decisions(f"{name}/{anchor}"), numbers)
+    return Open(block, Structure(1, 0, False), decisions(f"{name}/{anchor}"), numbers)
 
 
 def sketch(name: str = "k0") -> Sketch:

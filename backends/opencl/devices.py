@@ -8,6 +8,7 @@ device.  Nothing ever prompts.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,10 @@ def describe_device(device: Any) -> Target:
 
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
+    # PoCL 3.0 takes AMD's first processors with AVX-512 for older ones, but links built-in functions that use AVX-512:
+    # what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache without kernels.
+    mistaken = native > 8 and re.search(r"znver[123]$", _text(device.version)) is not None
+    native = 8 if mistaken else native
     platform = device.platform
     ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, Target.line_bytes)
     return Target(
@@ -68,7 +73,8 @@ def describe_device(device: Any) -> Target:
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_text(device.extensions),
         vector_bits=32 * native if is_cpu else 128,
-        registers=_registers() if is_cpu else 64,
+        max_vector_bits=256 if mistaken else Target.max_vector_bits,
+        registers=min(_registers(), 16 if mistaken else 32) if is_cpu else 64,
         threads=int(device.max_compute_units),
         units=int(device.max_compute_units),
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,

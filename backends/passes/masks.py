@@ -42,7 +42,6 @@ from ...ir.expr import (
 from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.loop_extents import is_masked
 from ...ir.stmt import Allocate, For, If, Seq, Stmt, Store, walk_stmts
-from ...ir.target import Target
 from .scopes import Access, accesses
 
 Form = tuple[str, frozenset[tuple[Expr | int, int]], int]

@@ -1,6 +1,6 @@
 """The generated design space: what a program is made of, what may be decided, and how a choice is scheduled.
 
-`anatomy` finds the blocks that carry work, `structure` says which of their axes runs in vectors, and `techniques/`
+`program` finds the blocks that carry work, `structure` says which of their axes runs in vectors, and `techniques/`
 open decisions on them; `rules` makes `Sketch`es of that, and `space.generate` all sketches of a program.  A choice has
 one meaning: `candidates` decodes arrays of alternatives for the mask, the cost model, and the scheduler (`plan`,
 `apply`), which takes one row.

@@ -12,10 +12,10 @@ import numpy as np
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
-from .anatomy import Anchor
 from .candidates import Bools, Candidates, Columns, Ints
 from .decision import Collector
 from .plan import Plan
+from .program import Anchor
 from .stages import loop_of
 from .structure import Open, Site, Structure
 from .techniques import TECHNIQUES

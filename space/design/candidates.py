@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ...ir import dtypes
 from ...ir.target import Target
-from .anatomy import Operand
 from .decision import BRANCH, INLINE, OVERCOMPUTE, ROOT
 from .layouts import Identity, Layout
+from .program import Operand
 from .structure import Open
 
 Ints = NDArray[np.int64]

@@ -24,7 +24,7 @@ from ..concurrency import check_concurrent
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import blocks_below, extent_of
-from .anatomy import Anchor
+from .program import Anchor
 from .stages import distribute
 
 COPIES = (4, 8)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
-from .anatomy import Anchor, Operand
+from .program import Anchor, Operand
 from .structure import Structure
 
 LINE = 64  # bytes
@@ -283,7 +283,7 @@ class Pitched(_AsBefore):
 
 @dataclass(frozen=True)
 class First(Layout):
-    """The dimension of an axis that every operand has, groups or a batch, moved first: what a group reads lies together.
+    """The dimension of an axis that every operand has, as groups, moved first: what a group reads lies together.
 
     It is offered for an axis that is outside of the register tile, where something longer than one point lies before
     its dimension.

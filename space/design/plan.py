@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ...ir.target import Target
 from ..schedule import Schedule
-from .anatomy import Anchor, Axis
 from .candidates import Candidates
 from .decision import OVERCOMPUTE
 from .layouts import Layout
+from .program import Anchor, Axis
 from .structure import Open, Structure
 
 
@@ -23,8 +23,8 @@ class Plan:
 
     `block` is the block that computes the anchor, `exit` the one that its result goes to, `copy` the one that takes a
     tile out of registers.  `loops` are the anchor's by axis; after tiling `outer` are those outside the register tile
-    in their order, and `tile_loops` those of the tile by axis; `out_lanes` are the vectorized loops of what takes a tile out.  `staged` has for each input that is copied or computed
-    first the block that does so, and the place.
+    in their order, and `tile_loops` those of the tile by axis; `out_lanes` are the vectorized loops of what takes a
+    tile out.  `staged` has for each input that is copied or computed first the block that does so, and the place.
     """
 
     sch: Schedule

@@ -21,10 +21,11 @@ from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
-from . import anatomy
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
+from .program import Anchor, inline_candidates
+from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
 from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
@@ -79,7 +80,7 @@ def scripted(
 def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """Register tiles, layouts, padding and boundaries of every anchor, jointly."""
     schedule, is_cut = _normal(func, _constants(interface))
-    found = anatomy.anchors(schedule.func, dict(interface))
+    found = anchors_of(schedule.func, dict(interface))
     anchors = tuple(a for a in found if structures(a, target))
     options = [structures(anchor, target) for anchor in anchors]
     if is_cut:
@@ -105,7 +106,7 @@ def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
-    found = anatomy.anchors(schedule.func, dict(interface))
+    found = anchors_of(schedule.func, dict(interface))
     sketches: list[Sketch] = []
     for size in chunk_sizes(found, schedule.func, target):
         split = in_chunks(schedule, found, size)
@@ -122,7 +123,7 @@ def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketc
 def _sketches(
     func: PrimFunc,
     start: Schedule,
-    anchors: tuple[anatomy.Anchor, ...],
+    anchors: tuple[Anchor, ...],
     options: Sequence[Sequence[Structure]],
     target: Target,
     prefix: str = "",
@@ -156,7 +157,7 @@ def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -
 def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
     """A form of its own for every loop nest of a program in which the others find nothing (see `general`)."""
     normal, _ = _normal(func, _constants(interface))
-    if any(structures(a, target) for a in anatomy.anchors(normal.func, dict(interface))):
+    if any(structures(a, target) for a in anchors_of(normal.func, dict(interface))):
         return
     schedule = Schedule(func)
     found = {f"n{k}": (nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func))}
@@ -181,12 +182,12 @@ def schedule_start(func: PrimFunc) -> PrimFunc:
 def _with_chains_inlined(func: PrimFunc) -> Schedule:
     """A schedule in which element-wise blocks are inlined into element-wise readers until none is left."""
     schedule = Schedule(func)
-    while found := anatomy.inline_candidates(schedule.func):
+    while found := inline_candidates(schedule.func):
         schedule.compute_inline(found[0])
     return schedule
 
 
-def _name(anchors: tuple[anatomy.Anchor, ...], combination: tuple[Structure, ...]) -> str:
+def _name(anchors: tuple[Anchor, ...], combination: tuple[Structure, ...]) -> str:
     """The sketch's name: the structure of each anchor."""
     if len(anchors) == 1:
         return combination[0].label(anchors[0])

@@ -17,9 +17,9 @@ from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..trace import Trace
 from ..tree import leaf_blocks, loops_above
-from .anatomy import Axis, Operand
 from .apply import feasible, schedule_anchor, verdicts
 from .decision import Decision
+from .program import Axis, Operand
 from .stages import schedule_stage
 from .structure import Open
 from .techniques.chunks import merge_chunks

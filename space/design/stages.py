@@ -7,8 +7,8 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import extent_of, find_block, find_loop
-from .anatomy import Axis
 from .contiguity import is_contiguous
+from .program import Axis
 
 
 def loop_of(sch: Schedule, block: str, axis: Axis) -> str:

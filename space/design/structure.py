@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
-from .anatomy import Anchor
 from .decision import Decision
+from .program import Anchor
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 import synthetic_space as synthetic
 
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap, features
-from stridesmith.space.design.anatomy import Axis
+from stridesmith.space.design.program import Axis
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 

@@ -6,10 +6,10 @@ load nothing and store nothing.  It is offered along the vector axis where the t
 
 from __future__ import annotations
 
-from ..anatomy import Anchor
 from ..candidates import Candidates, Columns
 from ..decision import BOUNDARIES, BRANCH, MASK, OVERCOMPUTE, PEEL, Collector
 from ..plan import Plan, one
+from ..program import Anchor
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 

@@ -19,7 +19,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import leaf_blocks
-from ..anatomy import Anchor
+from ..program import Anchor
 from ..stages import loop_of
 from ..structure import Structure, structures
 

@@ -34,7 +34,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
-from ..anatomy import Anchor
+from ..program import Anchor
 from ..structure import Structure
 from .technique import Technique
 

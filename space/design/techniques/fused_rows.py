@@ -17,10 +17,10 @@ from ....ir.expr import Load
 from ....ir.node import walk
 from ...schedule import Schedule
 from ...tree import block_stores, find_block
-from ..anatomy import Anchor
 from ..candidates import Candidates
 from ..decision import INNER, Collector
 from ..plan import Plan
+from ..program import Anchor
 from ..structure import Site, Structure
 from .technique import Phase, Technique, Verdicts
 

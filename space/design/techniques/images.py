@@ -10,10 +10,10 @@ import numpy as np
 from ....ir.layout.index_map import IndexMap
 from ....ir.target import Target
 from ...errors import ScheduleError
-from ..anatomy import Operand
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import ROOT, Collector
 from ..plan import Plan, one
+from ..program import Operand
 from ..structure import Site
 from .technique import Technique, Verdicts
 

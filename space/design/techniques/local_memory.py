@@ -14,10 +14,10 @@ import numpy as np
 from ....ir import dtypes
 from ...schedule import Schedule
 from ...tree import extent_of, find_loop
-from ..anatomy import Operand
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import INLINE, Collector
 from ..plan import Plan, one
+from ..program import Operand
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 from .work_groups import Group, group_of

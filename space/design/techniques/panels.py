@@ -20,10 +20,10 @@ inside of a short panel read its few rows side by side, each as a stream.
 from __future__ import annotations
 
 from ....ir.target import Target
-from ..anatomy import Anchor
 from ..candidates import Bools, Candidates
 from ..decision import Collector
 from ..plan import Plan
+from ..program import Anchor
 from ..stages import schedule_inner_stage
 from ..structure import Site
 from .local_memory import in_local_memory

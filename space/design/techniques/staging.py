@@ -8,12 +8,12 @@ import numpy as np
 
 from ...primitives.cache import read_buffer
 from ...tree import find_block
-from ..anatomy import Operand, has_condition
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
 from ..layouts import Identity, Layout, alternatives, code, meeting
 from ..plan import Plan, one
+from ..program import Operand, has_condition
 from ..stages import schedule_inner_stage, schedule_stage
 from ..structure import Site
 from . import images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....ir import dtypes
 from ....ir.target import Target
 from ..candidates import Candidates
 from ..decision import Collector
@@ -30,8 +31,9 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
 def widths(extent: int, target: Target, dtype: str) -> list[int]:
     """Vector widths for an axis: those about the native one on a CPU device, all up to twice it elsewhere."""
     native = target.vector_lanes(dtype)
+    most = min(2 * native, target.max_vector_bits // dtypes.bits(dtype))
     lowest = max(1, native // 2) if target.is_cpu_device else 1
-    found = [w for w in WIDTHS if lowest <= w <= 2 * native and w < 2 * extent]
+    found = [w for w in WIDTHS if lowest <= w <= most and w < 2 * extent]
     return found or [1]
 
 

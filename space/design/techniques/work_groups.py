@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..anatomy import Anchor
 from ..candidates import Bools, Candidates, Ints
 from ..decision import Collector
 from ..plan import Plan, one
+from ..program import Anchor
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 

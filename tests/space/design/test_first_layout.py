@@ -1,4 +1,4 @@
-"""The layout that brings what a group reads together: where it is offered, its map, and that kernels with it are right."""
+"""The layout that brings together what a group reads: where it is offered, its map, and kernels with it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The anatomy of a program: which blocks carry the work, what they touch, and along which axes.
+"""A program as schedules see it: which blocks carry the work, what they touch, and along which axes.
 
 An *anchor* is a block that is scheduled in its own right: a reduction, or the last of
 a chain of element-wise blocks.  Element-wise blocks around it become its *producers*
 and its *epilogue*.  Axes and operands get canonical names and a canonical order, taken
 from the structure of the accesses, so that renaming blocks, buffers or variables and
-permuting independent loops leave the anatomy equal.
+permuting independent loops leave the anchors equal.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _epilogue(func: PrimFunc, block: Block) -> str:
 def _anchor(
     func: PrimFunc, block: Block, name: str, epilogues: Mapping[str, str], interface: dict[str, str]
 ) -> Anchor | None:
-    """The anatomy of one block; None if its loops are not its iterators one to one.
+    """One block as an anchor; None if its loops are not its iterators one to one.
 
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
