@@ -14,8 +14,8 @@ Whatever else the rounded loops reach beyond its shape is enlarged for the quest
 inputs by padding that holds 1, which is finite but no neutral element of a sum, outputs by
 `undef`.  So a value is provable if it is neutral beside any other finite padding.
 
-The rules of the design space offer a subset that follows from the anchor's reduction alone
-(`structure`); this is the question that they abbreviate.
+The design space offers a subset that follows from the anchor's reduction alone
+(`techniques.staging`); this is the question that they abbreviate.
 """
 
 from __future__ import annotations

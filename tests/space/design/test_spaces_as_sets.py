@@ -144,7 +144,8 @@ def test_the_mask_says_which_rule_excludes_a_candidate(name: str, target: Target
         for rows_of_rule in sketch.exclusions(rows).values():
             excluded |= rows_of_rule
         np.testing.assert_array_equal(sketch.mask(rows), ~excluded)
-        assert not excluded.all()
+        found = sketch.draw(rng, 4)
+        assert len(found) and sketch.mask(found).all()
 
 
 LOOPS = re.compile(r"( *)for (?P<vars>[\w, ]+) in T.grid\((?P<extents>[\d, ]+)\):")
