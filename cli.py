@@ -51,6 +51,8 @@ class Group(click.Group):
 
             if name in names():
                 raise UsageError(f"there is no command {name!r}; to tune this workload, run `tune --workload {name}`")
+            if name == "tune":
+                raise UsageError("`tune` is the command itself; leave the second one out: `tune --workload conv2d`")
             hint = did_you_mean(name, self.commands)
             raise UsageError(f"there is no command {name!r}{hint}; there are {', '.join(sorted(self.commands))}")
         return super().resolve_command(ctx, args)
