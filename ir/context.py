@@ -163,17 +163,6 @@ class Context:
             return True
         return self.safety and (body is None or memories_read(expr).isdisjoint(memories_written(body)))
 
-    def starts(self, stmt: Stmt) -> bool:
-        """Whether every reduction below `stmt`, which stands here, provably begins with its init."""
-        if not has_init(stmt):
-            return True
-        from .verify.init import init_fault
-
-        return not any(
-            isinstance(item, Block) and item.init is not None and init_fault(item, here.around)
-            for item, here in contexts(stmt, self)
-        )
-
     def simplify(self, expr: Expr) -> Expr:
         """`expr` as simple as intervals allow."""
         return simplifier_for(self.facts).expr(expr)

@@ -24,6 +24,7 @@ from ..arith.statements import NOTHING, is_empty, simplify_stmt
 from ..context import Context, has_init, nowhere, rewrite
 from ..expr import FALSE, TRUE, Expr, Not, all_of, conjuncts
 from ..stmt import Block, If, Seq, Stmt, memories_read, memories_written, seq
+from ..verify.init import starts
 from .renaming import same_statement
 
 Relation = Callable[[If, If], bool | None]
@@ -47,7 +48,7 @@ def _without_choice(stmt: If, place: Context) -> Stmt:
     if stmt.orelse is None:
         return stmt.then if is_empty(stmt.then) else stmt
     for truth, kept in ((True, stmt.orelse), (False, stmt.then)):
-        if _agree(stmt.then, stmt.orelse, place.where(stmt.cond, truth)) and place.starts(kept):
+        if _agree(stmt.then, stmt.orelse, place.where(stmt.cond, truth)) and starts(kept, place):
             return kept
     if is_empty(stmt.orelse):
         return If(stmt.cond, stmt.then)
@@ -64,7 +65,7 @@ def _related(first: If, second: If, place: Context) -> bool | None:
     if same is not None and has_init(second):
         moved = [s for s in (second.then, second.orelse) if s is not None]
         truths = (same, not same)
-        if not all(place.where(first.cond, t).starts(s) for t, s in zip(truths, moved, strict=False)):
+        if not all(starts(s, place.where(first.cond, t)) for t, s in zip(truths, moved, strict=False)):
             return None
     return same
 
@@ -137,7 +138,7 @@ def _decide(stmt: Stmt, place: Context) -> Stmt:
         if kept is None:
             return NOTHING
         new = replace(stmt, predicate=kept)
-        return stmt if kept is stmt.predicate or not place.starts(new) else new
+        return stmt if kept is stmt.predicate or not starts(new, place) else new
     return stmt
 
 

@@ -46,6 +46,7 @@ from ..expr import (
 )
 from ..node import children, rebuild, walk
 from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, memories_read, memories_written
+from ..verify.init import starts
 from .conditionals import decide_conditions
 from .empty import pruned
 from .renaming import another, copied
@@ -158,7 +159,7 @@ class Hoister:
         if growth > self.room:
             self.kept[Kept(cond, loop.var.name, f"(6) the copies would exceed {LARGEST} statements")] = None
             return None
-        if not place.where(cond).starts(then) or not place.where(cond, False).starts(other):
+        if not starts(then, place.where(cond)) or not starts(other, place.where(cond, False)):
             self.kept[Kept(cond, loop.var.name, "(4) a reduction inside might not begin with its init")] = None
             return None
         self.room -= growth

@@ -25,6 +25,7 @@ from ..context import Context, contexts, facts_below, map_below, map_with_facts
 from ..expr import TRUE, Const, Var, as_int, binary, const, substitute
 from ..node import rebuild
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store
+from ..verify.init import starts
 from .conditionals import decide_conditions
 
 KINDS = ("serial", "parallel", "unrolled")
@@ -52,7 +53,7 @@ def reduce_extent(loop: For, place: Context) -> Stmt:
     if needed[0] == needed[1]:
         smaller = substitute(loop.body, {loop.var: const(needed[0], loop.var.dtype)})
     result = decide_conditions(simplify_stmt(smaller, place.facts), place)
-    return result if place.starts(result) else loop
+    return result if starts(result, place) else loop
 
 
 def whole_reason(loop: For, place: Context) -> str:

@@ -18,15 +18,23 @@ import numpy as np
 
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
-from ..context import Surroundings
+from ..context import Context, Surroundings, contexts, has_init
 from ..expr import Binary, Const, Expr, Load, Var, const, substitute, variables
 from ..interpreter.memory import InterpreterError
 from ..interpreter.nest import Bind, Guard, Loop, root
 from ..interpreter.values import Evaluator
 from ..node import walk
-from ..stmt import Block
+from ..stmt import Block, Stmt
 
 LARGEST_COUNT = 1 << 20
+
+
+def starts(stmt: Stmt, here: Context) -> bool:
+    """Whether every reduction below `stmt`, which stands `here`, provably begins with its init."""
+    return not has_init(stmt) or not any(
+        isinstance(item, Block) and item.init is not None and init_fault(item, inside.around)
+        for item, inside in contexts(stmt, here)
+    )
 
 
 def init_fault(block: Block, around: Surroundings) -> str:
