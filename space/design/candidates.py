@@ -270,6 +270,14 @@ class Candidates:
         """Whether an operand is held in a memory of a device: ``image`` or ``local``."""
         return np.asarray(self._numbers(f"{kind}:{self.operands[number].name}", 0) == 1)
 
+    @cached_property
+    def any_in_local_memory(self) -> Bools:
+        """Whether some operand is held in local memory."""
+        result: Bools = np.zeros(1, bool)
+        for number in self.part.of("local"):
+            result = result | self.in_memory("local", number)
+        return result
+
 
 def product(extents: Sequence[Ints]) -> Ints:
     """The product of vectors, 1 for none."""

@@ -14,7 +14,7 @@ import numpy as np
 from ....ir import dtypes
 from ...schedule import Schedule
 from ...tree import extent_of, find_loop
-from ..candidates import Bools, Candidates, Ints, product
+from ..candidates import Candidates, Ints, product
 from ..decision import INLINE, Collector
 from ..plan import Plan, one
 from ..program import Operand
@@ -38,14 +38,6 @@ def _may_be_local(site: Site, operand: Operand) -> bool:
     return known and bool(site.anchor.reduce) and not site.structure.factored and site.target.local_bytes > 0
 
 
-def in_local_memory(c: Candidates) -> Bools:
-    """Whether a candidate holds some input in local memory."""
-    result: Bools = np.zeros(1, bool)
-    for number in c.part.of("local"):
-        result = result | c.in_memory("local", number)
-    return result
-
-
 def _excludes(c: Candidates) -> Verdicts:
     if not c.part.of("local"):
         return
@@ -59,7 +51,7 @@ def _excludes(c: Candidates) -> Verdicts:
     axis = c.panelled
     if axis is not None and c.anchor.epilogue:
         whole = c.panel[axis] == c.axes[axis].extent
-        yield "local memory of panels before an epilogue", whole | ~in_local_memory(c)
+        yield "local memory of panels before an epilogue", whole | ~c.any_in_local_memory
     yield "size of local memory", total <= c.target.local_bytes
 
 

@@ -44,8 +44,7 @@ def _order(plan: Plan) -> None:
     ordered = [outer[a] for a in [*sorted((a for a in outer if a in place), key=lambda a: one(place[a])), *inner]]
     plan.shared = shared = min(one(plan.chosen.shared), len(ordered))
     panels, items = [plan.panel_loop] if plan.panel_loop else [], list(plan.items.values())
-    held = any(one(plan.chosen.in_memory("local", n)) for n in plan.part.of("local"))
-    inside = [*panels, *items] if held else [*items, *panels]
+    inside = [*panels, *items] if one(plan.chosen.any_in_local_memory) else [*items, *panels]
     plan.outer = [*plan.single, *ordered[:shared], *inside, *ordered[shared:], *plan.block_loops]
     plan.sch.reorder(
         *plan.outer, *plan.reduce_outer, *plan.reduce_inner, *plan.rows, *plan.vectors, *plan.lanes

@@ -26,7 +26,6 @@ from ..plan import Plan
 from ..program import Anchor
 from ..stages import schedule_inner_stage
 from ..structure import Site
-from .local_memory import in_local_memory
 from .technique import MAX_SCRATCH, Phase, Technique, Verdicts
 
 SHORTEST, MOST = 4, 64  # steps of a panel, panels
@@ -95,7 +94,7 @@ def _excludes(c: Candidates) -> Verdicts:
 
 def _gains(c: Candidates) -> Bools:
     """Whether some loop runs inside of a panel, or items share what it reads: else nothing is gained."""
-    result = in_local_memory(c)
+    result = c.any_in_local_memory
     for axis, inside in c.inside.items():
         result = result | (inside & (c.axes[axis].extent > c.cover[axis]))
     for axis in c.part.of("block"):

@@ -104,7 +104,7 @@ def share_grid(plan: Plan, loop: str) -> bool:
     """
     if not group_of(plan).is_grid:
         return False
-    held = any(one(plan.chosen.in_memory("local", n)) for n in plan.part.of("local"))
+    held = one(plan.chosen.any_in_local_memory)
     plan.sch.bind(loop, "blockIdx.x")
     for suffix in ["", "_init"] if plan.panel_loop and held else [""]:
         for axis, item in plan.items.items():
