@@ -1,0 +1,146 @@
+"""A network: tensors by name, and the operators that compute them, in an order in which they can run.
+
+An operator is a program of `ir` whose buffer parameters are its inputs and then its
+outputs, or a foreign one, which runs through the reference implementation of ONNX.  A
+network is a value: importing makes one, fusion and agreement make others of it, and
+`evaluate` says what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import dtypes
+from ..ir.stmt import PrimFunc
+
+Array: TypeAlias = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What passes between operators, in its logical shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor without padding."""
+        return int(np.prod(self.shape, dtype=np.int64)) * dtypes.nbytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A program and the tensors that it is called with.
+
+    `func.buffers` are the `inputs` in their order and then the `outputs`; the program has no other parameters,
+    reads no output before it has written it, and writes every element of each.
+    """
+
+    name: str
+    func: PrimFunc
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An operator that has no program here and runs through the reference implementation of ONNX.
+
+    `model` is a serialised ONNX model of this one node; `op` is its type, as reports name it.  The model's inputs
+    and outputs have the names of the tensors.
+    """
+
+    name: str
+    op: str
+    model: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+Node: TypeAlias = Operator | Foreign
+
+
+@dataclass(frozen=True)
+class Network:
+    """Tensors, constants among them, and operators in an order in which they can run."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Array] = field(repr=False)
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def producer(self) -> Mapping[str, Node]:
+        """The node that writes a tensor; inputs and constants have none."""
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read a tensor, in order and each once; none for what only leaves the network."""
+        found: dict[str, list[Node]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    @property
+    def foreign(self) -> tuple[Foreign, ...]:
+        """The operators that run through the reference implementation of ONNX."""
+        return tuple(node for node in self.nodes if isinstance(node, Foreign))
+
+    def with_nodes(self, nodes: tuple[Node, ...], tensors: Mapping[str, Tensor] | None = None) -> Network:
+        """The network with other nodes, and other tensors if they are given."""
+        return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
+
+
+def problems(network: Network) -> Iterator[str]:
+    """What is wrong with a network, one sentence each: nothing for a network that can run."""
+    known = {*network.inputs, *network.constants}
+    for name in (*network.inputs, *network.constants, *network.outputs):
+        if name not in network.tensors:
+            yield f"`{name}` is no tensor of the network"
+    for name, array in network.constants.items():
+        tensor = network.tensors.get(name)
+        if tensor and (array.shape, str(array.dtype)) != (tensor.shape, tensor.dtype):
+            found, wanted = f"{array.dtype}{list(array.shape)}", f"{tensor.dtype}{list(tensor.shape)}"
+            yield f"constant `{name}` is {found}, its tensor {wanted}"
+    for node in network.nodes:
+        for name in node.inputs:
+            if name not in known:
+                yield f"`{node.name}` reads `{name}`, which nothing before it computes"
+        for name in node.outputs:
+            if name in known:
+                yield f"`{node.name}` writes `{name}`, which there is already"
+        known.update(node.outputs)
+        if isinstance(node, Operator):
+            yield from _misfits(network, node)
+    for name in network.outputs:
+        if name not in known:
+            yield f"nothing computes the output `{name}`"
+
+
+def _misfits(network: Network, node: Operator) -> Iterator[str]:
+    """Where the parameters of a program are not the tensors that it is called with."""
+    names = (*node.inputs, *node.outputs)
+    if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
+        yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"
+        return
+    for name, buffer in zip(names, node.func.buffers, strict=True):
+        tensor = network.tensors.get(name)
+        if tensor is None:
+            yield f"`{node.name}` names `{name}`, which is no tensor of the network"
+        elif (tensor.shape, tensor.dtype) != (buffer.shape, buffer.dtype):
+            yield (
+                f"`{node.name}` passes `{name}`, {tensor.dtype}{list(tensor.shape)}, "
+                f"for `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}"
+            )
