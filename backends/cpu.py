@@ -56,6 +56,7 @@ class CpuExecutable(Executable):
         ensure_pool()
         self._object = LoadedObject(base64.b64decode(artifact["code"], validate=True))
         entry = artifact["entry"]
+        self.entry_address = self._object.address(entry)
         self._entry = self._object.function(entry, ctypes.c_void_p, ctypes.c_int64)
         self._repeat = self._object.function(f"{entry}.repeat", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 

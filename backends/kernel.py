@@ -7,6 +7,9 @@
     executable.bind() -> Bound                       memory of its own for every buffer
     bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
 
+    load_chain(calls, blocks) -> Chain               several programs, one after the other, in memory that they share
+    chain.write(place, array); chain.run(); chain.read(place, nbytes); chain.profile()
+
 Each kind of target has a place in `BACKENDS`; what all of them keep is asked in `tests/backend_contract.py`.
 """
 
@@ -68,23 +71,45 @@ def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
     return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
 
 
+class Place(NamedTuple):
+    """Where a buffer of a chain begins: so many bytes into one of its blocks of memory."""
+
+    block: int
+    offset: int
+
+
+class Call(NamedTuple):
+    """One program of a chain, and where its parameters and then its workspaces lie."""
+
+    artifact: Artifact
+    places: tuple[Place, ...]
+
+
 class Backend(NamedTuple):
-    """What there is for one kind of target: a compiler, and a loader of what it made."""
+    """What there is for one kind of target: a compiler, and loaders of what it made.
+
+    Buffers of a chain begin at multiples of `alignment` bytes.
+    """
 
     compile: Callable[[Lowered, Target], Artifact]
     load: Callable[[Artifact], Executable]
+    chain: Callable[[Sequence[Call], Sequence[int]], Chain]
+    alignment: int
 
 
 def _cpu() -> Backend:
+    from .chain import CpuChain
     from .cpu import compile_cpu, load_cpu
+    from .memory import ALIGNMENT
 
-    return Backend(compile_cpu, load_cpu)
+    return Backend(compile_cpu, load_cpu, CpuChain, ALIGNMENT)
 
 
 def _opencl() -> Backend:
+    from .opencl.chain import ALIGNMENT, OpenCLChain
     from .opencl.runtime import compile_opencl, load_opencl
 
-    return Backend(compile_opencl, load_opencl)
+    return Backend(compile_opencl, load_opencl, OpenCLChain, ALIGNMENT)
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}
@@ -103,6 +128,11 @@ def load_artifact(artifact: Artifact) -> Executable:
     if artifact["kind"] not in BACKENDS:
         raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(BACKENDS)}")
     return BACKENDS[artifact["kind"]]().load(artifact)
+
+
+def load_chain(calls: Sequence[Call], blocks: Sequence[int], kind: str = "cpu") -> Chain:
+    """Programs for one device of this `kind`, which share blocks of memory of so many bytes each."""
+    return BACKENDS[kind]().chain(calls, blocks)
 
 
 class Executable(ABC):
@@ -147,3 +177,23 @@ class Bound(ABC):
     @abstractmethod
     def time(self, calls: int) -> float:
         """Seconds per call over `calls` calls back to back, Python excluded."""
+
+
+class Chain(ABC):
+    """Programs that run one after the other in one native call, in blocks of memory that they share."""
+
+    @abstractmethod
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        """Fill memory from an array, whose bytes it takes."""
+
+    @abstractmethod
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        """A copy of so many bytes."""
+
+    @abstractmethod
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        """Run the programs from number `first` to before `last`, by default all; complete when it returns."""
+
+    @abstractmethod
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        """A run as `run` makes it, and the seconds of each of its programs."""
