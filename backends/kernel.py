@@ -88,13 +88,14 @@ class Call(NamedTuple):
 class Backend(NamedTuple):
     """What there is for one kind of target: a compiler, and loaders of what it made.
 
-    Buffers of a chain begin at multiples of `alignment` bytes.
+    Without a `chain` of its own, a chain copies its memory to and from its programs.  Buffers of a chain begin at
+    multiples of `alignment` bytes.
     """
 
     compile: Callable[[Lowered, Target], Artifact]
     load: Callable[[Artifact], Executable]
-    chain: Callable[[Sequence[Call], Sequence[int]], Chain]
-    alignment: int
+    chain: Callable[[Sequence[Call], Sequence[int]], Chain] | None = None
+    alignment: int = 64
 
 
 def _cpu() -> Backend:
@@ -132,7 +133,7 @@ def load_artifact(artifact: Artifact) -> Executable:
 
 def load_chain(calls: Sequence[Call], blocks: Sequence[int], kind: str = "cpu") -> Chain:
     """Programs for one device of this `kind`, which share blocks of memory of so many bytes each."""
-    return BACKENDS[kind]().chain(calls, blocks)
+    return (BACKENDS[kind]().chain or CopiedChain)(calls, blocks)
 
 
 class Executable(ABC):
@@ -197,3 +198,36 @@ class Chain(ABC):
     @abstractmethod
     def profile(self, first: int = 0, last: int | None = None) -> list[float]:
         """A run as `run` makes it, and the seconds of each of its programs."""
+
+
+class CopiedChain(Chain):
+    """A chain of bound programs: before each the parameters are copied from the blocks, and after it back."""
+
+    def __init__(self, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        self.blocks = [np.zeros(size, np.uint8) for size in blocks]
+        self._steps: list[tuple[Bound, list[tuple[Place, Memory]]]] = []
+        for call in calls:
+            executable = load_artifact(call.artifact)
+            if len(call.places) != len(executable.params) + len(executable.workspaces):
+                raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
+            self._steps.append((executable.bind(), list(zip(call.places, executable.params, strict=False))))
+
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        self.blocks[place.block][place.offset : place.offset + raw.size] = raw
+
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        return self.blocks[place.block][place.offset : place.offset + nbytes].copy()
+
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        self.profile(first, last)
+
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        seconds = []
+        for bound, params in self._steps[first:last]:
+            for index, (place, memory) in enumerate(params):
+                bound.write(index, self.read(place, memory.nbytes))
+            seconds.append(bound.time(1))
+            for index, (place, _) in enumerate(params):
+                self.write(place, bound.read(index))
+        return seconds
