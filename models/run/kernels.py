@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+
 from ...errors import BadRecord
 from ...search.records.status import error_of
 from ...search.workers import jobs
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from ...search.records.record import Record
     from ...search.tasks.task import Task
     from ..tasks import NetworkTask
+
+POPULATION, GENERATIONS = 2048, 2  # of candidates that the estimate looks at
 
 Origin = Literal["tuned", "estimated", "untuned"]
 Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
@@ -72,16 +76,25 @@ def _kernel(task: Task, record: Record | None, choice: Choice | None, reply: Bui
 
 
 def estimate(task: Task) -> Choice | None:
-    """The candidate that the estimate ranks first, before anything is measured; None for a space without any."""
-    from ...search.tuning.study import Study
+    """The candidate that the estimate ranks first among some thousands; None for a space without any."""
+    from ...cost_model.features import FeatureMap
+    from ...search.tuning.evolution import Effort, Evaluated, evolve, row_fingerprints
+    from ...search.tuning.search_space import Population, SearchSpace
     from ...space.design.space import generate
 
     space = generate(task.work.func, task.target, task.interface)
-    try:
-        candidates = Study(space).ask(1)
-    except ValueError:
+    if not space.sketches:
         return None
-    if not candidates:
+    search, features = SearchSpace(space), FeatureMap(space.sketches, task.target)
+
+    def evaluate(number: int, rows: Population) -> Evaluated:
+        scores = -features.estimate(number, rows).astype(np.float64)
+        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
+
+    effort, rng = Effort(max(64, POPULATION // len(search.open)), GENERATIONS), np.random.default_rng(0)
+    heads = [evolve(search, number, evaluate, rng, effort).head(1) for number in search.open]
+    best = max((head for head in heads if len(head.rows)), key=lambda head: float(head.scores[0]), default=None)
+    if best is None:
         return None
-    first = candidates[0]
-    return Choice(space.sketches[first.sketch].name, first.choice, dict(task.interface))
+    indices = tuple(int(value) for value in best.rows[0])
+    return Choice(space.sketches[best.sketch].name, indices, dict(task.interface))
