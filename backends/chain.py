@@ -80,7 +80,7 @@ class CpuChain(Chain):
     def profile(self, first: int = 0, last: int | None = None) -> list[float]:
         address, count = self._slice(first, last)
         self._profile(address, count, self.threads, self._stamps)
-        return (np.diff(np.asarray(self._stamps[: count + 1])) * 1e-9).tolist()
+        return [float(value) * 1e-9 for value in np.diff(np.asarray(self._stamps[: count + 1]))]
 
     def _slice(self, first: int, last: int | None) -> tuple[int, int]:
         end = self._size if last is None else last

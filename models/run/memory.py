@@ -43,7 +43,8 @@ def best_fit(spans: Iterable[Span], alignment: int) -> Arena:
 
 def _offset(span: Span, placed: list[tuple[Span, int]], alignment: int) -> int:
     """The beginning of the smallest gap between contemporaries that holds the span, else the end of the last one."""
-    taken = sorted((offset, offset + _rounded(other.nbytes, alignment)) for other, offset in placed if other.meets(span))
+    others = [(other, offset) for other, offset in placed if other.meets(span)]
+    taken = sorted((offset, offset + _rounded(other.nbytes, alignment)) for other, offset in others)
     size, best, least, reach = _rounded(span.nbytes, alignment), None, 0, 0
     for begin, end in taken:
         gap = begin - reach

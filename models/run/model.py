@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,11 @@ from .plan import nbytes, plan
 if TYPE_CHECKING:
     from ...backends.kernel import Chain
     from ...ir.target import Target
+    from ...search.tasks.task import Roof
     from .kernels import Kernel
+    from .report import Row
 
+MOST_SAMPLES = 10_000
 _WELL_BEHAVED, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
 
 
@@ -107,6 +111,31 @@ class Model:
             node.name: statistics.median(run[number] for run in found) for number, node in enumerate(self.network.nodes)
         }
 
+    def report(
+        self, inputs: Sequence[Array] | None = None, runs: int = 20, roof: Roof | None = None
+    ) -> tuple[Row, ...]:
+        """A row for each operator: its time inside of whole runs, share, layouts, copies, and what fell back.
+
+        With the device's `roof` rows say how near to it they are.
+        """
+        from .report import report
+
+        return report(self, inputs, runs, roof)
+
+    def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
+        """Seconds of whole runs, one after the other for about so long, after a few to warm up; Python is included."""
+        given = self.random_inputs() if inputs is None else tuple(inputs)
+        out = self._run(given, None)
+        for _ in range(3):
+            self._run(given, out)
+        samples: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+            began = time.perf_counter()
+            self._run(given, out)
+            samples.append(time.perf_counter() - began)
+        return samples
+
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
         """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
         rng = np.random.default_rng(seed)
@@ -134,8 +163,6 @@ class Model:
         return segments
 
     def _foreign(self, node: Foreign) -> Callable[[list[float] | None], None]:
-        import time
-
         call = ForeignCall(node)
 
         def run(profile: list[float] | None) -> None:

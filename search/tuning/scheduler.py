@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import Interrupted
-from ..records.record import Record
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
@@ -281,7 +280,7 @@ class Scheduler:
             events.Schedule(
                 tasks=rows, device=first.name, threads=first.threads, limit_seconds=self.limit, seed=self.seed,
                 predicted_us=self.predicted_us, db=self.database.name,
-            )  # fmt: skip
+            )
         )
         for note in self.database.notes:
             self._send(events.Note(message=note))
@@ -293,5 +292,5 @@ class Scheduler:
                 **share.run.task.identity(), turn=self.turn, task=share.number, weight=share.weight,
                 best_us=share.best_us, predicted_us=self.predicted_us, trials=self.trials, seconds=self.clock.seconds,
                 raced=raced,
-            )  # fmt: skip
+            )
         )

@@ -76,7 +76,7 @@ def tune(
     except KeyboardInterrupt:
         raise Interrupted("interrupted before anything was measured") from None
     finally:
-        with _uninterrupted():
+        with uninterrupted():
             executor.close()
 
 
@@ -126,7 +126,7 @@ def _finish(run: Run, stopped_by: str, study: Study | None) -> Record:
                 outcome = final_race(run)
         except KeyboardInterrupt:
             stopped_by = "interrupt"
-    with _uninterrupted(), run.clock.during("other"):
+    with uninterrupted(), run.clock.during("other"):
         _mirror(run, study)
         winner = outcome.records[0] if outcome.records else _best_so_far(run)
         run.results.writer.flush()
@@ -203,7 +203,7 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Ctrl-C waits: what was found is being stored."""
     if threading.current_thread() is not threading.main_thread():
         yield
