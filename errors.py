@@ -9,7 +9,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── ShapeError             2  shape             impossible extents
 │   ├── ScriptProblem          2  script            a user's program does not parse or verify
 │   ├── ConfigProblem          2  config            a suite, preset or list does not validate
-│   └── BadRecord              2  bad_record        a record or log line that is refused
+│   ├── BadRecord              2  bad_record        a record or log line that is refused
+│   └── ModelProblem           2  model             an ONNX model that is invalid, or says too little to be run
 ├── ProgramError               2  program           a program, or what was asked of one, cannot be
 │   ├── ScriptError                                 text that is not a program: with line and column
 │   ├── VerifyError                                 it breaks a rule of the language: with its number
@@ -97,6 +98,12 @@ class BadRecord(UsageError):
     """A record, or a line of a log, that does not validate."""
 
     kind = "bad_record"
+
+
+class ModelProblem(UsageError):
+    """An ONNX model that is invalid, that reaches for what it may not, or that says too little to be run."""
+
+    kind = "model"
 
 
 class ProgramError(StridesmithError):

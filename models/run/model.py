@@ -15,8 +15,8 @@ from ...backends.chain import CpuChain
 from ...backends.data import Array, pack, unpack
 from ...backends.kernel import BACKENDS, load_chain, numpy_dtype
 from ...errors import UsageError, did_you_mean
+from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, problems
-from .foreign import ForeignCall
 from .plan import nbytes, plan
 
 if TYPE_CHECKING:
@@ -163,12 +163,10 @@ class Model:
         return segments
 
     def _foreign(self, node: Foreign) -> Callable[[list[float] | None], None]:
-        call = ForeignCall(node)
-
         def run(profile: list[float] | None) -> None:
             began = time.perf_counter()
-            arrays = {name: self._read(name) for name in dict.fromkeys(node.inputs) if name}
-            for name, value in call(arrays).items():
+            arrays = {name: self._read(name) for name in node.inputs}
+            for name, value in run_foreign(node, arrays).items():
                 self._write(name, value)
             if profile is not None:
                 profile.append(time.perf_counter() - began)
