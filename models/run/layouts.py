@@ -30,17 +30,24 @@ def arguments_of(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
     return list(zip((*node.inputs, *node.outputs), kernel.compiled.layouts, strict=True))
 
 
+def host_tensors(network: Network) -> frozenset[str]:
+    """The tensors that no program touches: they stay what foreign operators and the caller make of them."""
+    touched = {name for node in network.nodes if isinstance(node, Operator) for name in (*node.inputs, *node.outputs)}
+    return frozenset(network.tensors) - touched - frozenset(network.constants)
+
+
 def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Lying]:
-    """The layout of every tensor that is no constant.
+    """The layout of every tensor that a program touches and that is no constant.
 
     Raises UsageError where a producer and a consumer disagree, or where padding holds something else than is read.
     """
     found: dict[str, Lying] = {}
     writers: dict[str, str] = {}
+    elsewhere = host_tensors(network) | frozenset(network.constants)
     for node in network.nodes:
         if not isinstance(node, Operator):
             for name in (*node.inputs, *node.outputs):
-                if name not in network.constants:
+                if name and name not in elsewhere:
                     found.setdefault(name, Lying(plain(network.tensors[name])))
             continue
         for name, argument in arguments_of(node, kernels[node.name]):
@@ -56,8 +63,6 @@ def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Lyi
                 )
             if name in node.inputs and argument.pads and argument.pad_value not in HOLDS_NOTHING:
                 found[name] = _padded(network, name, found[name], argument, writers.get(name))
-    for name in (*network.inputs, *(n for n in network.outputs if n not in network.constants)):
-        found.setdefault(name, Lying(plain(network.tensors[name])))
     return found
 
 

@@ -16,7 +16,7 @@ from ...backends.data import Array, pack, unpack
 from ...backends.kernel import BACKENDS, load_chain, numpy_dtype
 from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
-from ..network import Foreign, Network, Operator, problems
+from ..network import Foreign, Network, Operator, Tensor, problems
 from .plan import nbytes, plan
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .report import Row
 
 MOST_SAMPLES = 10_000
-_WELL_BEHAVED, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
+_READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
 
 
 class Model:
@@ -50,8 +50,8 @@ class Model:
         for place, array in self.plan.packed:
             self._chain.write(place, array)
         self._segments = self._cut()
-        self._given = tuple(_Expected(tensor.name, tensor.shape, tensor.dtype) for tensor in self.inputs)
-        self._results = tuple(_Expected(tensor.name, tensor.shape, tensor.dtype) for tensor in self.outputs)
+        self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
+        self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
         self._lock = threading.Lock()
 
@@ -62,6 +62,10 @@ class Model:
         results = self._run(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
         return results[0] if len(results) == 1 else results
 
+    def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
+        native = self.plan.layouts.keys() | self.network.constants.keys()
+        return tuple(_Expected(t.name, t.shape, t.dtype, t.name in native) for t in tensors)
+
     def _by_name(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array]:
         arrays = _in_order(inputs, self.network.inputs, "input")
         given = None if out is None else _in_order(out, self.network.outputs, "output")
@@ -71,28 +75,30 @@ class Model:
         if len(inputs) != len(self._given):
             names = ", ".join(expected.name for expected in self._given)
             raise TypeError(f"the model takes {len(self._given)} inputs ({names}), but got {len(inputs)}")
-        for array, expected in zip(inputs, self._given):  # noqa: B905, lengths are equal
-            expected.check(array, _WELL_BEHAVED)
+        arrays = [expected.checked(array, _READABLE) for array, expected in zip(inputs, self._given)]  # noqa: B905
         if out is None:
-            out = tuple(np.empty(expected.shape, expected.dtype) for expected in self._results)
+            results = [expected.empty() for expected in self._results]
         else:
-            self._check_results(inputs, out)
+            results = self._checked_results(arrays, out)
         with self._lock:
-            self._moves.give(inputs, out)
+            self._moves.give(arrays, results)
             for segment in self._segments:
                 segment(profile)
-            self._moves.take(inputs, out)
-        return out
+            self._moves.take(arrays, results)
+        return tuple(results) if out is None else tuple(out)
 
-    def _check_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> None:
+    def _checked_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> list[Array]:
         if len(out) != len(self._results):
             raise TypeError(f"the model has {len(self._results)} outputs, but `out` holds {len(out)} arrays")
-        for number, (array, expected) in enumerate(zip(out, self._results, strict=True)):
-            expected.check(array, _WRITABLE)
-            others = [*zip(self.network.inputs, inputs, strict=True), *zip(self.network.outputs, out[:number])]  # noqa: B905
-            for name, other in others:
-                if np.may_share_memory(array, other):
-                    raise ValueError(f"`{expected.name}` is written and shares memory with `{name}`")
+        found = [expected.checked(array, _WRITABLE) for array, expected in zip(out, self._results)]  # noqa: B905
+        others = [(address(array), array.nbytes) for array in (*inputs, *found)]
+        names = (*self.network.inputs, *self.network.outputs)
+        for number in range(len(inputs), len(others)):
+            start, size = others[number]
+            for name, (begin, length) in zip(names, others[:number]):  # noqa: B905, up to the output itself
+                if begin < start + size and start < begin + length:
+                    raise ValueError(f"`{names[number]}` is written and shares memory with `{name}`")
+        return found
 
     def profile(self, inputs: Sequence[Array] | None = None, runs: int = 20) -> dict[str, float]:
         """Seconds of each operator inside of whole runs, by name: medians over `runs` runs, after a few to warm up.
@@ -174,35 +180,53 @@ class Model:
         return run
 
     def _read(self, name: str) -> Array:
-        """A tensor of the arena, or a constant, as the network has it."""
+        """A tensor as the network has it, from wherever it is."""
         if name in self.network.constants:
             return self.network.constants[name]
+        if name in self.values:
+            return self.values[name]
         argument = self.plan.layouts[name].argument
         raw = self._chain.read(self.plan.places[name], nbytes(argument)).view(numpy_dtype(argument.dtype))
-        return unpack(argument, raw.reshape(argument.physical_shape))
+        found = unpack(argument, raw.reshape(argument.physical_shape))
+        return found.view("bfloat16") if argument.dtype == "bfloat16" else found
 
     def _write(self, name: str, array: Array) -> None:
-        """Put a tensor, as the network has it, into the arena."""
+        """Put a tensor, as the network has it, where it belongs."""
+        if name not in self.plan.layouts:
+            self.values[name] = array
+            return
         argument = self.plan.layouts[name].argument
-        logical = np.ascontiguousarray(array, numpy_dtype(argument.dtype)).reshape(argument.logical_shape)
+        if (array.shape, str(array.dtype)) not in (
+            (argument.logical_shape, argument.dtype), (argument.logical_shape, str(numpy_dtype(argument.dtype)))
+        ):  # fmt: skip
+            raise UsageError(
+                f"`{name}` came out as {array.dtype}{list(array.shape)}, but the network has it as "
+                f"{argument.dtype}{list(argument.logical_shape)}"
+            )
+        logical = np.ascontiguousarray(array).view(numpy_dtype(argument.dtype)).reshape(argument.logical_shape)
         self._chain.write(self.plan.places[name], pack(argument, logical))
 
 
 class _Expected:
-    """What an array of the caller must be."""
+    """What an array of the caller must be; one that no program touches may have any type that NumPy knows."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
-        self.name, self.shape, self.dtype = name, shape, numpy_dtype(dtype)
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, native: bool) -> None:
+        self.name, self.shape, self.native = name, shape, native
+        self.dtype = numpy_dtype(dtype) if native else np.dtype(dtype)
 
-    def check(self, array: Any, flags: int) -> None:
-        """Raise TypeError or ValueError for what does not fit."""
-        if (
-            type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape
-            and array.flags.num & flags == flags
-        ):  # fmt: skip
-            return
+    def empty(self) -> Array:
+        """Memory for a result; of one that no program writes it is not used."""
+        return np.empty(self.shape, self.dtype)
+
+    def checked(self, array: Any, flags: int) -> Array:
+        """The array, a bfloat16 one as its bits.  Raises TypeError or ValueError for what does not fit."""
+        if type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape:  # noqa: SIM102
+            if array.flags.num & flags == flags:
+                return array
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
+        if self.native and array.dtype.name == "bfloat16" and self.dtype == np.uint16:
+            return self.checked(array.view(np.uint16), flags)
         if array.dtype != self.dtype:
             raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
         if array.shape != self.shape:
@@ -211,6 +235,7 @@ class _Expected:
             raise ValueError(f"`{self.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
         if flags == _WRITABLE and not array.flags.writeable:
             raise ValueError(f"`out` for `{self.name}` is read-only")
+        return array.view(np.ndarray)
 
 
 class _Moves:
@@ -219,31 +244,27 @@ class _Moves:
     def __init__(self, model: Model, chain: Chain) -> None:
         self._model = model
         network, lent = model.network, model.plan.lent
-        self._slots: list[tuple[bool, int, Sequence[tuple[Any, int, int]]]] = []
+        self._inputs = {name: number for number, name in enumerate(network.inputs)}
+        self._lent: list[tuple[bool, int, Sequence[tuple[Any, int, int]]]] = []
         self._copied_in: list[tuple[int, str]] = []
         self._copied_out: list[tuple[int, str]] = []
-        first_inputs = {name: number for number, name in reversed(list(enumerate(network.inputs)))}
-        seen: set[str] = set()
         for number, name in enumerate(network.inputs):
             if name in lent:
                 assert isinstance(chain, CpuChain)
-                self._slots.append((True, number, chain.lent(lent[name])))
-            elif name in model.plan.places:
+                self._lent.append((True, number, chain.lent(lent[name])))
+            else:
                 self._copied_in.append((number, name))
         for number, name in enumerate(network.outputs):
-            if name in lent and name not in first_inputs and name not in seen:
+            if name in lent and name not in self._inputs and name not in network.outputs[:number]:
                 assert isinstance(chain, CpuChain)
-                self._slots.append((False, number, chain.lent(lent[name])))
+                self._lent.append((False, number, chain.lent(lent[name])))
             else:
                 self._copied_out.append((number, name))
-            seen.add(name)
-        self._first_inputs, self._outputs = first_inputs, network.outputs
 
     def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
         """Before a run."""
-        for is_input, number, slots in self._slots:
-            array = inputs[number] if is_input else out[number]
-            start = address(array) if type(array) is np.ndarray else int(array.ctypes.data)
+        for is_input, number, slots in self._lent:
+            start = address(inputs[number] if is_input else out[number])
             for record, index, offset in slots:
                 record[index] = start + offset
         for number, name in self._copied_in:
@@ -252,12 +273,15 @@ class _Moves:
     def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
         """After a run."""
         for number, name in self._copied_out:
-            if name in self._first_inputs:
-                out[number][...] = inputs[self._first_inputs[name]]
-            elif name in self._outputs[:number] and name in self._model.plan.lent:
-                out[number][...] = out[self._outputs.index(name)]
+            if name in self._inputs:
+                value = inputs[self._inputs[name]]
+            elif name in self._model.plan.lent:
+                value = out[self._model.network.outputs.index(name)]
             else:
-                out[number][...] = self._model._read(name)
+                value = self._model._read(name)
+            if value.shape != out[number].shape:
+                raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
+            out[number][...] = value if value.dtype.name != "bfloat16" else value.view(out[number].dtype)
 
 
 def _native(chain: Chain, first: int, last: int) -> Callable[[list[float] | None], None]:

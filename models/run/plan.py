@@ -68,7 +68,8 @@ def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
     written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
     foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
     names = [*network.inputs, *(name for name in network.outputs if name in written)]
-    return [n for n in dict.fromkeys(names) if layouts[n].argument.is_in_place and n not in foreign]
+    known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
+    return [n for n in known if layouts[n].argument.is_in_place]
 
 
 def _spans(
