@@ -128,9 +128,9 @@ def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
     """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
     found = []
     for block in leaf_blocks(func.body):
-        if _is_elementwise(block) and _writes_internal(func, block):
+        if is_elementwise(block) and _writes_internal(func, block):
             readers = consumers(func, block_stores(block)[0].buffer)
-            if readers and all(_is_elementwise(r) for r in readers):
+            if readers and all(is_elementwise(r) for r in readers):
                 found.append(block.name)
     return tuple(found)
 
@@ -164,7 +164,7 @@ def _single(stmt: Stmt) -> bool:
     return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
 
 
-def _is_elementwise(block: Block) -> bool:
+def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
     spatial = all(i.kind == "spatial" for i in block.iters)
@@ -181,7 +181,7 @@ def _writes_internal(func: PrimFunc, block: Block) -> bool:
 
 def _is_producer(func: PrimFunc, block: Block) -> bool:
     """An element-wise block that feeds exactly one reduction."""
-    if not _is_elementwise(block) or not _writes_internal(func, block):
+    if not is_elementwise(block) or not _writes_internal(func, block):
         return False
     readers = consumers(func, block_stores(block)[0].buffer)
     return len(readers) == 1 and bool(readers[0].reduce)
