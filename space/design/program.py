@@ -16,7 +16,7 @@ from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ...ir.layout.index_text import evaluate
 from ...ir.node import walk
-from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
@@ -143,6 +143,7 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
     taken = set(epilogues.values())
     main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
+    main = [b for b in main if read_buffers(b.body)] or main  # what only fills, as padding is filled, is no work
     result = []
     for number, block in enumerate(main):
         anchor = _anchor(func, block, f"b{number}", epilogues, interface)

@@ -78,7 +78,7 @@ def _split_rows(sch: Schedule, anchor: Anchor, number: int, size: int) -> str:
 
 
 def of_a_chunk(anchor: Anchor, rows: int, size: int) -> Anchor:
-    """The anchor as it is inside of a chunk: with fewer points along the axis `rows`, and inputs that lie as they do."""
+    """The anchor as it is inside of a chunk: with fewer points of the axis `rows`, and inputs that lie as they do."""
     axes = (*anchor.axes[:rows], replace(anchor.axes[rows], extent=size), *anchor.axes[rows + 1 :])
     operands = tuple(o if o.is_output else replace(o, source="other", producer="") for o in anchor.operands)
     return replace(anchor, axes=axes, operands=operands)
