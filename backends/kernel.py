@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ..ir import dtypes
 from ..ir.expr import Buffer
 from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.target import Target
+from .artifact import Artifact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,23 +35,6 @@ if TYPE_CHECKING:
 
 numpy_dtype = boundary_dtype
 """The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
-
-
-class Artifact(TypedDict):
-    """A compiled program; everything in it is JSON.
-
-    `code` is a base64 object file for a CPU and source text for OpenCL; what else it is, only the backend that
-    made it knows.  `params` and `workspaces` are ``[name, shape, dtype, scope]``; `launches` tells OpenCL which
-    kernels to enqueue, in order.
-    """
-
-    kind: str
-    entry: str
-    code: str
-    target: dict[str, Any]
-    params: list[list[Any]]
-    workspaces: list[list[Any]]
-    launches: list[dict[str, Any]]
 
 
 class Memory(NamedTuple):

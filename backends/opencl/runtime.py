@@ -14,7 +14,8 @@ import numpy as np
 import pyopencl as cl
 
 from ...ir.target import Target
-from ..kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from ..artifact import Artifact
+from ..kernel import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from .binary import export_binary, import_binary
 from .devices import device_of

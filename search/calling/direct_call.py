@@ -17,8 +17,9 @@ from ...backends.address import address
 from ...backends.kernel import numpy_dtype
 
 if TYPE_CHECKING:
+    from ...backends.artifact import Argument
     from ...backends.cpu import CpuExecutable
-    from ...backends.data import Argument, Array
+from ...backends.data import Array
 
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x0001, 0x0100, 0x0400  # bits of `ndarray.flags.num`
 _READABLE = _C_CONTIGUOUS | _ALIGNED

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...backends.data import Argument, Array, arguments_of, pack, unpack
+from ...backends.artifact import Argument
+from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
@@ -112,7 +113,7 @@ class Kernel:
         self.signature = tuple(signature)
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
         for argument in self.signature:
-            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+            if self.interface[argument.name] == "fixed" and not is_in_place(argument):
                 raise UsageError(
                     f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
                     f"{argument.physical_shape}; call it free or constant"
@@ -187,11 +188,11 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and not argument.is_in_place
+        return self.interface[argument.name] == "constant" and not is_in_place(argument)
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        moved = self.interface[argument.name] == "free" and not is_in_place(argument)
         return argument.physical_shape if moved else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:

@@ -44,7 +44,8 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from ...backends.kernel import Artifact, Bound
+    from ...backends.artifact import Artifact
+    from ...backends.kernel import Bound
     from ...backends.lower import Lowered
     from ...backends.samples import Sample
     from ...ir.stmt import PrimFunc

@@ -34,8 +34,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from typing import is_typeddict as _is_typeddict
 
-from ...backends.data import Argument
-from ...backends.kernel import Artifact
+from ...backends.artifact import Argument, Artifact
 from ...errors import StridesmithError
 from ...ir.target import Target
 from ..records.status import failure_kind, is_status

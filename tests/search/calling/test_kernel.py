@@ -11,7 +11,7 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.backends.address import address
-from stridesmith.backends.data import Argument
+from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
