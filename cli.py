@@ -7,6 +7,7 @@ as one paragraph on stderr and the exit code of its class in `errors`; with
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -23,6 +24,7 @@ from . import __version__
 from .commands.output import FORMATS, Output, json_line, printable
 from .errors import InternalError, Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
 from .search.tuning.clock import process_start
+from .search.tuning.interruption import error_of, heard
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -276,8 +278,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = spread_pins(list(sys.argv[1:] if argv is None else argv))
     as_json = _wants_json(args)
     try:
-        code = tune.main(args=args, prog_name="tune", standalone_mode=False)
-        sys.stdout.flush()
+        with heard():
+            code = tune.main(args=args, prog_name="tune", standalone_mode=False)
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -288,12 +291,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _crashed(error, as_json)
     except StridesmithError as error:
         return _report(error, as_json)
-    except (KeyboardInterrupt, click.Abort):
-        return _report(Interrupted("interrupted; what was recorded so far is kept"), as_json)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__  # click's own word for it
+        kind = error_of(cause) if isinstance(cause, KeyboardInterrupt) else Interrupted
+        return _report(kind("interrupted; what was recorded so far is kept"), as_json)
     except (BrokenPipeError, SystemExit):  # SystemExit is how rich reports a reader that has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:
+        if isinstance(error.__context__, Interrupted):  # the terminal was closed, and nothing more can be said on it
+            return _report(error.__context__, as_json)
         if error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EDQUOT):
             where = f" {error.filename}" if error.filename else ""
             return _report(StorageError(f"cannot write or read{where}: {error.strerror}"), as_json)
@@ -326,13 +333,12 @@ def _wants_json(args: Sequence[str]) -> bool:
 def _report(error: StridesmithError, as_json: bool) -> int:
     """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
     message = " ".join(printable(str(error)).split())
-    try:
+    with contextlib.suppress(OSError):
         print(f"tune: {message}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
         if as_json:
             event = {"event": "error", "code": error.exit_code, "kind": error.kind, "message": message}
             print(json_line(event), flush=True)
-    except OSError:
-        pass
     return error.exit_code
 
 

@@ -29,6 +29,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
 ├── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+│   ├── Terminated           143  terminate         the same of SIGTERM
+│   └── HungUp               129  hangup            and of SIGHUP
 ├── ProtocolError              1  internal          a text that is no job or no reply of a worker
 └── InternalError              1  internal          from one part of the package to another, which catches it
     └── NotAffine, Unknown, UndefTerm, Hazard, NeedsLong
@@ -165,6 +167,20 @@ class Interrupted(StridesmithError):
 
     exit_code = 130
     kind = "interrupt"
+
+
+class Terminated(Interrupted):
+    """SIGTERM has come, as a cluster sends it before it evicts a job."""
+
+    exit_code = 143
+    kind = "terminate"
+
+
+class HungUp(Interrupted):
+    """SIGHUP has come: the terminal was closed."""
+
+    exit_code = 129
+    kind = "hangup"
 
 
 class InternalError(StridesmithError):

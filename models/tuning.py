@@ -48,7 +48,7 @@ def tune_network(
     """
     from ..search.records.database import Database
     from ..search.tuning.scheduler import Scheduler
-    from ..search.tuning.tuner import uninterrupted
+    from ..search.tuning.interruption import uninterrupted
     from ..search.workers.executor import RayExecutor
 
     tasks = tasks_of(network, target)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
 from ...ir import dtypes
@@ -22,7 +24,6 @@ from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
 from ..tasks.interface import interface_of
 from ..tasks.task import device_of
-from .direct_call import DirectCall
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -99,8 +100,7 @@ class Kernel:
     their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
     type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
-    dtype, index map and pad value of every argument.  Calls from several threads
-    wait for each other.
+    dtype, index map and pad value of every argument.  Several threads may call it.
     """
 
     def __init__(
@@ -131,14 +131,21 @@ class Kernel:
         converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
+        new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
+        self._new = new[0] if len(new) == 1 else None
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
-        if self._direct is not None and out is not None:
-            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
-            with self._lock:
-                if self._direct(inputs, outputs):
-                    return outputs[0] if len(outputs) == 1 else outputs
+        # A kernel of a microsecond is called here: what is right is run at once, and nothing else is done before.
+        if self._direct is not None:
+            if self._new is not None:
+                result = self._new() if out is None else out
+                if self._direct(*inputs, result):
+                    return result
+            else:
+                results = self._results(None) if out is None else out
+                if not isinstance(results, np.ndarray) and self._direct(*inputs, *results):
+                    return tuple(results)
         return self._call(inputs, out)
 
     def _call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Any:
@@ -266,8 +273,8 @@ class _Memory(ABC):
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         """One call that writes into `outputs` (parameter number and physical array)."""
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
-        """A shorter way for arrays that need no conversion, where there is one."""
+    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+        """A shorter way for arrays that need no conversion, where there is one: see `python_call.native_call`."""
         return None
 
 
@@ -276,22 +283,33 @@ class _InPlace(_Memory):
 
     def __init__(self, executable: CpuExecutable) -> None:
         self._executable = executable
-        self._workspaces = [zeros(memory.nbytes) for memory in executable.workspaces]
         self._arrays: list[Array | None] = [None] * len(executable.params)
-        empty = [0] * len(executable.params)
-        self._pointers = executable.pack([*empty, *(w.ctypes.data for w in self._workspaces)])
+        self._workspaces: list[Array] = []
+        self._direct_workspaces: list[Array] = []
 
     def give(self, index: int, array: Array) -> None:
         self._arrays[index] = array
-        self._pointers[index] = array.ctypes.data
 
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         for index, array in outputs:
             self.give(index, array)
-        self._executable.call_packed(self._pointers)
+        self._workspaces = self._workspaces or self._new_workspaces()
+        self._executable.call(self._record(self._workspaces))
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
-        return DirectCall(self._executable, self._pointers, inputs, outputs)
+    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+        """It has workspaces of its own, since the careful way may be taken by another thread meanwhile."""
+        arguments = [
+            Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
+            for index, argument in (*inputs, *outputs)
+        ]
+        self._direct_workspaces = self._new_workspaces()
+        return self._executable.native_call(self._record(self._direct_workspaces), arguments)
+
+    def _new_workspaces(self) -> list[Array]:
+        return [zeros(memory.nbytes) for memory in self._executable.workspaces]
+
+    def _record(self, workspaces: Sequence[Array]) -> list[int]:
+        return [0 if array is None else array.ctypes.data for array in (*self._arrays, *workspaces)]
 
 
 class _Copied(_Memory):

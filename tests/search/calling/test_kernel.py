@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
+from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
@@ -23,6 +25,13 @@ from stridesmith.space.workloads import workload
 
 WORK = workload("matmul", m=6, n=7, k=5)
 CPU = discover("cpu", threads=2)
+TWO = """
+@T.prim_func
+def two(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), z: T.Buffer((8,), "float32")):
+    for i in range(8):
+        y[i] = x[i] + T.float32(1)
+        z[i] = x[i] + T.float32(2)
+"""
 
 
 class Product(Executable):
@@ -270,6 +279,58 @@ def test_the_direct_call_refuses_overlap_and_read_only_results() -> None:
     locked.setflags(write=False)
     with pytest.raises(ValueError, match="read-only"):
         kernel(a, b, out=locked)
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    """A kernel that fails where a call is not direct."""
+    kernel = compiled()
+
+    def careful(*args: Any) -> None:
+        raise AssertionError("the careful way was taken")
+
+    monkeypatch.setattr(kernel, "_call", careful)
+    return kernel
+
+
+def test_plain_arrays_are_called_directly(direct: Kernel) -> None:
+    """With `out` and without; what is allocated is new each time, and no array has references that stay."""
+    a, b = operands()
+    out = np.zeros((6, 7), np.float32)
+    counts = [sys.getrefcount(x) for x in (a, b, out)]
+    results = [direct(a, b) for _ in range(100)]
+    for _ in range(100):
+        direct(a, b, out=out)
+    assert [sys.getrefcount(x) for x in (a, b, out)] == counts
+    assert len({r.ctypes.data for r in results}) == 100
+    for result in (*results, out):
+        np.testing.assert_allclose(result, a @ b, rtol=1e-5)
+
+
+def test_a_call_that_is_declined_leaves_the_kernel_free(direct: Kernel) -> None:
+    """After a wrong argument, of a wrong number or at any place, the next right call is direct."""
+    a, b = operands()
+    for wrong in ((a,), (a, b, b), (b, a), (a, None), (a, b[:, ::-1])):
+        with pytest.raises(AssertionError, match="careful"):
+            direct(*wrong)
+        np.testing.assert_allclose(direct(a, b), a @ b, rtol=1e-5)
+
+
+def test_several_results_come_as_a_tuple() -> None:
+    """Given or new; a single array in their place is told."""
+    func = parse(TWO)
+    kernel = build(func, CPU, dict.fromkeys("xyz", "fixed"))
+    x = np.arange(8, dtype=np.float32)
+    y, z = kernel(x)
+    np.testing.assert_array_equal((y, z), (x + 1, x + 2))
+    given = [np.zeros(8, np.float32), np.zeros(8, np.float32)]
+    found = kernel(x, out=given)
+    assert found[0] is given[0] and found[1] is given[1]
+    np.testing.assert_array_equal(given, (x + 1, x + 2))
+    with pytest.raises(TypeError, match="2 outputs"):
+        kernel(x, out=np.zeros((8,), np.float32))
+    with pytest.raises(ValueError, match="`z` is written and shares memory with `y`"):
+        kernel(x, out=[given[0], given[0]])
 
 
 def test_addresses_are_where_numpy_says() -> None:
