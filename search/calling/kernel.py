@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -62,7 +63,9 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
 
     try:
         func = candidate(record.script, record.trace)
-        return build(func, target or record.device, dict(record.interface))
+        kernel = build(func, target or record.device, dict(record.interface))
+        kernel.about = f"{record.title}, record {record.id}"
+        return kernel
     except REFUSALS as error:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
@@ -86,7 +89,7 @@ def build(
 
     device = device_of(target)
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
-    return Kernel(executable, arguments_of(func), interface or {})
+    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict))
 
 
 class Kernel:
@@ -108,8 +111,11 @@ class Kernel:
         signature: Sequence[Argument],
         interface: Mapping[str, str],
         packed: Mapping[str, Array] | None = None,
+        program: tuple[PrimFunc, bool] | None = None,
     ) -> None:
         self.signature = tuple(signature)
+        self.about = ""
+        self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
         for argument in self.signature:
             if self.interface[argument.name] == "fixed" and not argument.is_in_place:
@@ -165,7 +171,29 @@ class Kernel:
             argument = inputs[name]
             given = self._given(argument, array)
             packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
-        return Kernel(self._executable, self.signature, self.interface, packed)
+        kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program)
+        kernel.about = self.about
+        return kernel
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the kernel runs where there is neither Python nor this package; returns them.
+
+        The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
+        the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
+        """
+        from ...backends.export.formats import export
+        from .exporting import library_of
+
+        if self._program is None:
+            raise UsageError("this kernel was not built from a program, so that there is nothing to export")
+        func, strict = self._program
+        stem = Path(path).name.split(".")[0]
+        called = name or (stem[3:] if format == "so" and stem.startswith("lib") else stem)
+        target = target or self._executable.target
+        library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
+        return export(library, path, format)
 
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
