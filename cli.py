@@ -189,7 +189,7 @@ def export(file: Path, **options: Any) -> int:
 @work_options
 @target_options
 @click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
-@click.option("--as-written", is_flag=True, help="With --script: the program as it is scheduled there, without a record.")
+@click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
 @click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
 @click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
               help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")

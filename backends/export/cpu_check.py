@@ -23,7 +23,9 @@ _CPUID: dict[tuple[int, int, int], dict[str, int]] = {
         "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30,
         "avx512vl": 31,
     },
-    (7, 0, 2): {"avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14},
+    (7, 0, 2): {
+        "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14,
+    },
     (7, 0, 3): {"avx512vp2intersect": 8, "avx512fp16": 23},
     (7, 1, 0): {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
     (7, 1, 3): {"avxvnniint8": 4, "avxneconvert": 5, "avxvnniint16": 10},
@@ -49,7 +51,8 @@ def architecture(target: Target) -> str:
         return "x86_64"
     if target.isa == "neon":
         return "aarch64"
-    raise UsageError(f"kernels leave for x86-64 and aarch64 alone, but `{target.name}` has the instructions `{target.isa}`")
+    name, isa = target.name, target.isa
+    raise UsageError(f"kernels leave for x86-64 and aarch64 alone, but `{name}` has the instructions `{isa}`")
 
 
 def needed(target: Target) -> tuple[str, ...]:
@@ -81,7 +84,7 @@ def check_text(target: Target, system: str) -> str:
 
 _CPUID_TEXT = """
 define internal i32 @cpuid(i32 %leaf, i32 %subleaf, i32 %register) nounwind {
-  %all = call { i32, i32, i32, i32 } asm sideeffect "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 %leaf, i32 %subleaf)
+  %all = call {i32, i32, i32, i32} asm sideeffect "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 %leaf, i32 %subleaf)
   %a = extractvalue { i32, i32, i32, i32 } %all, 0
   %b = extractvalue { i32, i32, i32, i32 } %all, 1
   %c = extractvalue { i32, i32, i32, i32 } %all, 2
@@ -119,7 +122,8 @@ def _x86_text(features: tuple[str, ...]) -> str:
         if mask:  # first whether there is such a leaf: the answer for one that there is not means nothing
             highest = f"call i32 @cpuid(i32 {_signed(leaf & 0x80000000)}, i32 0, i32 0)"
             asked.append(_Question(highest, 0x7FFFFFFF, "uge", leaf & 0x7FFFFFFF))
-            asked.append(_Question(f"call i32 @cpuid(i32 {_signed(leaf)}, i32 {subleaf}, i32 {register})", mask, "eq", mask))
+            word = f"call i32 @cpuid(i32 {_signed(leaf)}, i32 {subleaf}, i32 {register})"
+            asked.append(_Question(word, mask, "eq", mask))
     saved = [mask for prefix, mask in _SAVED.items() if any(name.startswith(prefix) for name in features)]
     if saved:
         asked.append(_Question("call i32 @cpuid(i32 1, i32 0, i32 2)", 1 << 27, "eq", 1 << 27))  # xgetbv may be asked

@@ -23,8 +23,8 @@ from ...errors import UsageError, did_you_mean
 from ..llvm.compile import LinkedModule
 from .header import header_text, pkg_config
 from .library import Library
-from .linker import find_linker, link
-from .module import linked, triple_of
+from .linker import find_linker
+from .module import linked, shared_object, triple_of
 
 Files: TypeAlias = "list[Path]"
 
@@ -37,19 +37,16 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     """
     writer = FORMATS.get(format)
     if writer is None:
-        raise UsageError(f"there is no format {format!r}{did_you_mean(format, FORMATS)}; there are {', '.join(FORMATS)}")
+        hint = did_you_mean(format, FORMATS)
+        raise UsageError(f"there is no format {format!r}{hint}; there are {', '.join(FORMATS)}")
     wanted = {"cl": "opencl", "script": library.target.kind}.get(format, "cpu")
     if library.target.kind != wanted:
         fitting = "cl or script" if wanted == "cpu" else "so, c, ll, asm, wheel or script"
-        raise UsageError(f"the format {format} is for {wanted}, but this kernel is for {library.target.kind}; use {fitting}")
+        kind = library.target.kind
+        raise UsageError(f"the format {format} is for {wanted}, but this kernel is for {kind}; use {fitting}")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return writer(library, path)
-
-
-def shared_object(library: Library, path: Path) -> None:
-    """The shared object alone."""
-    link(linked(library).object(), path, library.target, triple_of(library.target))
 
 
 def _so(library: Library, path: Path) -> Files:
@@ -78,9 +75,11 @@ def _script(library: Library, path: Path) -> Files:
 
 
 def _cl(library: Library, path: Path) -> Files:
-    from .opencl_host import host_text, source_text
+    from .opencl_host import host_text, source_texts
 
-    return [_text(path, source_text(library)), _text(path.with_suffix(".c"), host_text(library))]
+    named = source_texts(library).items()
+    sources = [_text(path if k == 0 else path.with_name(f"{name}.cl"), text) for k, (name, text) in enumerate(named)]
+    return [*sources, _text(path.with_suffix(".c"), host_text(library))]
 
 
 def _wheel(library: Library, path: Path) -> Files:

@@ -249,7 +249,8 @@ def _function(function: Function, entries: list[str]) -> str:
     numbers = {a.name: number for number, a in enumerate(function.parameters)}
     most = max(len(step.places) for step in function.steps)
     kinds = ", ".join(f"{_passed(a)} %a{number}" for number, a in enumerate(function.parameters))
-    lines = [f"define i32 @{function.name}({kinds}) nounwind {{", "entry:", f"  %args = alloca [{most} x ptr], align 16"]
+    lines = [f"define i32 @{function.name}({kinds}) nounwind {{", "entry:"]
+    lines.append(f"  %args = alloca [{most} x ptr], align 16")
     for number, argument in enumerate(function.parameters):
         if argument.is_scalar:
             kind = _bits(argument)

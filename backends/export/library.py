@@ -1,4 +1,4 @@
-"""What a library is: functions of C, each a sequence of lowered programs over memory that is given, constant or scratch.
+"""What a library is: functions of C, each some lowered programs over memory that is given, constant or scratch.
 
 A kernel is a function of one step, packing a constant another; a network is a function of many steps whose tensors lie
 in scratch memory by its plan, and whose weights are constants.
@@ -132,6 +132,9 @@ def c_name(text: str) -> str:
 
 
 _RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long main "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
-)
+    (
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+        "float", "for", "goto", "if", "inline", "int", "long", "main", "register", "restrict", "return", "short",
+        "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
+    )
+)  # fmt: skip

@@ -20,7 +20,9 @@ from ...errors import ToolMissing, UsageError
 from ...ir.target import Target
 from ..llvm.compile import LinkedModule
 
-_MATHEMATICS = ("ceil", "erf", "exp", "floor", "fma", "fmod", "log", "nearbyint", "pow", "rint", "sqrt", "tanh", "trunc")
+_MATHEMATICS = (
+    "ceil", "erf", "exp", "floor", "fma", "fmod", "log", "nearbyint", "pow", "rint", "sqrt", "tanh", "trunc",
+)  # fmt: skip
 STUBS: Mapping[str, tuple[str, ...]] = {
     "libc.so.6": (
         "clock_gettime", "free", "getauxval", "madvise", "memcpy", "memmove", "memset", "posix_memalign",
@@ -34,7 +36,9 @@ STUBS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The libraries that shared objects may need, by soname, and what they may call of each."""
 # nodelete: threads of the pool may still run this code when somebody closes the library.
-_FLAGS = ("--as-needed", "-z", "defs", "-z", "nodelete", "-z", "now", "-z", "relro", "-z", "noexecstack", "--build-id=none")
+_FLAGS = (
+    "--as-needed", "-z", "defs", "-z", "nodelete", "-z", "now", "-z", "relro", "-z", "noexecstack", "--build-id=none",
+)  # fmt: skip
 SECONDS = 120
 
 
@@ -69,7 +73,7 @@ def find_linker(cross: str = "") -> Linker:
         return Linker((sys.executable, "-m", "ziglang", "ld.lld"))
     looked = ", ".join(names) if cross else "ld.lld, ld, cc, gcc and clang"
     raise ToolMissing(
-        f"a shared object needs a linker, and there is none here: looked for {looked} on the PATH, and for the Python "
+        f"a shared object needs a linker, and there is none here: looked for {looked} on the PATH, and for Python's "
         f"package `ziglang`, which has one; install any of them, as with `pip install 'stridesmith[export]'`, or choose "
         f"a format that needs none: c, ll, asm or script"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from ...ir.target import Target
 from ..devices import host_cpu
@@ -18,6 +19,7 @@ from ..llvm.pool import SYMBOL, pool_text
 from .cpu_check import BASELINE, architecture, check_text
 from .interface import exported, interface_text
 from .library import Library
+from .linker import link
 
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
@@ -29,7 +31,7 @@ def triple_of(target: Target) -> str:
 
 
 def linked(library: Library) -> LinkedModule:
-    """The module of a library.  Raises UsageError for an architecture that has none, CodegenError as `generate` does."""
+    """The module of a library.  Raises UsageError for an architecture without one, CodegenError as `generate` does."""
     target = library.target
     machine = architecture(target)
     if not target.cpu:
@@ -43,6 +45,11 @@ def linked(library: Library) -> LinkedModule:
     own += [pool_text(system, machine)] if has_pool else []
     texts += [_attributed(text, BASELINE[machine]) for text in own]
     return LinkedModule(texts, exported(library), target, triple)
+
+
+def shared_object(library: Library, path: Path) -> None:
+    """Link the library into the file `path`.  Raises ToolMissing without a linker."""
+    link(linked(library).object(), path, library.target, triple_of(library.target))
 
 
 def _kernels(library: Library) -> tuple[list[str], dict[tuple[str, int], str]]:

@@ -32,34 +32,32 @@ def library_of(
     ``NAME_unpack_ARGUMENT`` brings back.
     """
     name = c_name(name)
-    held = {argument: f"{argument}" for argument in packed}
-    summary = f"Compute {', '.join(f'`{a.name}`' for a in signature if a.is_output)}"
-    main = single(name, summary, signature, lower(func, target, strict), held)
+    results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
+    held = {argument: argument for argument in packed}
+    main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
     moved = [a for a in main.parameters if not a.is_scalar and not a.is_in_place]
-    packers = {a.name: f"{name}_pack_{c_name(a.name)}" for a in moved if not a.is_output}
-    functions = [replace(main, packers=packers)]
-    for argument in moved:
-        functions.append(_mover(argument, name, interface[argument.name], target))
+    constant = [a.name for a in moved if interface[a.name] == "constant"]
+    packers = {argument: f"{name}_pack_{c_name(argument)}" for argument in constant}
     return Library(
         name,
         target,
-        tuple(functions),
-        {held[argument]: array.tobytes() for argument, array in packed.items()},
+        (replace(main, packers=packers), *(_mover(a, name, target) for a in moved)),
+        {argument: array.tobytes() for argument, array in packed.items()},
         about or func.name,
         {"stridesmith": func.script(), "tvm": func.script(dialect="tvm")},
     )
 
 
-def _mover(argument: Argument, library: str, who: str, target: Target) -> Function:
+def _mover(argument: Argument, library: str, target: Target) -> Function:
     """The function that brings an input into the kernel's layout, or an output out of it."""
     logical = replace(argument, name="logical", physical_shape=argument.logical_shape, index_map="", pad_value="")
     physical = replace(argument, name="packed")
     if argument.is_output:
         program = lower(unpack_program(argument, target), target)
-        pair = [replace(physical, is_output=False), replace(logical, is_output=True)]
-        return single(f"{library}_unpack_{c_name(argument.name)}", f"Bring `{argument.name}` into its logical layout", pair, program)
-    program = lower(pack_program(argument, target), target)
-    once = ", once for all calls that use it" if who == "constant" else ""
-    pair = [replace(logical, is_output=False), replace(physical, is_output=True)]
-    summary = f"Bring `{argument.name}` into the layout that {library} takes{once}"
-    return single(f"{library}_pack_{c_name(argument.name)}", summary, pair, program)
+        pair = (replace(physical, is_output=False), logical)
+        name, summary = "unpack", f"Bring `{argument.name}` of {library} into its logical layout"
+    else:
+        program = lower(pack_program(argument, target), target)
+        pair = (logical, replace(physical, is_output=True))
+        name, summary = "pack", f"Bring `{argument.name}` into the layout that {library} takes"
+    return single(f"{library}_{name}_{c_name(argument.name)}", summary, pair, program)

@@ -97,7 +97,8 @@ class Kernel:
 
     Inputs come in the order of the program's parameters, C-contiguous and of
     exactly the expected shape and dtype: the logical one, except that an argument
-    of a free interface has the physical one.  Scalars are numbers in the range of
+    of a free interface has the physical one.  They are NumPy's, or whatever else on
+    the CPU has ``__dlpack__`` (PyTorch, JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
     their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
     type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
@@ -140,7 +141,7 @@ class Kernel:
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
         if self._direct is not None and out is not None:
-            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
+            outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
             with self._lock:
                 if self._direct(inputs, outputs):
                     return outputs[0] if len(outputs) == 1 else outputs
@@ -153,12 +154,13 @@ class Kernel:
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
+        returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
         self._refuse_overlap(inputs, outputs)
         with self._lock:
             for (index, argument), array in zip(self._inputs, inputs, strict=True):
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return returned[0] if len(returned) == 1 else tuple(returned)
 
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs packed once and for all; it takes the other inputs and allocates nothing."""
@@ -235,7 +237,7 @@ class Kernel:
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given = [out] if isinstance(out, np.ndarray) else list(out)
+        given = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -269,7 +271,7 @@ def _scalar(argument: Argument, value: Any) -> Array:
 def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"`{argument.name}` must be a NumPy array, but got {type(array).__name__}")
+        array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
     if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(dtype)
@@ -280,6 +282,18 @@ def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
     return array
+
+
+def _shared(argument: Argument, value: object) -> Array:
+    """The memory of another library's array on the CPU, without a copy."""
+    if not hasattr(value, "__dlpack__"):
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    try:
+        return np.from_dlpack(value)  # type: ignore[arg-type]
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
 
 
 class _Memory(ABC):
