@@ -96,6 +96,7 @@ db_option = click.option("--db", metavar="URL", help="Path or URL; default STRID
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
 )
+FILES = ("so", "c", "ll", "asm", "cl", "script", "wheel")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -221,6 +222,23 @@ def export(file: Path, **options: Any) -> int:
     from .commands.records import export as run
 
     return run(file, options, _output(options))
+
+
+@tune.command()
+@work_options
+@target_options
+@click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
+@click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
+@click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
+@click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
+              help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")
+@click.option("--isa", metavar="NAME", help="Another CPU: avx2, avx512 or neon, or a target that `tune targets` lists.")
+@db_option
+def emit(path: str, **options: Any) -> int:
+    """Write a tuned kernel as files that run where there is neither Python nor stridesmith."""
+    from .commands.emit import run
+
+    return run(path, options, Output.of("plain"))
 
 
 @tune.command("import")

@@ -25,6 +25,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found
 │   └── NoRecord               3  no_record         the text is the command that makes one
 ├── DeviceMissing              4  device_missing    a known kind without such a device
+├── ToolMissing                4  tool_missing      a program of the machine, such as a linker, is not there
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
@@ -139,6 +140,13 @@ class DeviceMissing(StridesmithError):
 
     exit_code = 4
     kind = "device_missing"
+
+
+class ToolMissing(StridesmithError):
+    """A program that the machine could have, such as a linker, is not there; the text says what to install."""
+
+    exit_code = 4
+    kind = "tool_missing"
 
 
 class WrongResult(StridesmithError):
