@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...backends.artifact import Argument
-from ...backends.data import is_in_place
+from ...backends.data import Argument, is_in_place
 from ...backends.kernel import Memory
 from ...ir.expr import Load
 from ...ir.stmt import stores
