@@ -79,7 +79,8 @@ def lower_bound(factors: Iterable[Factor], limit: int = LIMIT) -> float:
         own = [f for f in left if variable in f.scope]
         left = [f for f in left if variable not in f.scope]
         while own:
-            together, rest = [own[0]], []
+            together: list[Factor] = [own[0]]
+            rest: list[Factor] = []
             for factor in own[1:]:
                 scope = {v for f in (*together, factor) for v in f.scope}
                 (together if prod(sizes[v] for v in scope) <= limit else rest).append(factor)
