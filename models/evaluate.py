@@ -63,7 +63,7 @@ def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> di
         tensor = network.tensors.get(name)
         if tensor is not None and value.shape != tensor.shape:
             raise InternalError(
-                f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, but {list(tensor.shape)} was expected"
+                f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
             )
     return found
 

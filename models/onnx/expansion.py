@@ -27,7 +27,9 @@ def expanded(node: Node, graph: Graph) -> list[Node] | None:
     if any(part.op == node.op for part in parts) or any(graph.opsets.get(d, v) != v for d, v in imported.items()):
         return None
     kept = {*node.inputs, *node.outputs, ""}
-    called = {name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)}
+    called = {
+        name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)
+    }
     return [
         Node(
             part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",

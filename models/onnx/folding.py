@@ -18,7 +18,8 @@ FREE_OF_SHAPE = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression",
 """What has results of a shape that only its inputs' values tell, but that are never much larger than these."""
 
 NOT_FOLDED = frozenset({
-    "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
+    "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial",
 })  # fmt: skip
 """What is not the same in each run, or may run for ever."""
 

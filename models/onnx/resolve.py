@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper
 
@@ -212,8 +211,8 @@ class _Resolver:
             return None
         if found is not None and not found.HasField("tensor_type"):
             raise ModelProblem(
-                f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks pass "
-                "only tensors"
+                f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks "
+                "pass only tensors"
             )
         raise ModelProblem(
             f"the shape of `{name}`, which the node {node} computes, depends on the contents of its inputs; such a "
@@ -271,7 +270,7 @@ def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, 
     for name in inputs:
         if name not in names:
             raise ModelProblem(
-                f"the model has no input `{name}`{did_you_mean(name, names)}; its inputs are {', '.join(names) or 'none'}"
+                f"the model has no input `{name}`{did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
             )
     symbols: dict[str, int] = {}
     for item in given:
@@ -282,7 +281,9 @@ def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, 
         tensor = item.type.tensor_type
         if not item.type.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
             kind = item.type.WhichOneof("value") or "of unknown type"
-            raise ModelProblem(f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network")
+            raise ModelProblem(
+                f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network"
+            )
         if item.name in inputs:
             shapes[item.name] = tuple(int(extent) for extent in inputs[item.name])
             continue
@@ -317,7 +318,8 @@ def _compare(item: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, in
         expected = dim.dim_value if _is_fixed(dim) else symbols.setdefault(_symbol(dim) or f"\0{len(symbols)}", extent)
         if expected != extent:
             raise ModelProblem(
-                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in this model"
+                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in "
+                "this model"
             )
 
 

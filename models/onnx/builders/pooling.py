@@ -31,7 +31,13 @@ def _windows(site: Site) -> tuple[Geometry, tuple[int, ...]]:
 def _fields(site: Site, windows: Geometry) -> dict[str, Any]:
     x = site.shape()
     space = SPACE[len(x) - 2]
-    return {"n": x[0], "c": x[1], **dict(zip(space, x[2:], strict=True)), **windows.parameters(), "layout": f"nc{space}"}
+    return {
+        "n": x[0],
+        "c": x[1],
+        **dict(zip(space, x[2:], strict=True)),
+        **windows.parameters(),
+        "layout": f"nc{space}",
+    }
 
 
 def _max_pool(site: Site) -> Built:

@@ -14,7 +14,13 @@ Axes = list[tuple[str, int]]
 
 
 def product_of(
-    site: Site, spatial: Axes, k: int, a: Sequence[str], b: Sequence[str], steps: Sequence[Step], extra: Sequence[int] = ()
+    site: Site,
+    spatial: Axes,
+    k: int,
+    a: Sequence[str],
+    b: Sequence[str],
+    steps: Sequence[Step],
+    extra: Sequence[int] = (),
 ) -> Built:
     """``y[spatial] = sum over k of a[...] b[...]``, then `steps`, which may read the inputs `extra` as ``bias``."""
     program = Program("matmul", _types(site.dtype()))
