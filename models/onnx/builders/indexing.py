@@ -29,7 +29,7 @@ def _gather(site: Site) -> Built:
         at = _evenly(np.where(places < 0, places + shape[axis], places).astype(np.int64), own)
         if at:
             return moved(site, "gather", [*before, at, *after])
-    return looked_up(site, "gather", [*before, _place(site, own, shape[axis]), *after])
+    return looked_up(site, "gather", [*before, _place(own, shape[axis]), *after])
 
 
 def _evenly(places: NDArray[np.int64], own: Sequence[str]) -> str:
@@ -42,7 +42,7 @@ def _evenly(places: NDArray[np.int64], own: Sequence[str]) -> str:
     return affine(own[0], int(steps[0]), shift=-int(places[0])) if len(steps) == 1 and steps[0] > 0 else ""
 
 
-def _place(site: Site, at: Sequence[str], extent: int) -> str:
+def _place(at: Sequence[str], extent: int) -> str:
     """An element of the input 1 as a place of a dimension."""
     place = f"T.Cast('int64', {element('places', at)})"
     place = f"{place} + T.Select({place} < T.int64(0), T.int64({extent}), T.int64(0))"
@@ -66,7 +66,7 @@ def _gather_elements(site: Site) -> Built:
     """``y[a, i, b] = x[a, place[a, i, b], b]``."""
     axis, names = site.axis(), point(len(site.shape()))
     index = [*names]
-    index[axis] = _place(site, names, site.shape()[axis])
+    index[axis] = _place(names, site.shape()[axis])
     return looked_up(site, "gather_elements", index)
 
 
@@ -75,7 +75,7 @@ def _gather_nd(site: Site) -> Built:
     places, batch = site.shape(1), site.attribute("batch_dims", 0)
     names = point(len(site.result().shape))
     own, rest = names[: len(places) - 1], names[len(places) - 1 :]
-    taken = [_place(site, [*own, str(k)], site.shape()[batch + k]) for k in range(places[-1])]
+    taken = [_place([*own, str(k)], site.shape()[batch + k]) for k in range(places[-1])]
     return looked_up(site, "gather_nd", [*names[:batch], *taken, *rest])
 
 

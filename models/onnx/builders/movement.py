@@ -208,11 +208,13 @@ def _depth_to_space(site: Site) -> Built:
 
 
 def _space_to_depth(site: Site) -> Built:
-    """``y[n, (i, j, c), h, w] = x[n, c, h b + i, w b + j]``."""
+    """``y[n, (i, j, c), h, w] = x[n, c, h b + i, w b + j]``, or with channels first: ``(c, i, j)``."""
     n, c, h, w = point(4)
     size, channels = site.attribute("blocksize", 1), site.shape()[1]
-    row, column = f"{c} // {size * channels}", f"{c} // {channels} % {size}"
-    return moved(site, "space_to_depth", [n, f"{c} % {channels}", f"{h} * {size} + {row}", f"{w} * {size} + {column}"])
+    channel, row, column = f"{c} % {channels}", f"{c} // {size * channels}", f"{c} // {channels} % {size}"
+    if site.attribute("mode", "DCR") == "CRD":
+        channel, row, column = f"{c} // {size * size}", f"{c} // {size} % {size}", f"{c} % {size}"
+    return moved(site, "space_to_depth", [n, channel, f"{h} * {size} + {row}", f"{w} * {size} + {column}"])
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

@@ -51,7 +51,7 @@ def _matmul(site: Site) -> Built:
     has_rows, has_columns = len(a) > 1, len(b) > 1
     rank = len(site.result().shape) - has_rows - has_columns
     lead = [("s" if rank == 1 else f"s{at}", site.result().shape[at]) for at in range(rank)]
-    spatial = [*lead, *[("i", a[-2])] * has_rows, *[("j", b[-1])] * has_columns]
+    spatial = [*lead, *([("i", a[-2])] if has_rows else []), *([("j", b[-1])] if has_columns else [])]
     point = [f"v{name}" for name, _ in lead]
     at_a = [*(broadcast(a[:-2], point) if has_rows else []), *["vi"] * has_rows, "vk"]
     at_b = [*(broadcast(b[:-2], point) if has_columns else []), "vk", *["vj"] * has_columns]

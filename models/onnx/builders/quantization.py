@@ -17,7 +17,7 @@ def _loads(site: Site) -> tuple[Program, list[str], list[str], list[int]] | None
     if (
         site.attribute("block_size", 0)
         or len(scale) > 1
-        or any(site.has(at) and not site.shape(at) == scale for at in (2,))
+        or any(site.has(at) and site.shape(at) != scale for at in (2,))
     ):
         return None
     axis = site.axis(default=1) if shape else 0
