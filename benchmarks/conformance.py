@@ -4,8 +4,9 @@
 
 Needs the extra `onnx`.  Prints the table of docs/models.md.  A case is *native* when no operator of its network is
 foreign, *mixed* or *foreign* when some or all are, *refused* when reading says in words why it cannot be, and
-*wrong* when a result differs by more than the case's own tolerance.  Where a shape depends on the contents of
-inputs, these inputs are given as constants, as a network of fixed shapes needs; `*` marks such cases.
+*wrong* when a result differs by more than the case's own tolerance.  Where a shape, or a program, depends on the
+contents of inputs that say how (axes, sizes), these are given as constants, as they are in models; `*` marks such
+cases.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from stridesmith.errors import StridesmithError
+from stridesmith.errors import ModelProblem, StridesmithError
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.network import Network
 from stridesmith.models.onnx import read
-
 
 RANDOM = ("Bernoulli", "RandomNormalLike", "RandomUniformLike")
 """What gives other numbers in each run, so that there are none to compare with."""
@@ -62,23 +62,31 @@ def _outcome(case: Any) -> Outcome:
     given, expected = (list(map(_array, side)) for side in case.data_sets[0])
     names = [item.name for item in case.model.graph.input]
     arrays = dict(zip(names, given, strict=False))
-    model, fixed = case.model, False
+    network, why = _read(case.model)
+    fixed = False
+    if network is None or network.foreign:
+        model = with_constants(case.model, arrays)
+        other = _read(model)[0] if model is not None else None
+        if other is not None and (network is None or not other.foreign):
+            network, fixed = other, True
+    if network is None:
+        return Outcome(case.name, "refused", False, why)
     try:
-        network = read(model)
-    except StridesmithError as first:
-        model = with_constants(model, arrays)
-        if "depends on the contents" not in str(first) or model is None:
-            return Outcome(case.name, "refused", False, str(first))
-        fixed = True
-        try:
-            network = read(model)
-        except StridesmithError as error:
-            return Outcome(case.name, "refused", fixed, str(error))
-    found = evaluate(network, {name: np.asarray(arrays[name]) for name in network.inputs})
+        found = evaluate(network, {name: np.asarray(arrays[name]) for name in network.inputs})
+    except ModelProblem as error:
+        return Outcome(case.name, "refused", fixed, str(error))
     if any(node.op_type in RANDOM for node in case.model.graph.node):
         expected = [found[name] for name in network.outputs]
     why = _difference(network, found, expected, case.rtol, case.atol)
     return Outcome(case.name, "wrong" if why else _kind(network), fixed, why)
+
+
+def _read(model: onnx.ModelProto) -> tuple[Network | None, str]:
+    """The network of a model, or why there is none."""
+    try:
+        return read(model), ""
+    except StridesmithError as error:
+        return None, str(error)
 
 
 def _array(given: Any) -> Any:

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper
 
 from ...errors import ModelProblem, did_you_mean
 from ..network import Array
+from .builders import BUILDERS
 from .expansion import expanded
-from .folding import evaluated, is_foldable, without_effect
+from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
 from .graph import Graph, Node, Type, invalid, node_of
 from .reading import Weights
 
@@ -135,6 +137,7 @@ class _Resolver:
             for part in inner:
                 self.visit(part)
             return
+        types = self._tried(node, types)
         for name, found in zip(node.outputs, types, strict=False):
             if name and found is not None:
                 graph.types[name] = found
@@ -177,6 +180,28 @@ class _Resolver:
                 self.constant(name, value)
         self.graph.note(node, "constant")
         return True
+
+    def _tried(self, node: Node, types: list[Type | None]) -> list[Type | None]:
+        """The types of a small node that will be foreign, as the reference implementation has them.
+
+        Raises ModelProblem where it has no such operator.
+        """
+        graph = self.graph
+        if (node.domain, node.op) in BUILDERS or node.op in NOT_FOLDED:
+            return types
+        refuse_unknown(graph.model(node), node)
+        known = [found for found in types if found is not None]
+        if sum(t.size for t in (*known, *(graph.types[name] for name in node.reads))) > SMALL:
+            return types
+        given = {n: graph.constants.get(n, np.zeros(graph.types[n].shape, graph.types[n].dtype)) for n in node.reads}
+        values = reference(graph.model(node), given)
+        if values is None:
+            return types
+        shapes = dict(zip([name for name in node.outputs if name], values, strict=True))
+        return [
+            found if found is None else Type(np.shape(shapes[name]), found.element)
+            for name, found in zip(node.outputs, types, strict=True)
+        ]
 
     def _types(self, node: Node, known: Mapping[str, Array]) -> list[Type | None]:
         """The types of a node's outputs; None for what is no tensor or not wanted."""

@@ -65,7 +65,7 @@ def geometry(site: Site, taps: tuple[int, ...]) -> Geometry:
 def _conv(site: Site) -> Built:
     x, w = site.shape(0), site.shape(1)
     rank = len(x) - 2
-    if rank not in CONVOLUTIONS or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if rank not in CONVOLUTIONS or not is_float(site.dtype()):
         return None
     groups = site.attribute("group", 1)
     windows = geometry(site, w[2:])
@@ -88,7 +88,7 @@ def _conv_transpose(site: Site) -> Built:
     """A transposed convolution; where the output's shape is given, it says how much is cut off in all."""
     x, w, outs = site.shape(0), site.shape(1), site.result().shape[2:]
     rank = len(outs)
-    if rank not in SPACE or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if rank not in SPACE or not is_float(site.dtype()):
         return None
     windows = geometry(site, w[2:])
     cuts, auto = windows.front, site.attribute("auto_pad", "NOTSET")
@@ -98,8 +98,7 @@ def _conv_transpose(site: Site) -> Built:
             stride * (size - 1) + more + span - out
             for stride, size, more, span, out in zip(windows.strides, x[2:], extra, windows.spans, outs, strict=True)
         ]
-        if min(total) < 0:
-            return None
+        total = [max(0, t) for t in total]
         cuts = tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
     groups = site.attribute("group", 1)
     made = Transposed(

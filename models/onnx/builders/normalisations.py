@@ -16,7 +16,7 @@ def _softmax(logarithm: int) -> Builder:
 
     def build(site: Site) -> Built:
         shape = site.shape()
-        if not is_float(site.dtype()) or site.dtype() == "bfloat16" or not shape:
+        if not is_float(site.dtype()) or not shape:
             return None
         axis = site.axis(default=-1 if site.opset >= 13 else 1)
         over = (axis,) if site.opset >= 13 else tuple(range(axis, len(shape)))

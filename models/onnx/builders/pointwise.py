@@ -296,6 +296,10 @@ def _is_inf(site: Site) -> Built:
     return elementwise(site, "isinf", value, [0], "bool") if tests else None
 
 
+def _is_nan(site: Site) -> Built:
+    return elementwise(site, "isnan", lambda x, _: f"{x[0]} != {x[0]}", [0], "bool") if is_float(site.dtype()) else None
+
+
 def _prelu(site: Site) -> Built:
     if not is_float(site.dtype()):
         return None
@@ -368,6 +372,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "CastLike"): _cast,
     ("", "Where"): _where,
     ("", "IsInf"): _is_inf,
+    ("", "IsNaN"): _is_nan,
     ("", "Expand"): _expand,
     ("", "BatchNormalization"): _batch_normalization,
     (OWN_DOMAIN, "Affine"): _affine,

@@ -49,7 +49,7 @@ def _max_pool(site: Site) -> Built:
 
 
 def _average_pool(site: Site) -> Built:
-    if len(site.shape()) - 2 not in AVERAGE or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if len(site.shape()) - 2 not in AVERAGE or not is_float(site.dtype()):
         return None
     windows, beyond = _windows(site)
     if any(d > 1 for d in windows.dilations) and any((*windows.front, *windows.end)):

@@ -112,7 +112,7 @@ def _reduce(how: str) -> Builder:
 def _log_sum_exp(site: Site) -> Built:
     """``log(sum(exp(x - m))) + m`` with m the largest element."""
     axes, shape = _axes(site), site.shape()
-    if not axes or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if not axes or not is_float(site.dtype()):
         return None
     keeps = len(site.result().shape) == len(shape)
     program = Program("reduce_log_sum_exp", precision(site.dtype()))
