@@ -321,6 +321,8 @@ def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], 
         used = _vars(atom)
         if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
             continue
+        if any(isinstance(node, Load) for node in walk(atom)):
+            continue
         (var,) = used
         values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]
         del terms[atom]
