@@ -54,7 +54,9 @@ class Weights:
         whole = np.zeros(int(np.prod(tensor.dims, dtype=np.int64)), values.dtype)
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(tensor.dims), mode="clip")
         if len(flat) != len(values) or np.any(flat < 0) or np.any(flat >= whole.size):
-            raise StorageError(f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}")
+            raise StorageError(
+                f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}"
+            )
         whole[flat] = values
         return whole.reshape(tuple(tensor.dims))
 
@@ -66,7 +68,9 @@ class Weights:
         try:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
         except KeyError:
-            raise StorageError(f"the tensor `{_short(name)}` is damaged: no element type has the number {element}") from None
+            raise StorageError(
+                f"the tensor `{_short(name)}` is damaged: no element type has the number {element}"
+            ) from None
         nbytes = dtype.itemsize
         for extent in shape:
             nbytes *= extent
@@ -90,8 +94,8 @@ class Weights:
             size = path.stat().st_size
             if not path.is_file() or offset < 0 or length < wanted or offset + wanted > size:
                 raise StorageError(
-                    f"the tensor `{name}` of {wanted} bytes lies at {offset} of `{path.name}`, in {length} bytes, but the "
-                    f"file has {size}; is it complete?"
+                    f"the tensor `{name}` of {wanted} bytes lies at {offset} of `{path.name}`, in {length} bytes, but "
+                    f"the file has {size}; is it complete?"
                 )
             with path.open("rb") as file:
                 file.seek(offset)
@@ -174,7 +178,9 @@ def _bounded(graph: GraphProto, depth: int) -> None:
     if depth > DEEPEST:
         raise ModelProblem(f"the model's graphs are nested more than {DEEPEST} deep, as none are that are meant to run")
     if depth and any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
-        raise ModelProblem(f"the inner graph `{_short(graph.name)}` has weights in another file; only the outer one may")
+        raise ModelProblem(
+            f"the inner graph `{_short(graph.name)}` has weights in another file; only the outer one may"
+        )
     for node in graph.node:
         _bounded_node(node, depth)
 
