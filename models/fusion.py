@@ -202,7 +202,7 @@ def _is_covered(func: PrimFunc, work: tuple[Anchor, ...]) -> bool:
 
 
 def _runs_in_chunks(func: PrimFunc, work: tuple[Anchor, ...], target: Target) -> bool:
-    """Whether the design space can run all stages, none of which has an epilogue, for some rows before the next ones."""
+    """Whether the design space can run all stages, without epilogues, for some rows before the next ones."""
     if any(anchor.epilogue for anchor in work):
         return False
     found = [(rows, size) for rows in shared_rows(work, func, target) for size in chunk_sizes(rows, work, target)[-1:]]
