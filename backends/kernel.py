@@ -1,55 +1,24 @@
-"""Compiled programs as data, and the two things that can be done with one: bind memory, and run.
+"""From a lowered program to one that runs, by the backend of its kind of target.
 
 ::
 
     compile_lowered(lowered, target) -> Artifact     plain data, made in a process that may crash
     load_artifact(artifact) -> Executable            in the process that runs it
-    executable.bind() -> Bound                       memory of its own for every buffer
-    bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
 
 Each kind of target has a place in `BACKENDS`; what all of them keep is asked in `tests/backend_contract.py`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from ..ir import dtypes
-from ..ir.expr import Buffer
-from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.target import Target
 from .artifact import Artifact
+from .executable import Executable
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from .lower import Lowered
-
-
-numpy_dtype = boundary_dtype
-"""The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
-
-
-class Memory(NamedTuple):
-    """One buffer that an executable works on; `shape` is physical."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    scope: str
-
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * dtypes.nbytes(self.dtype)
-
-
-def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
-    """Buffers as they stand in an artifact."""
-    return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
 
 
 class Backend(NamedTuple):
@@ -87,47 +56,3 @@ def load_artifact(artifact: Artifact) -> Executable:
     if artifact["kind"] not in BACKENDS:
         raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(BACKENDS)}")
     return BACKENDS[artifact["kind"]]().load(artifact)
-
-
-class Executable(ABC):
-    """A compiled program in this process."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-        self.target = Target.from_json(artifact["target"])
-        self.params = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["params"])
-        self.workspaces = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["workspaces"])
-
-    @abstractmethod
-    def bind(self, *, guard_bytes: int = 0) -> Bound:
-        """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each."""
-
-
-class Bound(ABC):
-    """An executable with memory of its own; `names` are the parameters, then the workspaces."""
-
-    names: tuple[str, ...]
-
-    @abstractmethod
-    def write(self, index: int, data: NDArray[Any]) -> None:
-        """Fill buffer `index` from a physical array of the same number of bytes."""
-
-    @abstractmethod
-    def read(self, index: int) -> NDArray[Any]:
-        """A copy of buffer `index` in its physical shape."""
-
-    @abstractmethod
-    def poison_guards(self, pattern: bytes) -> None:
-        """Fill the guard zones with `pattern`, repeated."""
-
-    @abstractmethod
-    def guards_intact(self) -> bool:
-        """Whether the guard zones still hold the pattern."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """One call; complete when it returns."""
-
-    @abstractmethod
-    def time(self, calls: int) -> float:
-        """Seconds per call over `calls` calls back to back, Python excluded."""

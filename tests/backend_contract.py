@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.data import arguments_of
-from stridesmith.backends.kernel import Bound, compile_lowered, load_artifact
+from stridesmith.backends.executable import Bound
+from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backends.address import address
-from ...backends.kernel import numpy_dtype
+from ...backends.executable import numpy_dtype
 
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
