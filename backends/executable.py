@@ -4,6 +4,8 @@
 
     executable.bind() -> Bound                       memory of its own for every buffer
     bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
+
+    chain.write(place, array); chain.run(); chain.read(place, nbytes); chain.profile()
 """
 
 from __future__ import annotations
@@ -43,6 +45,20 @@ class Memory(NamedTuple):
 def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
     """Buffers as they stand in an artifact."""
     return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
+
+
+class Place(NamedTuple):
+    """Where a buffer of a chain begins: so many bytes into one of its blocks of memory."""
+
+    block: int
+    offset: int
+
+
+class Call(NamedTuple):
+    """One program of a chain, and where its parameters and then its workspaces lie."""
+
+    artifact: Artifact
+    places: tuple[Place, ...]
 
 
 class Executable(ABC):
@@ -87,3 +103,23 @@ class Bound(ABC):
     @abstractmethod
     def time(self, calls: int) -> float:
         """Seconds per call over `calls` calls back to back, Python excluded."""
+
+
+class Chain(ABC):
+    """Programs that run one after the other in one native call, in blocks of memory that they share."""
+
+    @abstractmethod
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        """Fill memory from an array, whose bytes it takes."""
+
+    @abstractmethod
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        """A copy of so many bytes."""
+
+    @abstractmethod
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        """Run the programs from number `first` to before `last`, by default all; complete when it returns."""
+
+    @abstractmethod
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        """A run as `run` makes it, and the seconds of each of its programs."""
