@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import helper
 from numpy.typing import NDArray
+from onnx import helper
 
 from ..network import Array
 from .graph import OWN_DOMAIN, Graph, Node, Type

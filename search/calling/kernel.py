@@ -246,7 +246,7 @@ class Kernel:
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given = list(out) if isinstance(out, (tuple, list)) else [out]
+        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -299,7 +299,7 @@ def _shared(argument: Argument, value: object) -> Array:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
     try:
-        return np.from_dlpack(value)  # type: ignore[arg-type]
+        return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
