@@ -185,6 +185,18 @@ def test_import_loads_nothing_heavy() -> None:
     assert second == ["click"]
 
 
+def test_processes_that_only_hand_jobs_on_load_nothing_heavy() -> None:
+    """Ray's actors, and a worker before its first job, start without NumPy, isl and pydantic: a run waits for them."""
+    code = (
+        "import sys, stridesmith.worker, stridesmith.search.workers.actors;"
+        "print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY, "numpy"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ast.literal_eval(run.stdout) == []
+
+
 def test_public_names_exist() -> None:
     """Everything in ``__all__`` can be imported."""
     for name in stridesmith.__all__:
