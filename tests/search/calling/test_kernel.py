@@ -14,7 +14,7 @@ from record_makers import make_record
 from stridesmith.backends.address import address
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, Executable
+from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
