@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...backends.data import Argument, is_in_place
+from ...backends.artifact import Argument
+from ...backends.data import is_in_place
 from ...errors import UsageError
 from ..network import Network, Operator, Tensor
 from .kernels import Kernel

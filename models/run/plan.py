@@ -15,8 +15,9 @@ from math import prod
 
 import numpy as np
 
-from ...backends.data import Argument, Array, is_in_place, pack
-from ...backends.kernel import Call, Memory, Place, numpy_dtype
+from ...backends.artifact import Argument
+from ...backends.data import Array, is_in_place, pack
+from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ..network import Network, Operator
 from .in_place import overwriting
 from .kernels import Kernel

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...backends.data import Argument, is_in_place
-from ...backends.kernel import Memory
+from ...backends.artifact import Argument
+from ...backends.data import is_in_place
+from ...backends.executable import Memory
 from ...ir.expr import Load
 from ...ir.stmt import stores
 from ..network import Foreign, Operator
