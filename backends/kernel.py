@@ -7,6 +7,9 @@
     executable.bind() -> Bound                       memory of its own for every buffer
     bound.write(k, array); bound.run(); bound.read(k); bound.time(calls)
 
+    load_chain(calls, blocks) -> Chain               several programs, one after the other, in memory that they share
+    chain.write(place, array); chain.run(); chain.read(place, nbytes); chain.profile()
+
 Each kind of target has a place in `BACKENDS`; what all of them keep is asked in `tests/backend_contract.py`.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from ..ir import dtypes
 from ..ir.expr import Buffer
 from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.target import Target
+from .artifact import Artifact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,23 +35,6 @@ if TYPE_CHECKING:
 
 numpy_dtype = boundary_dtype
 """The NumPy type of one element; NumPy has no bfloat16, whose bits travel as uint16."""
-
-
-class Artifact(TypedDict):
-    """A compiled program; everything in it is JSON.
-
-    `code` is a base64 object file for a CPU and source text for OpenCL; what else it is, only the backend that
-    made it knows.  `params` and `workspaces` are ``[name, shape, dtype, scope]``; `launches` tells OpenCL which
-    kernels to enqueue, in order.
-    """
-
-    kind: str
-    entry: str
-    code: str
-    target: dict[str, Any]
-    params: list[list[Any]]
-    workspaces: list[list[Any]]
-    launches: list[dict[str, Any]]
 
 
 class Memory(NamedTuple):
@@ -68,23 +55,46 @@ def describe(buffers: Sequence[Buffer]) -> list[list[Any]]:
     return [[b.name, list(b.shape), b.dtype, b.scope] for b in buffers]
 
 
+class Place(NamedTuple):
+    """Where a buffer of a chain begins: so many bytes into one of its blocks of memory."""
+
+    block: int
+    offset: int
+
+
+class Call(NamedTuple):
+    """One program of a chain, and where its parameters and then its workspaces lie."""
+
+    artifact: Artifact
+    places: tuple[Place, ...]
+
+
 class Backend(NamedTuple):
-    """What there is for one kind of target: a compiler, and a loader of what it made."""
+    """What there is for one kind of target: a compiler, and loaders of what it made.
+
+    Without a `chain` of its own, a chain copies its memory to and from its programs.  Buffers of a chain begin at
+    multiples of `alignment` bytes.
+    """
 
     compile: Callable[[Lowered, Target], Artifact]
     load: Callable[[Artifact], Executable]
+    chain: Callable[[Sequence[Call], Sequence[int]], Chain] | None = None
+    alignment: int = 64
 
 
 def _cpu() -> Backend:
+    from .chain import CpuChain
     from .cpu import compile_cpu, load_cpu
+    from .memory import ALIGNMENT
 
-    return Backend(compile_cpu, load_cpu)
+    return Backend(compile_cpu, load_cpu, CpuChain, ALIGNMENT)
 
 
 def _opencl() -> Backend:
+    from .opencl.chain import ALIGNMENT, OpenCLChain
     from .opencl.runtime import compile_opencl, load_opencl
 
-    return Backend(compile_opencl, load_opencl)
+    return Backend(compile_opencl, load_opencl, OpenCLChain, ALIGNMENT)
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}
@@ -103,6 +113,11 @@ def load_artifact(artifact: Artifact) -> Executable:
     if artifact["kind"] not in BACKENDS:
         raise ValueError(f"an artifact of unknown kind `{artifact['kind']}`; known are {', '.join(BACKENDS)}")
     return BACKENDS[artifact["kind"]]().load(artifact)
+
+
+def load_chain(calls: Sequence[Call], blocks: Sequence[int], kind: str = "cpu") -> Chain:
+    """Programs for one device of this `kind`, which share blocks of memory of so many bytes each."""
+    return (BACKENDS[kind]().chain or CopiedChain)(calls, blocks)
 
 
 class Executable(ABC):
@@ -147,3 +162,56 @@ class Bound(ABC):
     @abstractmethod
     def time(self, calls: int) -> float:
         """Seconds per call over `calls` calls back to back, Python excluded."""
+
+
+class Chain(ABC):
+    """Programs that run one after the other in one native call, in blocks of memory that they share."""
+
+    @abstractmethod
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        """Fill memory from an array, whose bytes it takes."""
+
+    @abstractmethod
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        """A copy of so many bytes."""
+
+    @abstractmethod
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        """Run the programs from number `first` to before `last`, by default all; complete when it returns."""
+
+    @abstractmethod
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        """A run as `run` makes it, and the seconds of each of its programs."""
+
+
+class CopiedChain(Chain):
+    """A chain of bound programs: before each the parameters are copied from the blocks, and after it back."""
+
+    def __init__(self, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        self.blocks = [np.zeros(size, np.uint8) for size in blocks]
+        self._steps: list[tuple[Bound, list[tuple[Place, Memory]]]] = []
+        for call in calls:
+            executable = load_artifact(call.artifact)
+            if len(call.places) != len(executable.params) + len(executable.workspaces):
+                raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
+            self._steps.append((executable.bind(), list(zip(call.places, executable.params, strict=False))))
+
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        self.blocks[place.block][place.offset : place.offset + raw.size] = raw
+
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        return self.blocks[place.block][place.offset : place.offset + nbytes].copy()
+
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        self.profile(first, last)
+
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        seconds = []
+        for bound, params in self._steps[first:last]:
+            for index, (place, memory) in enumerate(params):
+                bound.write(index, self.read(place, memory.nbytes))
+            seconds.append(bound.time(1))
+            for index, (place, _) in enumerate(params):
+                self.write(place, bound.read(index))
+        return seconds

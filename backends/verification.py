@@ -18,7 +18,8 @@ import numpy as np
 
 from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
-from .data import Argument, Array, pack, pad_values, padding, unpack
+from .artifact import Argument
+from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample
 
 GUARD_BYTES = 256

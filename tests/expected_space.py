@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
+from math import prod
 
 from stridesmith.ir.target import Target
 
@@ -199,6 +200,13 @@ def parallel(s: Structure) -> Found:
     yield "parallel", texts(range(1, 2 if s.anchor.chunk else len(s.anchor.spatial) + 1))
 
 
+def threads(s: Structure) -> Found:
+    """On a CPU, where each thread has at most 2 ** 15 vectors of points, and not inside of a chunk: fewer threads."""
+    points = prod((*s.anchor.spatial.values(), *s.anchor.reduce.values()))
+    if s.target.kind == "cpu" and not s.anchor.chunk and points <= 2**15 * LANES * s.target.threads:
+        yield "threads", ("2", "1")
+
+
 def vector(s: Structure) -> Found:
     """On a device: lanes of one vector, from half a register to two, the axis more than half full."""
     if s.target.kind == "opencl":
@@ -290,6 +298,7 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("boundary:{}", "boundary", boundary),
     ("{}", "order", order),
     ("{}", "parallel", parallel),
+    ("{}", "parallel", threads),
     ("vector:{}", "vector", vector),
     ("{}", "work_group", work_group),
     ("image:{}", "memory", image),

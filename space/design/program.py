@@ -16,7 +16,7 @@ from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ...ir.layout.index_text import evaluate
 from ...ir.node import walk
-from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
@@ -128,9 +128,9 @@ def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
     """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
     found = []
     for block in leaf_blocks(func.body):
-        if _is_elementwise(block) and _writes_internal(func, block):
+        if is_elementwise(block) and _writes_internal(func, block):
             readers = consumers(func, block_stores(block)[0].buffer)
-            if readers and all(_is_elementwise(r) for r in readers):
+            if readers and all(is_elementwise(r) for r in readers):
                 found.append(block.name)
     return tuple(found)
 
@@ -143,6 +143,7 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
     taken = set(epilogues.values())
     main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
+    main = [b for b in main if read_buffers(b.body)] or main  # what only fills, as padding is filled, is no work
     result = []
     for number, block in enumerate(main):
         anchor = _anchor(func, block, f"b{number}", epilogues, interface)
@@ -164,7 +165,7 @@ def _single(stmt: Stmt) -> bool:
     return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
 
 
-def _is_elementwise(block: Block) -> bool:
+def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
     spatial = all(i.kind == "spatial" for i in block.iters)
@@ -181,7 +182,7 @@ def _writes_internal(func: PrimFunc, block: Block) -> bool:
 
 def _is_producer(func: PrimFunc, block: Block) -> bool:
     """An element-wise block that feeds exactly one reduction."""
-    if not _is_elementwise(block) or not _writes_internal(func, block):
+    if not is_elementwise(block) or not _writes_internal(func, block):
         return False
     readers = consumers(func, block_stores(block)[0].buffer)
     return len(readers) == 1 and bool(readers[0].reduce)

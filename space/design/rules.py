@@ -28,7 +28,7 @@ from .program import Anchor, inline_candidates
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
-from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, rows_of, structures_of_a_chunk
 from .techniques.digits import with_long_vectors
 
 MAX_SKETCHES = 64
@@ -107,15 +107,16 @@ def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketc
     """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
     schedule = _with_chains_inlined(func)
     found = anchors_of(schedule.func, dict(interface))
+    rows = rows_of(found)
     sketches: list[Sketch] = []
     for size in chunk_sizes(found, schedule.func, target):
         split = in_chunks(schedule, found, size)
-        anchors = tuple(of_a_chunk(anchor, size) for anchor in found)
-        options = [structures_of_a_chunk(anchor, target) for anchor in anchors]
+        anchors = tuple(of_a_chunk(anchor, rows, size) for anchor in found)
+        options = [structures_of_a_chunk(anchor, rows, target) for anchor in anchors]
         if split is None or not all(options):
             continue
         start, loops = split
-        count = found[0].axes[ROWS].extent // size
+        count = found[0].axes[rows].extent // size
         sketches += _sketches(func, start, anchors, options, target, f"rows={size};", count, loops)
     return tuple(sketches)
 

@@ -8,7 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from stridesmith.backends.data import Argument, pack, padding, positions, unpack
+from stridesmith.backends.artifact import Argument
+from stridesmith.backends.data import pack, padding, positions, unpack
 from stridesmith.backends.samples import analyse, make_samples, statements
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult

@@ -21,12 +21,13 @@ from .phases import PHASES
 from .sharing import SHARING
 from .staging import STAGING
 from .technique import Technique
+from .threads import THREADS
 from .tiles import TILES
 from .vector_width import VECTOR_WIDTH
 from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
     PHASES, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
-    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH,
+    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

@@ -11,7 +11,7 @@ Source: RFC 0077, "Utility - Merge Adjacent Loops"; the same is `compute_at` of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ....ir.stmt import PrimFunc
@@ -24,7 +24,11 @@ from ..stages import loop_of
 from ..structure import Structure, structures
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
-ROWS = 0  # an anchor's first axis, that of the outermost dimension of its result
+
+
+def rows_of(anchors: Sequence[Anchor]) -> int:
+    """The number of the axis of rows: that of the outermost dimension of the results that has more than one point."""
+    return next((k for k in anchors[0].spatial if anchors[0].axes[k].extent > 1), 0) if anchors else 0
 
 
 def chunk_sizes(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> list[int]:
@@ -36,22 +40,23 @@ def chunk_sizes(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> 
     if target.kind != "cpu" or len(anchors) < 2 or not all(anchor.spatial for anchor in anchors):
         return []
     everything = {anchor.block for anchor in anchors} == {block.name for block in leaf_blocks(func.body)}
-    alike = len({anchor.axes[ROWS].extent for anchor in anchors}) == 1
-    plain = all(a.output.plain_dim(ROWS) is not None and all(o.source != "stage" for o in a.inputs) for a in anchors)
+    rows = rows_of(anchors)
+    alike = len({tuple(anchor.axes[k].extent for k in anchor.spatial[: rows + 1]) for anchor in anchors}) == 1
+    plain = all(a.output.plain_dim(rows) is not None and all(o.source != "stage" for o in a.inputs) for a in anchors)
     if not (everything and alike and plain):
         return []
-    extent = anchors[0].axes[ROWS].extent
+    extent = anchors[0].axes[rows].extent
     return [size for size in CHUNKS if extent % size == 0 and extent // size >= target.threads > 0]
 
 
-def in_chunks(schedule: Schedule, anchors: Iterable[Anchor], size: int) -> tuple[Schedule, tuple[str, ...]] | None:
+def in_chunks(schedule: Schedule, anchors: Sequence[Anchor], size: int) -> tuple[Schedule, tuple[str, ...]] | None:
     """The schedule with all anchors in chunks of `size` rows, and the loops over these, which may be merged.
 
     None where they may not: where stages need rows of other chunks.
     """
-    split = schedule.copy()
+    split, rows = schedule.copy(), rows_of(anchors)
     try:
-        chunks = tuple(_split_rows(split, anchor, size) for anchor in anchors)
+        chunks = tuple(_split_rows(split, anchor, rows, size) for anchor in anchors)
         merge_chunks(split.copy(), chunks)
     except ScheduleError:
         return None
@@ -63,22 +68,22 @@ def merge_chunks(sch: Schedule, chunks: Sequence[str]) -> None:
     sch.parallel(sch.merge_adjacent_loops(*chunks, inner=False))
 
 
-def _split_rows(sch: Schedule, anchor: Anchor, size: int) -> str:
+def _split_rows(sch: Schedule, anchor: Anchor, number: int, size: int) -> str:
     """Bring the loop over rows outside and split it; returns the loop over chunks."""
-    rows = loop_of(sch, anchor.block, anchor.axes[ROWS])
+    rows = loop_of(sch, anchor.block, anchor.axes[number])
     others = [loop for loop in sch.get_loops(anchor.block) if loop != rows]
     sch.reorder(rows, *others)
     chunks, _ = sch.split(rows, [None, size])
     return str(chunks)
 
 
-def of_a_chunk(anchor: Anchor, size: int) -> Anchor:
-    """The anchor as it is inside of a chunk: with fewer rows, and inputs that lie as they do."""
-    axes = (replace(anchor.axes[ROWS], extent=size), *anchor.axes[ROWS + 1 :])
+def of_a_chunk(anchor: Anchor, rows: int, size: int) -> Anchor:
+    """The anchor as it is inside of a chunk: with fewer points of the axis `rows`, and inputs that lie as they do."""
+    axes = (*anchor.axes[:rows], replace(anchor.axes[rows], extent=size), *anchor.axes[rows + 1 :])
     operands = tuple(o if o.is_output else replace(o, source="other", producer="") for o in anchor.operands)
     return replace(anchor, axes=axes, operands=operands)
 
 
-def structures_of_a_chunk(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
+def structures_of_a_chunk(anchor: Anchor, rows: int, target: Target) -> tuple[Structure, ...]:
     """The structures of an anchor inside of a chunk: vectors do not run across its few rows."""
-    return tuple(s for s in structures(anchor, target) if s.vec != ROWS)
+    return tuple(s for s in structures(anchor, target) if s.vec != rows)
