@@ -47,8 +47,8 @@ def tune_network(
     from.  What is found is stored at once, so that an interrupted run, which raises Interrupted, can be continued.
     """
     from ..search.records.database import Database
-    from ..search.tuning.scheduler import Scheduler
     from ..search.tuning.interruption import uninterrupted
+    from ..search.tuning.scheduler import Scheduler
     from ..search.workers.executor import RayExecutor
 
     tasks = tasks_of(network, target)

@@ -6,7 +6,8 @@ import textwrap
 
 from ... import __version__
 from ...ir import dtypes
-from ..data import Argument
+from ..artifact import Argument
+from ..data import is_in_place
 from .cpu_check import architecture, needed
 from .interface import MESSAGES
 from .library import Function, Library, c_name, nbytes
@@ -96,7 +97,7 @@ def _argument(argument: Argument, packer: str) -> str:
     if argument.is_scalar:
         return f"{argument.name}: {kind} {argument.dtype}, a number"
     logical = f"{argument.dtype} {_shape(argument.logical_shape)}"
-    if argument.is_in_place:
+    if is_in_place(argument):
         return f"{argument.name}: {kind} {logical}, {nbytes(argument)} bytes"
     packed = f", written by {packer}" if packer else ""
     text = (

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from ... import __version__
 from ...ir import dtypes
-from ..data import Argument
+from ..artifact import Argument
 from ..llvm.types import memory_type
 from .library import Constant, Function, Given, Library, Place, nbytes
 

@@ -16,7 +16,7 @@ from ...errors import UsageError
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ...ir.target import Target
-from ..data import Argument
+from ..artifact import Argument
 from ..lower import Lowered
 from ..memory import ALIGNMENT
 

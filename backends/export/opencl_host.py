@@ -15,7 +15,8 @@ from pathlib import Path
 from ... import __version__
 from ...ir import dtypes
 from ...ir.expr import Buffer
-from ..data import Argument
+from ..artifact import Argument
+from ..data import is_in_place
 from ..opencl.images import channel_of, image_shape, is_image
 from ..opencl.launch import Launch, Source
 from ..opencl.runtime import OPTIONS
@@ -133,7 +134,8 @@ class _Plan:
         elif isinstance(place, Constant):
             name, data = f"constant {place.name}", self.library.constants[place.name]
         else:
-            name = f"{function.name} at {place.offset}"  # those at other offsets are apart, also where a plan lets them overlap
+            # Those at other offsets are apart, also where a plan lets them overlap.
+            name = f"{function.name} at {place.offset}"
         if name not in self._numbers:
             self._numbers[name] = len(self.memories)
             self.memories.append(_Memory(name, buffer, data))
@@ -150,7 +152,7 @@ def logical_of(argument: Argument) -> Argument:
 
 def _what(argument: Argument) -> str:
     shape = "".join(f"[{extent}]" for extent in argument.physical_shape) or "[1]"
-    layout = "" if argument.is_in_place else f", laid out by {argument.index_map}"
+    layout = "" if is_in_place(argument) else f", laid out by {argument.index_map}"
     return _line(f"{argument.dtype} {shape}, {max(nbytes(argument), dtypes.nbytes(argument.dtype))} bytes{layout}")
 
 

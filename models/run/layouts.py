@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...backends.data import Argument
+from ...backends.artifact import Argument
+from ...backends.data import is_in_place
 from ...errors import UsageError
 from ..network import Network, Operator, Tensor
 from .kernels import Kernel
@@ -81,8 +82,8 @@ def _padded(network: Network, name: str, known: Lying, argument: Argument, writt
 
 def same_memory(a: Argument, b: Argument) -> bool:
     """Whether two kernels mean the same memory by a tensor."""
-    if a.is_in_place or b.is_in_place:
-        return a.is_in_place and b.is_in_place
+    if is_in_place(a) or is_in_place(b):
+        return is_in_place(a) and is_in_place(b)
     return (a.index_map, a.physical_shape) == (b.index_map, b.physical_shape)
 
 
@@ -92,6 +93,6 @@ def plain(tensor: Tensor) -> Argument:
 
 
 def _text(argument: Argument) -> str:
-    if argument.is_in_place:
+    if is_in_place(argument):
         return "the network has it"
     return f"`{argument.index_map}` of shape {list(argument.physical_shape)}"

@@ -15,8 +15,9 @@ from math import prod
 
 import numpy as np
 
-from ...backends.data import Argument, Array, pack
-from ...backends.kernel import Call, Memory, Place, numpy_dtype
+from ...backends.artifact import Argument
+from ...backends.data import Array, is_in_place, pack
+from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ..network import Network, Operator
 from .kernels import Kernel
 from .layouts import Lying, arguments_of, layouts_of
@@ -69,7 +70,7 @@ def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
     foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
     names = [*network.inputs, *(name for name in network.outputs if name in written)]
     known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
-    return [n for n in known if layouts[n].argument.is_in_place]
+    return [n for n in known if is_in_place(layouts[n].argument)]
 
 
 def _spans(
@@ -131,7 +132,7 @@ def _bits(array: Array, dtype: str) -> Array:
 
 
 def _key(name: str, argument: Argument) -> tuple[str, str, tuple[int, ...], str]:
-    if argument.is_in_place:
+    if is_in_place(argument):
         return name, "", (), ""
     return name, argument.index_map, argument.physical_shape, argument.pad_value
 

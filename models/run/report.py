@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...backends.data import Argument
-from ...backends.kernel import Memory
+from ...backends.artifact import Argument
+from ...backends.data import is_in_place
+from ...backends.executable import Memory
 from ...ir.expr import Load
 from ...ir.stmt import stores
 from ..network import Foreign, Operator
@@ -82,7 +83,7 @@ def _row(model: Model, node: Operator | Foreign, seconds: float, total: float, r
 
 def layout_text(argument: Argument) -> str:
     """How a tensor lies in memory, with what its padding holds."""
-    if argument.is_in_place:
+    if is_in_place(argument):
         return "as given"
     pad = f", padding {argument.pad_value}" if argument.pads and argument.pad_value else ""
     return f"{argument.index_map} -> {'x'.join(map(str, argument.physical_shape))}{pad}"

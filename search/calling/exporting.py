@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...backends.data import is_in_place
 from ...backends.export.library import Function, Library, c_name, single
 from ...backends.lower import lower
 from .packing import pack_program, unpack_program
 
 if TYPE_CHECKING:
-    from ...backends.data import Argument, Array
+    from ...backends.artifact import Argument
+    from ...backends.data import Array
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
 
@@ -35,7 +37,7 @@ def library_of(
     results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
     held = {argument: argument for argument in packed}
     main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
-    moved = [a for a in main.parameters if not a.is_scalar and not a.is_in_place]
+    moved = [a for a in main.parameters if not a.is_scalar and not is_in_place(a)]
     constant = [a.name for a in moved if interface[a.name] == "constant"]
     packers = {argument: f"{name}_pack_{c_name(argument)}" for argument in constant}
     return Library(

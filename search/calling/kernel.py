@@ -14,7 +14,8 @@ import numpy as np
 
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
-from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.executable import Executable, numpy_dtype
+from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
@@ -28,7 +29,7 @@ from ..tasks.task import device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
@@ -245,7 +246,7 @@ class Kernel:
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given = list(out) if isinstance(out, (tuple, list)) else [out]
+        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -298,7 +299,7 @@ def _shared(argument: Argument, value: object) -> Array:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
     try:
-        return np.from_dlpack(value)  # type: ignore[arg-type]
+        return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None

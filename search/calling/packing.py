@@ -18,7 +18,7 @@ from ...space.schedule import Schedule, ScheduleError
 from ...space.tree import leaf_blocks
 
 if TYPE_CHECKING:
-    from ...backends.data import Argument
+    from ...backends.artifact import Argument
     from ...ir.target import Target
 
 def pack_program(argument: Argument, target: Target) -> PrimFunc:
@@ -67,7 +67,7 @@ def _copy(argument: Argument, name: str, source: str, result: str) -> PrimFunc:
 
 def _shared(schedule: Schedule, target: Target) -> PrimFunc:
     """The rows of each nest, its loops but the innermost, by all threads or work-groups."""
-    for block in leaf_blocks(schedule.func):
+    for block in leaf_blocks(schedule.func.body):
         loops = schedule.get_loops(block.name)
         rows = schedule.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
         if target.kind == "cpu":
