@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .ir.stmt import Module, PrimFunc
     from .ir.target import Target
     from .ir.verify.rules import VerifyError, verify
+    from .models.api import compile
+    from .models.run.model import Model
     from .search.calling.api import build, load, lower, replay, tune
     from .search.calling.kernel import Kernel
     from .search.records.database import Database
@@ -63,6 +65,8 @@ _HOMES = {
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
     "ir.verify.rules": ("VerifyError", "verify"),
+    "models.api": ("compile",),
+    "models.run.model": ("Model",),
     "search.calling.api": ("build", "load", "lower", "replay", "tune"),
     "search.records.database": ("Database",),
     "search.calling.kernel": ("Kernel",),
@@ -87,6 +91,7 @@ __all__ = [
     "DeviceMissing",
     "IndexMap",
     "Kernel",
+    "Model",
     "Module",
     "NoRecord",
     "NoSchedule",
@@ -108,6 +113,7 @@ __all__ = [
     "__version__",
     "build",
     "clear_caches",
+    "compile",
     "from_func",
     "generate",
     "interpret",

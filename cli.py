@@ -36,6 +36,7 @@ Examples:
   tune --workload matmul --shape m=127,n=129,k=131 --interface b=constant
   tune --script mine.py --target opencl
   tune --suite ragged --trials 64
+  tune --model net.onnx --input x=1x3x320x320 --seconds 600
   tune replay --workload conv2d --target cpu
   tune show --workload conv2d --target cpu --space
 """
@@ -80,6 +81,12 @@ work_options = _options(
     click.option("--dtype", metavar="TYPE", help="Element type of the workload, float32 by default."),
     click.option("--interface", metavar="A=fixed,B=constant,C=free", help="Who may choose each argument's layout."),
 )
+input_option = click.option(
+    "--input", multiple=True, metavar="X=1x3x320x320", help="Shape of a model's input that the file leaves open."
+)
+model_option = _options(
+    click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option
+)
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
                  help="cpu, or opencl[:PLATFORM[:DEVICE]] by number or part of a name."),
@@ -89,11 +96,13 @@ db_option = click.option("--db", metavar="URL", help="Path or URL; default STRID
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
 )
+FILES = ("so", "c", "ll", "asm", "cl", "script", "wheel")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 @click.group(cls=Group, invoke_without_command=True, no_args_is_help=True, context_settings=CONTEXT, epilog=EXAMPLES)
 @work_options
+@model_option
 @target_options
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Candidates to build in this run; default 256.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit of the run.")
@@ -114,6 +123,10 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 
     What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
     """
+    if ctx.invoked_subcommand is None and options.get("model"):
+        from .commands.models import tune as tune_model
+
+        ctx.exit(tune_model(options, _output(options), STARTED))
     if ctx.invoked_subcommand is None:
         from .commands.tune import run
 
@@ -127,15 +140,35 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
         )
 
 
+@tune.command("run")
+@click.argument("file", type=click.Path(dir_okay=False))
+@input_option
+@click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Inputs by name, else random ones.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Where to put the outputs, by name.")
+@target_options
+@db_option
+@format_option
+def run_(**options: Any) -> int:
+    """Run a model with the best kernels that the database has for it."""
+    from .commands.models import run
+
+    return run({**options, "model": options["file"]}, _output(options))
+
+
 @tune.command()
 @work_options
+@model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to replay, instead of the best of a workload.")
 @click.option("--any-device", is_flag=True, help="Replay a record that another device measured.")
 @db_option
 @format_option
 def replay(**options: Any) -> int:
-    """Rebuild the best record, verify it with fresh data, and measure it again."""
+    """Rebuild the best record, or every one of a model, verify it with fresh data, and measure it again."""
+    if options.get("model"):
+        from .commands.models import replay as replay_model
+
+        return replay_model(options, _output(options))
     from .commands.replay import run
 
     return run(options, _output(options))
@@ -143,6 +176,7 @@ def replay(**options: Any) -> int:
 
 @tune.command()
 @work_options
+@model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
 @click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
@@ -156,8 +190,12 @@ def show(**options: Any) -> int:
     """Show what is behind a record, or the design space of a workload.
 
     Without a view: the schedule, the lowered program, the inner loop with its registers and
-    spills, the work, and where the kernel stands on the roofline.
+    spills, the work, and where the kernel stands on the roofline.  Of a model: where its time goes.
     """
+    if options.get("model"):
+        from .commands.models import show as show_model
+
+        return show_model(options, _output(options))
     from .commands.show import run
 
     return run(options, _output(options))
@@ -184,6 +222,23 @@ def export(file: Path, **options: Any) -> int:
     from .commands.records import export as run
 
     return run(file, options, _output(options))
+
+
+@tune.command()
+@work_options
+@target_options
+@click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
+@click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
+@click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
+@click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
+              help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")
+@click.option("--isa", metavar="NAME", help="Another CPU: avx2, avx512 or neon, or a target that `tune targets` lists.")
+@db_option
+def emit(path: str, **options: Any) -> int:
+    """Write a tuned kernel as files that run where there is neither Python nor stridesmith."""
+    from .commands.emit import run
+
+    return run(path, options, Output.of("plain"))
 
 
 @tune.command("import")

@@ -9,7 +9,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── ShapeError             2  shape             impossible extents
 │   ├── ScriptProblem          2  script            a user's program does not parse or verify
 │   ├── ConfigProblem          2  config            a suite, preset or list does not validate
-│   └── BadRecord              2  bad_record        a record or log line that is refused
+│   ├── BadRecord              2  bad_record        a record or log line that is refused
+│   └── ModelProblem           2  model             an ONNX model that is invalid, or says too little to be run
 ├── ProgramError               2  program           a program, or what was asked of one, cannot be
 │   ├── ScriptError                                 text that is not a program: with line and column
 │   ├── VerifyError                                 it breaks a rule of the language: with its number
@@ -24,6 +25,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found
 │   └── NoRecord               3  no_record         the text is the command that makes one
 ├── DeviceMissing              4  device_missing    a known kind without such a device
+├── ToolMissing                4  tool_missing      a program of the machine, such as a linker, is not there
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
@@ -101,6 +103,12 @@ class BadRecord(UsageError):
     kind = "bad_record"
 
 
+class ModelProblem(UsageError):
+    """An ONNX model that is invalid, that reaches for what it may not, or that says too little to be run."""
+
+    kind = "model"
+
+
 class ProgramError(StridesmithError):
     """A program, or what was asked of one, cannot be: the text names the rule, the place and the values."""
 
@@ -132,6 +140,13 @@ class DeviceMissing(StridesmithError):
 
     exit_code = 4
     kind = "device_missing"
+
+
+class ToolMissing(StridesmithError):
+    """A program that the machine could have, such as a linker, is not there; the text says what to install."""
+
+    exit_code = 4
+    kind = "tool_missing"
 
 
 class WrongResult(StridesmithError):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir.target import Target
-from .kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from .artifact import Artifact
+from .executable import Bound, Executable, Memory, describe, numpy_dtype
 from .llvm.codegen import entry_name, generate
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool

@@ -4,14 +4,21 @@
     python benchmarks/calibrate.py time  --target avx512 --seconds 240
     python benchmarks/calibrate.py pack  --target avx512
 
+    python benchmarks/calibrate.py build --target opencl --each 24 --seconds 3000 --processes 2
+    python benchmarks/calibrate.py time  --target opencl --seconds 500 [--round 2]
+    python benchmarks/calibrate.py pack  --target opencl
+
 Shapes are those of `calibration.toml`, none of which is in a suite.  ``build`` draws candidates of each design space
 (some uniformly, some that the present weights like, some mutations of the best, which are the best measured ones
 where there are any), and keeps their objects under ``--work``; ``time`` runs each of them in turns with one of its
 shape, and wants the machine for itself (the least of several rounds counts); ``pack`` writes what a fit needs to
 ``calibration/TARGET.npz``.  The first two end when their time is over and continue where they were; a kernel is
-neither verified nor guarded, which is the business of `candidates.py`.
+neither verified nor guarded, which is the business of `candidates.py`.  Each shape has a process of its own, which
+notes in ``SHAPE.tried`` what it is about to build or to run: one that crashes, or hangs for `ALARM_SECONDS`, ends
+that process, and the next one leaves it out.
 
-Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device.
+Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device, or the
+one of ``--device``.  What PoCL compiles travels with the kernel, so that timing compiles nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +26,12 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +41,8 @@ from numpy.typing import NDArray
 
 from stridesmith.backends.cores import settler
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, compile_lowered, load_artifact
+from stridesmith.backends.executable import Bound
+from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.backends.timing import LONG_SECONDS, MIN_SAMPLE_SECONDS, calls_for, warm_up
 from stridesmith.configs.load import config
@@ -53,20 +63,24 @@ PARENTS = 12
 LIKED = 0.2  # of the pool, of which the first ones are taken more often
 RIVALS = 4  # that are timed first, and the best of which takes turns with all others
 TURNS = 4
+ENDLESS_SECONDS = 0.5
 SLOW = 8.0  # times the rival, beyond which two turns are enough
 BUSY = 1.3  # times what is known of the rival
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS, IDLE_TICKS = 0.1, 2
 PATIENCE_SECONDS = 5.0
+ALARM_SECONDS = 60  # for building a kernel, or for timing it
+LIVES = 10  # processes of a shape that may be ended by what they build or run
 Candidate = tuple[int, tuple[int, ...]]  # number of the sketch, and its choices
 Line = dict[str, Any]
 
 
-def target_of(name: str) -> Target:
+def target_of(options: argparse.Namespace) -> Target:
     """This machine as a target of the named class."""
+    name = options.target
     if name not in ISA:
-        return discover(name)
+        return discover(options.device)
     host, wanted = discover("cpu"), described(ISA[name])
     if host.isa == wanted.isa:
         return host
@@ -124,17 +138,14 @@ class Shape:
         ]
 
 
-def build(name: str, options: argparse.Namespace, deadline: float) -> int:
-    """Build more kernels of a shape, until there are ``--each``; how many there are.  Runs in a process of the pool."""
-    entry = config(SHAPES).only(name).entries[0]
-    folder, target = options.work / options.target, target_of(options.target)
-    known = read(folder / f"{entry.name}.kernels")
-    if len(known) >= options.each or time.time() > deadline:
-        return len(known)
-    shape = Shape(entry, target, options.seed + len(known))
-    seen = {(line["sketch"], tuple(line["choice"])) for line in known}
+def build(name: str, options: argparse.Namespace, deadline: float) -> None:
+    """Build more kernels of a shape, until there are ``--each``."""
+    path, target = options.work / options.target / name, target_of(options)
+    known, tried = read(path.with_suffix(".kernels")), read(path.with_suffix(".tried"))
+    shape = Shape(config(SHAPES).only(name).entries[0], target, options.seed + len(known))
+    seen = {(line["sketch"], tuple(line["choice"])) for line in (*known, *tried)}
     codes = {line["artifact"]["code"] for line in known}
-    best = measured(known, read(folder / f"{entry.name}.times"))
+    best = measured(known, read(path.with_suffix(".times")))
     for _ in range(4 * options.each if shape.pool else 0):
         if len(known) >= options.each or time.time() > deadline:
             break
@@ -143,29 +154,64 @@ def build(name: str, options: argparse.Namespace, deadline: float) -> int:
         if candidate is None or candidate in seen:
             continue
         seen.add(candidate)
+        attempt(path.with_suffix(".tried"), {"sketch": candidate[0], "choice": candidate[1]})
         try:
             func = shape.sketches[candidate[0]].schedule(candidate[1]).func
             artifact = compile_lowered(lower(func, target), target)
         except Exception as error:
-            print(f"{entry.name}: not built: {str(error)[:120]}", file=sys.stderr)
+            print(f"{name}: not built: {str(error)[:120]}", file=sys.stderr)
             continue
         if artifact["code"] in codes:
             continue
         codes.add(artifact["code"])
         known.append({"sketch": candidate[0], "choice": candidate[1], "origin": origin,
                       "blocks": shape.columns(candidate), "artifact": artifact})  # fmt: skip
-        append(folder / f"{entry.name}.kernels", known[-1])
-    return len(known)
+        append(path.with_suffix(".kernels"), known[-1])
+
+
+def attempt(path: Path, line: Line) -> None:
+    """Note what may crash or hang, and give it `ALARM_SECONDS`, after which this process is ended."""
+    append(path, line)
+    signal.alarm(ALARM_SECONDS)
+
+
+def missing(name: str, options: argparse.Namespace) -> int:
+    """How many kernels of a shape are not yet built, or not yet timed in this round."""
+    path = options.work / options.target / name
+    kernels = read(path.with_suffix(".kernels"))
+    if options.step == "build":
+        return max(0, int(options.each) - len(kernels))
+    return len(untimed(len(kernels), read(path.with_suffix(".times")), options.round))
+
+
+def untimed(kernels: int, times: list[Line], turn: int) -> list[int]:
+    """The kernels that are to be timed in a round: those that were not yet, and never ended their process."""
+    done, least = {line["kernel"] for line in times if line["round"] == turn}, least_of(times)
+    return [number for number in range(kernels) if number not in done and least.get(number, 0.0) < np.inf]
+
+
+def alone(name: str, options: argparse.Namespace, deadline: float) -> str:
+    """Do a step for a shape in a process of its own, in another one where that was ended; what came of it."""
+    work, ended = build if options.step == "build" else take_times, 0
+    while missing(name, options) and time.time() < deadline and ended < LIVES:
+        process = multiprocessing.get_context("spawn").Process(target=work, args=(name, options, deadline))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        ended += 1
+    return f"{missing(name, options)} kernels to go" + f", {ended} ended their process" * bool(ended)
 
 
 def measured(kernels: list[Line], times: list[Line]) -> list[Candidate]:
     """The candidates that were timed, the fastest first."""
     least = least_of(times)
-    return [(kernels[n]["sketch"], tuple(kernels[n]["choice"])) for n in sorted(least, key=lambda n: least[n])]
+    order = sorted((n for n in least if least[n] < np.inf), key=lambda n: least[n])
+    return [(kernels[n]["sketch"], tuple(kernels[n]["choice"])) for n in order]
 
 
 def least_of(times: list[Line]) -> dict[int, float]:
-    """The least microseconds of each kernel, over the rounds."""
+    """The least microseconds of each kernel, over the rounds: infinity where it ended its process."""
     found: dict[int, float] = {}
     for line in times:
         found[line["kernel"]] = min(float(line["us"]), found.get(line["kernel"], np.inf))
@@ -194,25 +240,31 @@ class Turn:
         return self._bound.time(calls)
 
 
-def take_times(entry: Entry, options: argparse.Namespace, target: Target, deadline: float) -> int:
-    """Time the kernels of a shape in this round; how many have been timed in it now."""
-    folder, rng = options.work / options.target, np.random.default_rng(0)
-    kernels, path = read(folder / f"{entry.name}.kernels"), folder / f"{entry.name}.times"
-    times = read(path)
-    done = {line["kernel"] for line in times if line["round"] == options.round}
-    left = [number for number in range(len(kernels)) if number not in done]
-    if not left or time.time() > deadline:
-        return len(done)
+def take_times(name: str, options: argparse.Namespace, deadline: float) -> None:
+    """Time the kernels of a shape in this round."""
+    path, rng = options.work / options.target / name, np.random.default_rng(0)
+    kernels, times = read(path.with_suffix(".kernels")), path.with_suffix(".times")
+    left = untimed(len(kernels), read(times), options.round)
+    settle = settler(target_of(options))
     await_idle()
-    settle = settler(target)
-    rival, known = rival_of([Turn(bound_of(k["artifact"], rng), settle) for k in likely(kernels)])
+
+    def begin(number: int) -> Turn:
+        """The kernel takes forever until something else is known."""
+        attempt(times, {"kernel": number, "round": options.round, "us": np.inf})
+        return Turn(bound_of(kernels[number]["artifact"], rng), settle)
+
+    first = [number for number in likely(kernels) if least_of(read(times)).get(number, 0.0) < np.inf]
+    turns = [begin(number) for number in first]
+    seconds = [least_time(turn) for turn in turns]
+    for number, found in zip(first, seconds, strict=True):
+        append(times, {"kernel": number, "round": options.round, "us": 1e6 * found})
+    known = min(seconds)
+    rival = turns[seconds.index(known)]
     for number in left:
         if time.time() > deadline:
             break
-        microseconds = 1e6 * beside(Turn(bound_of(kernels[number]["artifact"], rng), settle), rival, known)
-        append(path, {"kernel": number, "round": options.round, "us": microseconds, "rival": 1e6 * known})
-        done.add(number)
-    return len(done)
+        microseconds = 1e6 * beside(begin(number), rival, known)
+        append(times, {"kernel": number, "round": options.round, "us": microseconds, "rival": 1e6 * known})
 
 
 def await_idle() -> None:
@@ -234,25 +286,27 @@ def busy_ticks() -> int:
     return user + nice + system + sum(rest)
 
 
-def likely(kernels: list[Line]) -> list[Line]:
+def likely(kernels: list[Line]) -> list[int]:
     """The first kernels, of those that the estimate liked or came from such ones, as far as there are any."""
-    return sorted(kernels, key=lambda kernel: bool(kernel["origin"] == "drawn"))[:RIVALS]
+    return sorted(range(len(kernels)), key=lambda number: bool(kernels[number]["origin"] == "drawn"))[:RIVALS]
 
 
-def rival_of(turns: list[Turn]) -> tuple[Turn, float]:
-    """The fastest of some kernels, and the least seconds that it took."""
-    seconds = [min(turn.time(calls_for(warm_up(turn), MIN_SAMPLE_SECONDS)) for _ in range(TURNS)) for turn in turns]
-    best = int(np.argmin(seconds))
-    return turns[best], seconds[best]
+def least_time(turn: Turn) -> float:
+    """The least seconds of a call, of several samples."""
+    calls = calls_for(warm_up(turn), MIN_SAMPLE_SECONDS)
+    return min(turn.time(calls) for _ in range(TURNS))
 
 
 def beside(turn: Turn, rival: Turn, known: float) -> float:
     """Seconds of a kernel, as they would be had the rival taken the seconds that are `known` of it all the while.
 
     The two take turns, and the least that each took counts: what else runs on a machine makes single turns longer.
-    While the rival takes far longer than is known, the machine is busy, and all is done again after a pause.
+    While the rival takes far longer than is known, the machine is busy, and all is done again after a pause.  One that
+    takes longer than `ENDLESS_SECONDS` is called no more.
     """
     probe = warm_up(turn)
+    if probe > ENDLESS_SECONDS:
+        return probe
     mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
     for attempt in range(ATTEMPTS):
         found, others = [], []
@@ -276,6 +330,8 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
     for number, entry in enumerate(entries):
         kernels = read(options.work / options.target / f"{entry.name}.kernels")
         for position, microseconds in least_of(read(options.work / options.target / f"{entry.name}.times")).items():
+            if microseconds == np.inf:
+                continue
             kernel = kernels[position]
             rows += [(len(latency), block["points"], block["columns"]) for block in kernel["blocks"]]
             shape.append(number)
@@ -307,6 +363,7 @@ def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=("build", "time", "pack"))
     parser.add_argument("--target", choices=(*ISA, "opencl"), default="avx512")
+    parser.add_argument("--device", default="opencl", help="the device of the target opencl")
     parser.add_argument("--seconds", type=float, default=600.0, help="when to end, or to stop building or timing")
     parser.add_argument("--each", type=int, default=60, help="kernels of each shape")
     parser.add_argument("--only", default="", help="names of shapes, with commas")
@@ -324,16 +381,14 @@ def main() -> None:
     entries = tuple(e for e in config(SHAPES).entries if not only or e.name in only)
     deadline = time.time() + options.seconds
     if options.step == "pack":
-        pack(entries, options, target_of(options.target))
-    elif options.step == "time":
-        for entry in entries:
-            count = take_times(entry, options, target_of(options.target), deadline)
-            print(f"{entry.name}: {count} kernels timed", flush=True)
-    else:
-        with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-            waiting = {pool.submit(build, entry.name, options, deadline): entry for entry in entries}
-            for future in as_completed(waiting):
-                print(f"{waiting[future].name}: {future.result()} kernels", flush=True)
+        pack(entries, options, target_of(options))
+        return
+    # What is compiled here does not push the kernels of this machine's user out of PoCL's cache.
+    os.environ.setdefault("POCL_CACHE_DIR", str((options.work / "pocl").resolve()))
+    with ThreadPoolExecutor(options.processes if options.step == "build" else 1) as pool:
+        waiting = {pool.submit(alone, entry.name, options, deadline): entry for entry in entries}
+        for future in as_completed(waiting):
+            print(f"{waiting[future].name}: {future.result()}", flush=True)
 
 
 if __name__ == "__main__":

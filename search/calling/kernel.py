@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...backends.data import Argument, Array, arguments_of, pack, unpack
-from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.artifact import Argument
+from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
+from ...backends.executable import Executable, numpy_dtype
+from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
@@ -26,7 +29,7 @@ from ..tasks.task import device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
@@ -63,7 +66,9 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
 
     try:
         func = candidate(record.script, record.trace)
-        return build(func, target or record.device, dict(record.interface))
+        kernel = build(func, target or record.device, dict(record.interface))
+        kernel.about = f"{record.title}, record {record.id}"
+        return kernel
     except REFUSALS as error:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
@@ -87,7 +92,7 @@ def build(
 
     device = device_of(target)
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
-    return Kernel(executable, arguments_of(func), interface or {})
+    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict))
 
 
 class Kernel:
@@ -95,7 +100,8 @@ class Kernel:
 
     Inputs come in the order of the program's parameters, C-contiguous and of
     exactly the expected shape and dtype: the logical one, except that an argument
-    of a free interface has the physical one.  Scalars are numbers in the range of
+    of a free interface has the physical one.  They are NumPy's, or whatever else on
+    the CPU has ``__dlpack__`` (PyTorch, JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
     their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
     type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
@@ -108,11 +114,14 @@ class Kernel:
         signature: Sequence[Argument],
         interface: Mapping[str, str],
         packed: Mapping[str, Array] | None = None,
+        program: tuple[PrimFunc, bool] | None = None,
     ) -> None:
         self.signature = tuple(signature)
+        self.about = ""
+        self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
         for argument in self.signature:
-            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+            if self.interface[argument.name] == "fixed" and not is_in_place(argument):
                 raise UsageError(
                     f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
                     f"{argument.physical_shape}; call it free or constant"
@@ -154,12 +163,13 @@ class Kernel:
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
+        returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
         self._refuse_overlap(inputs, outputs)
         with self._lock:
             for (index, argument), array in zip(self._inputs, inputs, strict=True):
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return returned[0] if len(returned) == 1 else tuple(returned)
 
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs packed once and for all; it takes the other inputs and allocates nothing."""
@@ -172,7 +182,29 @@ class Kernel:
             argument = inputs[name]
             given = self._given(argument, array)
             packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
-        return Kernel(self._executable, self.signature, self.interface, packed)
+        kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program)
+        kernel.about = self.about
+        return kernel
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the kernel runs where there is neither Python nor this package; returns them.
+
+        The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
+        the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
+        """
+        from ...backends.export.formats import export
+        from .exporting import library_of
+
+        if self._program is None:
+            raise UsageError("this kernel was not built from a program, so that there is nothing to export")
+        func, strict = self._program
+        stem = Path(path).name.split(".")[0]
+        called = name or (stem[3:] if format == "so" and stem.startswith("lib") else stem)
+        target = target or self._executable.target
+        library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
+        return export(library, path, format)
 
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
@@ -194,11 +226,11 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and not argument.is_in_place
+        return self.interface[argument.name] == "constant" and not is_in_place(argument)
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        moved = self.interface[argument.name] == "free" and not is_in_place(argument)
         return argument.physical_shape if moved else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:
@@ -214,7 +246,7 @@ class Kernel:
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given = [out] if isinstance(out, np.ndarray) else list(out)
+        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -248,7 +280,7 @@ def _scalar(argument: Argument, value: Any) -> Array:
 def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"`{argument.name}` must be a NumPy array, but got {type(array).__name__}")
+        array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
     if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(dtype)
@@ -259,6 +291,18 @@ def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
     return array
+
+
+def _shared(argument: Argument, value: object) -> Array:
+    """The memory of another library's array on the CPU, without a copy."""
+    if not hasattr(value, "__dlpack__"):
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
 
 
 class _Memory(ABC):

@@ -12,9 +12,9 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.backends.address import address
-from stridesmith.backends.data import Argument
+from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, Executable
+from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
@@ -147,7 +147,7 @@ def test_a_fixed_argument_must_lie_as_the_caller_has_it() -> None:
     [
         (lambda a, b: (a,), TypeError, "takes 2 inputs"),
         (lambda a, b: (a, b, a), TypeError, "takes 2 inputs"),
-        (lambda a, b: (a.tolist(), b), TypeError, "`a` must be a NumPy array"),
+        (lambda a, b: (a.tolist(), b), TypeError, "`a` must be an array"),
         (lambda a, b: (a, b.astype("float64")), TypeError, "`b` must have dtype float32"),
         (lambda a, b: (a.astype(">f4"), b), TypeError, "`a` must have dtype"),
         (lambda a, b: (a, b.T), ValueError, "`b` must have shape"),
@@ -175,6 +175,40 @@ def test_a_wrong_output_is_named() -> None:
     shared = store[:30].reshape(6, 5)
     with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
         kernel(shared, b, out=store[20:62].reshape(6, 7))
+
+
+class Foreign:
+    """Another library's array: it shares its memory by DLPack, as long as it is on the CPU."""
+
+    def __init__(self, array: Any, on_cpu: bool = True) -> None:
+        self.array, self.on_cpu = array, on_cpu
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if not self.on_cpu:
+            raise BufferError("it is on another device")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_foreign_arrays_are_used_where_they_are() -> None:
+    """Inputs and results of other libraries are read and written in place, and `out` is returned as it was given."""
+    sch = Schedule(WORK.func)
+    kernel = build(sch.func, CPU, {"a": "fixed", "b": "constant", "c": "fixed"})
+    a, b = operands()
+    store = np.zeros((6, 7), "float32")
+    out = Foreign(store)
+    assert kernel(Foreign(a), Foreign(b), out=out) is out
+    np.testing.assert_array_equal(store, kernel(a, b))
+    np.testing.assert_array_equal(kernel.pack(b=Foreign(b))(a), store)
+    memory = np.zeros(100, "float32")
+    with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
+        kernel(Foreign(memory[:30].reshape(6, 5)), b, out=Foreign(memory[20:62].reshape(6, 7)))
+    with pytest.raises(TypeError, match="`a`, a Foreign, does not share its memory with NumPy: it is on another"):
+        kernel(Foreign(a, on_cpu=False), b)
+    with pytest.raises(TypeError, match="`a` must have dtype float32, but got float64"):
+        kernel(Foreign(a.astype("float64")), b)
 
 
 def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:
