@@ -114,7 +114,9 @@ class RaySession:
 
             if ray.is_initialized():
                 self.address = None
-            elif self.address:
+                return ray
+            _silence(ray)
+            if self.address:
                 self._join(ray, self.address)
             else:
                 self._start_private(ray)
@@ -196,6 +198,13 @@ def _environment() -> Iterator[None]:
         for name in set(ours()) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+def _silence(ray: Any) -> None:
+    """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 @contextlib.contextmanager
