@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...backends.executable import Place as Planned
     from ...backends.lower import Lowered
+    from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from .model import Model
 
@@ -50,7 +51,8 @@ def library_of(model: Model, name: str, target: Target | None = None) -> Library
     size = aligned(model.plan.blocks[ARENA])
     results = ", ".join(f"`{output}`" for output in network.outputs)
     function = Function(name, f"Compute {results}", parameters, tuple(steps), size, initial=parts.initial)
-    return Library(name, target, (function,), parts.constants, f"the network {network.name}")
+    about, texts = f"the network {network.name}", {"stridesmith": parts.text(), "tvm": parts.text("tvm")}
+    return Library(name, target, (function,), parts.constants, about, texts)
 
 
 class _Parts:
@@ -59,6 +61,7 @@ class _Parts:
     def __init__(self, model: Model, target: Target) -> None:
         self.model, self.target, self.plan = model, target, model.plan
         self._lowered: dict[int, Lowered] = {}
+        self._programs: list[PrimFunc] = []
         self._lent = {block: tensor for tensor, block in model.plan.lent.items()}
         self.constants = {_constant(place): array.tobytes() for place, array in model.plan.packed}
         self.initial = tuple(
@@ -72,6 +75,10 @@ class _Parts:
             Step(self._program(node.name), tuple(self._place(place) for place in call.places))
             for node, call in zip(nodes, self.plan.calls, strict=True)
         ]
+
+    def text(self, dialect: str | None = None) -> str:
+        """The scheduled programs of the operators, each once."""
+        return "\n".join(func.script(dialect=dialect) for func in self._programs)
 
     def packed_inputs(self) -> list[Step]:
         """Inputs that do not lie as the caller has them."""
@@ -95,7 +102,9 @@ class _Parts:
     def _program(self, node: str) -> Lowered:
         kernel = self.model.kernels[node]
         if id(kernel) not in self._lowered:
-            self._lowered[id(kernel)] = lower(candidate(kernel.task.script, kernel.trace), self.target)
+            func = candidate(kernel.task.script, kernel.trace)
+            self._lowered[id(kernel)] = lower(func, self.target)
+            self._programs.append(replace(func, name=f"{func.name}_{len(self._programs)}"))
         return self._lowered[id(kernel)]
 
     def _place(self, place: Planned) -> Place:
