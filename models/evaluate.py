@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.samples import Reference
-from ..errors import InternalError, UsageError
+from ..errors import InternalError, ModelProblem, UsageError
 from ..ir.caches import cached
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
@@ -59,18 +59,26 @@ def _reference(func: PrimFunc) -> Reference:
 
 def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> dict[str, Array]:
     found = run_foreign(node, {name: values[name] for name in node.inputs})
-    for name, value in found.items():
+    for name, value in list(found.items()):
         tensor = network.tensors.get(name)
+        if tensor is not None and tensor.dtype == "object":
+            found[name] = value.astype(object)
         if tensor is not None and value.shape != tensor.shape:
             raise InternalError(
-                f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, but {list(tensor.shape)} was expected"
+                f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
             )
     return found
 
 
 def run_foreign(node: Foreign, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a foreign operator by the reference implementation of ONNX."""
-    results: list[Any] = _session(node.model).run(None, dict(arrays))
+    try:
+        results: list[Any] = _session(node.model).run(None, dict(arrays))
+    except Exception as error:  # the reference implementation raises what NumPy and its own checks raise
+        raise ModelProblem(
+            f"the reference implementation of ONNX cannot run `{node.name}` ({node.op}), for which there is no program "
+            f"here: {type(error).__name__}: {error}"
+        ) from None
     return {name: np.asarray(value) for name, value in zip(node.outputs, results, strict=True)}
 
 

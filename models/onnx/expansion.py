@@ -10,8 +10,12 @@ from .graph import Graph, Node, node_of
 
 
 def expanded(node: Node, graph: Graph) -> list[Node] | None:
-    """The body that ONNX's definition gives a node; None where a builder exists, or no body."""
-    if (node.domain, node.op) in BUILDERS or node.domain not in ("", "ai.onnx.preview.training") or node.outer:
+    """The body that ONNX's definition gives a node; None where there is none, or a builder.
+
+    Where more than the first result is wanted, the body is taken: builders mostly make only that.
+    """
+    has_builder = (node.domain, node.op) in BUILDERS and not any(node.outputs[1:])
+    if has_builder or node.domain not in ("", "ai.onnx.preview.training") or node.outer:
         return None
     schema = onnx.defs.get_schema(node.op, graph.opset(node), node.domain)
     if not schema.has_function and not schema.has_context_dependent_function:
@@ -27,7 +31,9 @@ def expanded(node: Node, graph: Graph) -> list[Node] | None:
     if any(part.op == node.op for part in parts) or any(graph.opsets.get(d, v) != v for d, v in imported.items()):
         return None
     kept = {*node.inputs, *node.outputs, ""}
-    called = {name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)}
+    called = {
+        name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)
+    }
     return [
         Node(
             part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",

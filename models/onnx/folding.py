@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
+from ...errors import ModelProblem
 from ..network import Array
 from .graph import Graph, Node, Type
 
@@ -18,7 +19,8 @@ FREE_OF_SHAPE = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression",
 """What has results of a shape that only its inputs' values tell, but that are never much larger than these."""
 
 NOT_FOLDED = frozenset({
-    "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
+    "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial",
 })  # fmt: skip
 """What is not the same in each run, or may run for ever."""
 
@@ -29,7 +31,7 @@ COMMUTING = frozenset({"Add", "Mul"})
 
 def without_effect(node: Node, graph: Graph, result: Type | None) -> str | None:
     """The input that a node gives unchanged, if it does nothing else."""
-    if node.domain or not node.inputs or any(node.outputs[1:]) or result is None:
+    if node.domain or not node.inputs or not node.inputs[0] or any(node.outputs[1:]) or result is None:
         return None
     first = node.inputs[0]
     if node.op == "Identity":
@@ -79,6 +81,17 @@ def evaluated(graph: Graph, node: Node, types: Sequence[Type | None]) -> list[Ar
         if name and found is not None and (made[name].shape != found.shape or str(made[name].dtype) != found.dtype):
             return None
     return [made.get(name, np.empty(0)) for name in node.outputs]
+
+
+def refuse_unknown(model: Any, node: Node) -> None:
+    """Raise ModelProblem where the reference implementation of ONNX has no such operator."""
+    try:
+        ReferenceEvaluator(model)
+    except Exception as error:
+        raise ModelProblem(
+            f"for the node {node} there is no program here, and the reference implementation of ONNX, which runs such "
+            f"nodes, cannot run it either: {type(error).__name__}"
+        ) from None
 
 
 def reference(model: Any, given: Mapping[str, Array]) -> list[Any] | None:

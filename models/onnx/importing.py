@@ -65,8 +65,8 @@ def _built(graph: Graph, node: Node) -> list[Operator | Foreign]:
     """The programs of a node, or the node as a foreign one."""
     builder = BUILDERS.get((node.domain, node.op))
     site = Site(graph, node)
-    touched = [graph.types[name] for name in (*node.reads, *node.outputs) if name]
-    if builder is not None and not node.outer and all(map(is_native, touched)):
+    touched = [name for name in (*node.reads, *node.outputs) if name and name not in graph.constants]
+    if builder is not None and not node.outer and all(is_native(graph.types[name]) for name in touched):
         try:
             built = builder(site)
         except (ShapeError, ProgramError):

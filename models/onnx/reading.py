@@ -40,21 +40,24 @@ class Weights:
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, wanted)
         try:
-            return numpy_helper.to_array(tensor)
+            found: Array = numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageError(
                 f"the tensor `{_short(tensor.name)}` of shape {list(tensor.dims)} is damaged: {error}"
             ) from None
+        return found
 
     def dense(self, tensor: onnx.SparseTensorProto) -> Array:
         """The contents of a sparse tensor, zeros included."""
         name = _short(tensor.values.name)
         self._admit(name, tensor.dims, tensor.values.data_type)
-        values, indices = self.array(tensor.values), self.array(tensor.indices)
+        values, indices = self.array(tensor.values), self.array(tensor.indices).astype(np.int64)
         whole = np.zeros(int(np.prod(tensor.dims, dtype=np.int64)), values.dtype)
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(tensor.dims), mode="clip")
         if len(flat) != len(values) or np.any(flat < 0) or np.any(flat >= whole.size):
-            raise StorageError(f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}")
+            raise StorageError(
+                f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}"
+            )
         whole[flat] = values
         return whole.reshape(tuple(tensor.dims))
 
@@ -66,8 +69,10 @@ class Weights:
         try:
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
         except KeyError:
-            raise StorageError(f"the tensor `{_short(name)}` is damaged: no element type has the number {element}") from None
-        nbytes = dtype.itemsize
+            raise StorageError(
+                f"the tensor `{_short(name)}` is damaged: no element type has the number {element}"
+            ) from None
+        nbytes = int(dtype.itemsize)
         for extent in shape:
             nbytes *= extent
         self.total += nbytes
@@ -90,8 +95,8 @@ class Weights:
             size = path.stat().st_size
             if not path.is_file() or offset < 0 or length < wanted or offset + wanted > size:
                 raise StorageError(
-                    f"the tensor `{name}` of {wanted} bytes lies at {offset} of `{path.name}`, in {length} bytes, but the "
-                    f"file has {size}; is it complete?"
+                    f"the tensor `{name}` of {wanted} bytes lies at {offset} of `{path.name}`, in {length} bytes, but "
+                    f"the file has {size}; is it complete?"
                 )
             with path.open("rb") as file:
                 file.seek(offset)
@@ -103,7 +108,8 @@ class Weights:
         whole.data_location = TensorProto.DEFAULT
         del whole.external_data[:]
         whole.raw_data = data
-        return numpy_helper.to_array(whole)
+        found: Array = numpy_helper.to_array(whole)
+        return found
 
     def _inside(self, name: str, location: str) -> Path:
         """The file of external data, which is below the model's folder."""
@@ -174,7 +180,9 @@ def _bounded(graph: GraphProto, depth: int) -> None:
     if depth > DEEPEST:
         raise ModelProblem(f"the model's graphs are nested more than {DEEPEST} deep, as none are that are meant to run")
     if depth and any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
-        raise ModelProblem(f"the inner graph `{_short(graph.name)}` has weights in another file; only the outer one may")
+        raise ModelProblem(
+            f"the inner graph `{_short(graph.name)}` has weights in another file; only the outer one may"
+        )
     for node in graph.node:
         _bounded_node(node, depth)
 

@@ -19,8 +19,9 @@ from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto,
 
 from ...errors import ModelProblem, did_you_mean
 from ..network import Array
+from .builders import BUILDERS
 from .expansion import expanded
-from .folding import evaluated, is_foldable, without_effect
+from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
 from .graph import Graph, Node, Type, invalid, node_of
 from .reading import Weights
 
@@ -135,6 +136,7 @@ class _Resolver:
             for part in inner:
                 self.visit(part)
             return
+        types = self._tried(node, types)
         for name, found in zip(node.outputs, types, strict=False):
             if name and found is not None:
                 graph.types[name] = found
@@ -178,6 +180,28 @@ class _Resolver:
         self.graph.note(node, "constant")
         return True
 
+    def _tried(self, node: Node, types: list[Type | None]) -> list[Type | None]:
+        """The types of a small node that will be foreign, as the reference implementation has them.
+
+        Raises ModelProblem where it has no such operator.
+        """
+        graph = self.graph
+        if (node.domain, node.op) in BUILDERS or node.op in NOT_FOLDED:
+            return types
+        refuse_unknown(graph.model(node), node)
+        known = [found for found in types if found is not None]
+        if sum(t.size for t in (*known, *(graph.types[name] for name in node.reads))) > SMALL:
+            return types
+        given = {n: graph.constants.get(n, np.zeros(graph.types[n].shape, graph.types[n].dtype)) for n in node.reads}
+        values = reference(graph.model(node), given)
+        if values is None:
+            return types
+        shapes = dict(zip([name for name in node.outputs if name], values, strict=True))
+        return [
+            found if found is None else Type(np.shape(shapes[name]), found.element)
+            for name, found in zip(node.outputs, types, strict=True)
+        ]
+
     def _types(self, node: Node, known: Mapping[str, Array]) -> list[Type | None]:
         """The types of a node's outputs; None for what is no tensor or not wanted."""
         try:
@@ -211,8 +235,8 @@ class _Resolver:
             return None
         if found is not None and not found.HasField("tensor_type"):
             raise ModelProblem(
-                f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks pass "
-                "only tensors"
+                f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks "
+                "pass only tensors"
             )
         raise ModelProblem(
             f"the shape of `{name}`, which the node {node} computes, depends on the contents of its inputs; such a "
@@ -270,7 +294,7 @@ def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, 
     for name in inputs:
         if name not in names:
             raise ModelProblem(
-                f"the model has no input `{name}`{did_you_mean(name, names)}; its inputs are {', '.join(names) or 'none'}"
+                f"the model has no input `{name}`{did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
             )
     symbols: dict[str, int] = {}
     for item in given:
@@ -281,7 +305,9 @@ def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, 
         tensor = item.type.tensor_type
         if not item.type.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
             kind = item.type.WhichOneof("value") or "of unknown type"
-            raise ModelProblem(f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network")
+            raise ModelProblem(
+                f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network"
+            )
         if item.name in inputs:
             shapes[item.name] = tuple(int(extent) for extent in inputs[item.name])
             continue
@@ -316,7 +342,8 @@ def _compare(item: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, in
         expected = dim.dim_value if _is_fixed(dim) else symbols.setdefault(_symbol(dim) or f"\0{len(symbols)}", extent)
         if expected != extent:
             raise ModelProblem(
-                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in this model"
+                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in "
+                "this model"
             )
 
 

@@ -62,7 +62,14 @@ def simplify(graph: Graph) -> None:
 
 def _operand(graph: Graph, node: Node) -> int | None:
     """The one input of an operator of rule 1 or 2 that is not constant, if its type is the result's."""
-    if node.domain not in ("", OWN_DOMAIN) or node.op not in ("BatchNormalization", "Affine", "Mul", "Add", "Sub", "Div"):
+    if node.domain not in ("", OWN_DOMAIN) or node.op not in (
+        "BatchNormalization",
+        "Affine",
+        "Mul",
+        "Add",
+        "Sub",
+        "Div",
+    ):
         return None
     candidates = [at for at, name in enumerate(node.inputs) if name not in graph.constants]
     if len(candidates) != 1 or any(node.outputs[1:]):
@@ -109,7 +116,11 @@ def _merged(graph: Graph, before: Node, node: Node, affine: Affine) -> Node | No
         return _SCALED[before.op](graph, before, node, affine, weights)
     at = _operand(graph, before)
     first = None if at is None else _affine(graph, before, at, 1)
-    if at is None or first is None or max(first.scale.size, first.shift.size, affine.scale.size, affine.shift.size) == 1:
+    if (
+        at is None
+        or first is None
+        or max(first.scale.size, first.shift.size, affine.scale.size, affine.shift.size) == 1
+    ):
         return None
     both = Affine(first.scale * affine.scale, first.shift * affine.scale + affine.shift)
     return _as_node(graph, node, before.inputs[at], both)

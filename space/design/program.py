@@ -45,7 +45,8 @@ class Operand:
     in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
-    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does.
+    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
+    that a parameter's own layout has padding, of which a copy is not known to be data.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Operand:
     source: str
     producer: str = ""
     tested: tuple[int, ...] = ()
+    padded: bool = False
 
     @property
     def dtype(self) -> str:
@@ -241,7 +243,8 @@ def _anchor(
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
-        operands.append(replace(operand, tested=_tested(func, producer)))
+        padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
+        operands.append(replace(operand, tested=_tested(func, producer), padded=padded))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -317,6 +320,8 @@ def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], 
     for atom, scale in [(a, c) for a, c in terms.items() if not isinstance(a, Var)]:
         used = _vars(atom)
         if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
+            continue
+        if any(isinstance(node, Load) for node in walk(atom)):
             continue
         (var,) = used
         values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]

@@ -92,7 +92,9 @@ class AvgPool(Pool):
     """
 
     include_pad: int = flag(1, "1 if padding counts as pixels of the mean")
-    beyond: Shape = hidden((), "pixels at the end of the border that are there only to complete the last window")
+    beyond: tuple[int, ...] = hidden(
+        (), "pixels at the end of the border that are there only to complete the last window"
+    )
 
     def script(self, dtype: str) -> str:
         shapes = self.buffers()

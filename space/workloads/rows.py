@@ -24,8 +24,8 @@ class Rows(Operator):
 
     rows: int = param(1024, "rows of x")
     cols: int = param(1024, "columns of x")
-    dims: Shape = hidden((), "the shape of x, where it is no matrix")
-    over: Shape = hidden((1,), "the dimensions that are normalised together")
+    dims: tuple[int, ...] = hidden((), "the shape of x, where it is no matrix")
+    over: tuple[int, ...] = hidden((1,), "the dimensions that are normalised together")
 
     @property
     def extents(self) -> Shape:
@@ -113,7 +113,9 @@ class LayerNorm(Rows):
     summary: ClassVar[str] = "every row to mean 0 and variance 1, then scaled and shifted by column"
 
     epsilon: float = hidden(EPSILON, "what is added to the variance")
-    scaled: Shape = hidden((), "the dimensions of gamma and beta, where they are not those that are normalised")
+    scaled: tuple[int, ...] = hidden(
+        (), "the dimensions of gamma and beta, where they are not those that are normalised"
+    )
     shifts: int = hidden(1, "0 where there is no beta")
 
     @property

@@ -68,7 +68,9 @@ class Program:
 
     def inputs(self, shapes: Sequence[tuple[str, Shape]], dtype: str = "") -> None:
         """Declare parameters that are read, of the stored type or of `dtype`."""
-        self.params += [f"    {name}: T.Buffer({shape}, {(dtype or self.precision.storage)!r})," for name, shape in shapes]
+        self.params += [
+            f"    {name}: T.Buffer({shape}, {(dtype or self.precision.storage)!r})," for name, shape in shapes
+        ]
 
     def output(self, name: str, shape: Shape, dtype: str = "") -> None:
         """Declare the parameter that is written, of the result's type or of `dtype`."""

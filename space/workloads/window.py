@@ -25,7 +25,7 @@ class Window(Operator):
     space: ClassVar[str]
 
     n: int = param(1, "batch")
-    after: Shape = hidden((), "the border at the end of each direction, where it is not that in front")
+    after: tuple[int, ...] = hidden((), "the border at the end of each direction, where it is not that in front")
 
     def _value(self, name: str) -> int:
         value: int = getattr(self, name)

@@ -8,7 +8,9 @@ from typing import Any
 
 from ....ir.dtypes import is_float
 from ....space.workloads.conv import Conv1d, Conv2d, Conv3d
+from ....space.workloads.conv_transpose import Transposed
 from ....space.workloads.depthwise import DepthwiseConv2d
+from ....space.workloads.precision import precision
 from .site import Builder, Built, Site
 
 SPACE = {1: "w", 2: "hw", 3: "dhw"}
@@ -63,23 +65,47 @@ def geometry(site: Site, taps: tuple[int, ...]) -> Geometry:
 def _conv(site: Site) -> Built:
     x, w = site.shape(0), site.shape(1)
     rank = len(x) - 2
-    if rank not in CONVOLUTIONS or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if rank not in CONVOLUTIONS or not is_float(site.dtype()):
         return None
     groups = site.attribute("group", 1)
     windows = geometry(site, w[2:])
     if min(*windows.front, *windows.end) < 0:
         return None
-    sizes = dict(zip(SPACE[rank], x[2:], strict=True))
-    bias = {"bias": 1} if site.has(2) else {}
+    fields: dict[str, Any] = dict(zip(SPACE[rank], x[2:], strict=True)) | windows.parameters()
+    fields |= {"bias": int(site.has(2)), "layout": f"nc{SPACE[rank]}"}
+    inputs = [2] if site.has(2) else []
     weights = site.constant(1)
     if rank == 2 and groups == x[1] == w[0] and weights is not None:
         single = site.new_constant(weights.reshape(w[0], *w[2:]))
-        depthwise = DepthwiseConv2d(n=x[0], c=x[1], **sizes, **windows.parameters(), **bias, layout="nchw")
-        return [site.operator(depthwise.script(site.dtype()), [0, single, *([2] if bias else [])])]
-    made = CONVOLUTIONS[rank](
-        n=x[0], ci=x[1], co=w[0], groups=groups, **sizes, **windows.parameters(), **bias, layout=f"nc{SPACE[rank]}"
-    )
-    return [site.operator(made.script(site.dtype()), [0, 1, *([2] if bias else [])])]
+        depthwise = DepthwiseConv2d(n=x[0], c=x[1], **fields)
+        return [site.operator(depthwise.script(site.dtype()), [0, single, *inputs])]
+    made = CONVOLUTIONS[rank](n=x[0], ci=x[1], co=w[0], groups=groups, **fields)
+    return [site.operator(made.script(site.dtype()), [0, 1, *inputs])]
 
 
-BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Conv"): _conv}
+def _conv_transpose(site: Site) -> Built:
+    """A transposed convolution; where the output's shape is given, it says how much is cut off in all."""
+    x, w, outs = site.shape(0), site.shape(1), site.result().shape[2:]
+    rank = len(outs)
+    if rank not in SPACE or not is_float(site.dtype()):
+        return None
+    windows = geometry(site, w[2:])
+    cuts, auto = windows.front, site.attribute("auto_pad", "NOTSET")
+    if auto.startswith("SAME") or site.attribute("output_shape", []):
+        extra = site.attribute("output_padding", [0] * rank)
+        total = [
+            stride * (size - 1) + more + span - out
+            for stride, size, more, span, out in zip(windows.strides, x[2:], extra, windows.spans, outs, strict=True)
+        ]
+        total = [max(0, t) for t in total]
+        cuts = tuple(t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total)
+    groups = site.attribute("group", 1)
+    made = Transposed(
+        x[0], x[1], w[1] * groups, SPACE[rank], x[2:], windows.taps, windows.strides, cuts, outs, windows.dilations,
+        groups, site.has(2), f"nc{SPACE[rank]}",
+    )  # fmt: skip
+    text = made.script(f"conv{rank}d_transpose", precision(site.dtype()))
+    return [site.operator(text, [0, 1, *([2] if site.has(2) else [])])]
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Conv"): _conv, ("", "ConvTranspose"): _conv_transpose}

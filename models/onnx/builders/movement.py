@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ....space.workloads.precision import plain
 from ....space.workloads.text import Program, affine, element, literal
 from .site import Builder, Built, Site, letters
@@ -210,58 +208,13 @@ def _depth_to_space(site: Site) -> Built:
 
 
 def _space_to_depth(site: Site) -> Built:
-    """``y[n, (i, j, c), h, w] = x[n, c, h b + i, w b + j]``."""
+    """``y[n, (i, j, c), h, w] = x[n, c, h b + i, w b + j]``, or with channels first: ``(c, i, j)``."""
     n, c, h, w = point(4)
     size, channels = site.attribute("blocksize", 1), site.shape()[1]
-    row, column = f"{c} // {size * channels}", f"{c} // {channels} % {size}"
-    return moved(
-        site, "space_to_depth", [n, f"{c} % {channels}", f"{h} * {size} + {row}", f"{w} * {size} + {column}"]
-    )
-
-
-def _gather(site: Site) -> Built:
-    """Elements at known places of one dimension; evenly spaced ones are a slice, others are looked up."""
-    shape, places = site.shape(), site.constant(1)
-    axis = site.axis()
-    rank = len(site.shape(1))
-    names = point(len(site.result().shape))
-    before, own, after = names[:axis], names[axis : axis + rank], names[axis + rank :]
-    if places is not None:
-        at = _evenly(np.where(places < 0, places + shape[axis], places), own)
-        if at:
-            return moved(site, "gather", [*before, at, *after])
-    return looked_up(site, "gather", [(0, shape), (1, site.shape(1))], before, own, after, shape[axis])
-
-
-def _evenly(places: np.ndarray, own: Sequence[str]) -> str:  # type: ignore[type-arg]
-    """The places as ``first + step * i`` over the iterators of their own dimensions; empty if they are not so."""
-    if places.size == 1:
-        return str(int(places.reshape(-1)[0]))
-    if places.ndim != 1:
-        return ""
-    steps = np.unique(np.diff(places))
-    if len(steps) != 1 or steps[0] <= 0:
-        return ""
-    return affine(own[0], int(steps[0]), shift=-int(places[0]))
-
-
-def looked_up(
-    site: Site, name: str, inputs: Sequence[tuple[int, tuple[int, ...]]], before: Sequence[str], own: Sequence[str],
-    after: Sequence[str], extent: int,
-) -> Built:  # fmt: skip
-    """``y[i, j, k] = x[i, place[j], k]``: places count from the end where they are negative, and are kept inside."""
-    dtype = site.dtype(1)
-    program = Program(name, plain(site.dtype()))
-    program.inputs([("x", inputs[0][1])])
-    program.inputs([("places", inputs[1][1])], dtype)
-    program.output("y", site.result().shape)
-    raw = element("places", own)
-    place = f"T.Cast('int64', {raw})"
-    place = f"T.min(T.max({place} + T.Select({place} < T.int64(0), T.int64({extent}), T.int64(0)), T.int64(0)), T.int64({extent - 1}))"
-    names = point(len(site.result().shape))
-    axes = [(v[1:], e, "S") for v, e in zip(names, site.result().shape, strict=True)]
-    program.add(name, axes, f"{element('y', names)} = {element('x', [*before, place, *after])}")
-    return [site.operator(program.text(), [at for at, _ in inputs])]
+    channel, row, column = f"{c} % {channels}", f"{c} // {size * channels}", f"{c} // {channels} % {size}"
+    if site.attribute("mode", "DCR") == "CRD":
+        channel, row, column = f"{c} // {size * size}", f"{c} // {size} % {size}", f"{c} % {size}"
+    return moved(site, "space_to_depth", [n, channel, f"{h} * {size} + {row}", f"{w} * {size} + {column}"])
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
@@ -277,5 +230,4 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "Tile"): _tile,
     ("", "DepthToSpace"): _depth_to_space,
     ("", "SpaceToDepth"): _space_to_depth,
-    ("", "Gather"): _gather,
 }

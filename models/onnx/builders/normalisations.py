@@ -16,7 +16,7 @@ def _softmax(logarithm: int) -> Builder:
 
     def build(site: Site) -> Built:
         shape = site.shape()
-        if not is_float(site.dtype()) or site.dtype() == "bfloat16" or not shape:
+        if not is_float(site.dtype()) or not shape:
             return None
         axis = site.axis(default=-1 if site.opset >= 13 else 1)
         over = (axis,) if site.opset >= 13 else tuple(range(axis, len(shape)))
@@ -35,7 +35,10 @@ def _layer_normalization(site: Site) -> Built:
     if any(site.has(at) and site.shape(at) != column for at in (1, 2)):
         return None
     made = LayerNorm(
-        dims=shape, over=tuple(range(axis, len(shape))), epsilon=site.attribute("epsilon", 1e-5), shifts=int(site.has(2))
+        dims=shape,
+        over=tuple(range(axis, len(shape))),
+        epsilon=site.attribute("epsilon", 1e-5),
+        shifts=int(site.has(2)),
     )
     return [site.operator(made.script(site.dtype()), [0, 1, *([2] if site.has(2) else [])])]
 
@@ -50,9 +53,7 @@ def _instance_normalization(site: Site) -> Built:
     shape = site.shape()
     if not _is_plain(site) or len(shape) < 3:
         return None
-    made = LayerNorm(
-        dims=shape, over=tuple(range(2, len(shape))), epsilon=site.attribute("epsilon", 1e-5), scaled=(1,)
-    )
+    made = LayerNorm(dims=shape, over=tuple(range(2, len(shape))), epsilon=site.attribute("epsilon", 1e-5), scaled=(1,))
     return [site.operator(made.script(site.dtype()), [0, 1, 2])]
 
 
@@ -83,7 +84,9 @@ def _lrn(site: Site) -> Built:
     at = [f"v{a}1" for a in names]
     base = f"{bias} + {alpha} / {literal(size, accumulator)} * squares[{', '.join(at)}]"
     text = program.precision.narrow(f"{program.load('x', at)} / T.pow({base}, {beta})")
-    program.add("result", [(f"{a}1", e, "S") for a, e in zip(names, shape, strict=True)], f"y[{', '.join(at)}] = {text}")
+    program.add(
+        "result", [(f"{a}1", e, "S") for a, e in zip(names, shape, strict=True)], f"y[{', '.join(at)}] = {text}"
+    )
     return [site.operator(program.text(), [0])]
 
 

@@ -24,7 +24,8 @@ def elementwise(site: Site, name: str, value: Text, operands: Sequence[int], dty
     result, inner = site.result(), dtype or rounding(site.dtype(operands[0])).accumulator
     names = letters(len(result.shape))
     program = new_program(name, site.dtype(operands[0]))
-    texts, passed = [], []
+    texts: list[str] = []
+    passed: list[int] = []
     for at in operands:
         single = _single(site, at)
         if single is not None:
@@ -115,7 +116,10 @@ def _elu(x: str, n: Callable[[float], str], alpha: float) -> str:
 
 
 def _selu(x: str, n: Callable[[float], str], site: Site) -> str:
-    alpha, gamma = site.attribute("alpha", 1.67326319217681884765625), site.attribute("gamma", 1.05070102214813232421875)
+    alpha, gamma = (
+        site.attribute("alpha", 1.67326319217681884765625),
+        site.attribute("gamma", 1.05070102214813232421875),
+    )
     return f"{n(gamma)} * {_elu(x, n, alpha)}"
 
 
@@ -125,7 +129,9 @@ def _sign(x: str, n: Callable[[float], str]) -> str:
 
 _UNARY: Mapping[str, Builder] = {
     "Relu": _unary("relu", lambda x, n, s: f"T.max({x}, {n(0)})", "fi"),
-    "LeakyRelu": _unary("leaky_relu", lambda x, n, s: f"T.Select({x} < {n(0)}, {x} * {n(s.attribute('alpha', 0.01))}, {x})"),
+    "LeakyRelu": _unary(
+        "leaky_relu", lambda x, n, s: f"T.Select({x} < {n(0)}, {x} * {n(s.attribute('alpha', 0.01))}, {x})"
+    ),
     "Elu": _unary("elu", lambda x, n, s: _elu(x, n, s.attribute("alpha", 1.0))),
     "Selu": _unary("selu", _selu),
     "Celu": _unary(
@@ -165,7 +171,7 @@ _UNARY: Mapping[str, Builder] = {
     ),
     "Atanh": _unary("atanh", lambda x, n, s: f"{n(0.5)} * T.log(({n(1)} + {x}) / ({n(1)} - {x}))"),
     "Not": _unary("logical_not", lambda x, n, s: f"not {x}", "b"),
-    "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(-1)} - {x}" if s.dtype() != "uint8" else f"{n(255)} - {x}", "i"),
+    "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(255 if s.dtype() == 'uint8' else -1)} - {x}", "i"),
     "Identity": _unary("copy", lambda x, n, s: x, "fib"),
     "Shrink": _unary(
         "shrink",
@@ -266,7 +272,9 @@ def _cast(site: Site) -> Built:
     """Conversions; to bool is not being 0."""
     to, given = site.result().dtype, site.dtype()
     if to == "bool":
-        return elementwise(site, "cast", lambda x, t: x[0] if given == "bool" else f"{x[0]} != {literal(0, t)}", [0], "bool")
+        return elementwise(
+            site, "cast", lambda x, t: x[0] if given == "bool" else f"{x[0]} != {literal(0, t)}", [0], "bool"
+        )
     return elementwise(site, "cast", lambda x, t: x[0], [0])
 
 
@@ -289,10 +297,16 @@ def _is_inf(site: Site) -> Built:
     return elementwise(site, "isinf", value, [0], "bool") if tests else None
 
 
+def _is_nan(site: Site) -> Built:
+    return elementwise(site, "isnan", lambda x, _: f"{x[0]} != {x[0]}", [0], "bool") if is_float(site.dtype()) else None
+
+
 def _prelu(site: Site) -> Built:
     if not is_float(site.dtype()):
         return None
-    return elementwise(site, "prelu", lambda x, t: f"T.Select({x[0]} < {literal(0, t)}, {x[0]} * {x[1]}, {x[0]})", [0, 1])
+    return elementwise(
+        site, "prelu", lambda x, t: f"T.Select({x[0]} < {literal(0, t)}, {x[0]} * {x[1]}, {x[0]})", [0, 1]
+    )
 
 
 def _expand(site: Site) -> Built:
@@ -359,6 +373,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "CastLike"): _cast,
     ("", "Where"): _where,
     ("", "IsInf"): _is_inf,
+    ("", "IsNaN"): _is_nan,
     ("", "Expand"): _expand,
     ("", "BatchNormalization"): _batch_normalization,
     (OWN_DOMAIN, "Affine"): _affine,

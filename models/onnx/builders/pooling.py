@@ -31,7 +31,13 @@ def _windows(site: Site) -> tuple[Geometry, tuple[int, ...]]:
 def _fields(site: Site, windows: Geometry) -> dict[str, Any]:
     x = site.shape()
     space = SPACE[len(x) - 2]
-    return {"n": x[0], "c": x[1], **dict(zip(space, x[2:], strict=True)), **windows.parameters(), "layout": f"nc{space}"}
+    return {
+        "n": x[0],
+        "c": x[1],
+        **dict(zip(space, x[2:], strict=True)),
+        **windows.parameters(),
+        "layout": f"nc{space}",
+    }
 
 
 def _max_pool(site: Site) -> Built:
@@ -43,7 +49,7 @@ def _max_pool(site: Site) -> Built:
 
 
 def _average_pool(site: Site) -> Built:
-    if len(site.shape()) - 2 not in AVERAGE or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if len(site.shape()) - 2 not in AVERAGE or not is_float(site.dtype()):
         return None
     windows, beyond = _windows(site)
     if any(d > 1 for d in windows.dilations) and any((*windows.front, *windows.end)):

@@ -14,7 +14,13 @@ Axes = list[tuple[str, int]]
 
 
 def product_of(
-    site: Site, spatial: Axes, k: int, a: Sequence[str], b: Sequence[str], steps: Sequence[Step], extra: Sequence[int] = ()
+    site: Site,
+    spatial: Axes,
+    k: int,
+    a: Sequence[str],
+    b: Sequence[str],
+    steps: Sequence[Step],
+    extra: Sequence[int] = (),
 ) -> Built:
     """``y[spatial] = sum over k of a[...] b[...]``, then `steps`, which may read the inputs `extra` as ``bias``."""
     program = Program("matmul", _types(site.dtype()))
@@ -40,12 +46,12 @@ def _types(dtype: str) -> Precision:
 def _matmul(site: Site) -> Built:
     """Matrices in the last two dimensions; a vector is a row on the left, a column on the right."""
     a, b = site.shape(0), site.shape(1)
-    if not (is_float(site.dtype()) or is_int(site.dtype())) or site.dtype() == "bfloat16" or not a or not b:
+    if not (is_float(site.dtype()) or is_int(site.dtype())) or not a or not b:
         return None
     has_rows, has_columns = len(a) > 1, len(b) > 1
     rank = len(site.result().shape) - has_rows - has_columns
     lead = [("s" if rank == 1 else f"s{at}", site.result().shape[at]) for at in range(rank)]
-    spatial = [*lead, *[("i", a[-2])] * has_rows, *[("j", b[-1])] * has_columns]
+    spatial = [*lead, *([("i", a[-2])] if has_rows else []), *([("j", b[-1])] if has_columns else [])]
     point = [f"v{name}" for name, _ in lead]
     at_a = [*(broadcast(a[:-2], point) if has_rows else []), *["vi"] * has_rows, "vk"]
     at_b = [*(broadcast(b[:-2], point) if has_columns else []), "vk", *["vj"] * has_columns]
@@ -54,7 +60,7 @@ def _matmul(site: Site) -> Built:
 
 def _gemm(site: Site) -> Built:
     """``alpha A B + beta C``, with either matrix transposed."""
-    if not (is_float(site.dtype()) or is_int(site.dtype())) or site.dtype() == "bfloat16":
+    if not (is_float(site.dtype()) or is_int(site.dtype())):
         return None
     turned_a, turned_b = site.attribute("transA", 0), site.attribute("transB", 0)
     accumulator = _types(site.dtype()).accumulator
@@ -75,4 +81,24 @@ def _gemm(site: Site) -> Built:
     return product_of(site, [("i", m), ("j", n)], k, at_a, at_b, steps, extra)
 
 
-BUILDERS: Mapping[tuple[str, str], Builder] = {("", "MatMul"): _matmul, ("", "Gemm"): _gemm}
+def _einsum(site: Site) -> Built:
+    """Products of two tensors whose indices are letters, each at most once in a tensor, all of them known."""
+    left, _, right = site.attribute("equation", "").replace(" ", "").partition("->")
+    terms = left.split(",")
+    plain_letters = all(len(set(term)) == len(term) and (not term or term.isalpha()) for term in (*terms, right))
+    if len(terms) != 2 or "->" not in site.attribute("equation", "") or not plain_letters or site.count != 2:
+        return None
+    extents = {letter: e for at, term in enumerate(terms) for letter, e in zip(term, site.shape(at), strict=True)}
+    summed = [letter for letter in extents if letter not in right]
+    shapes_fit = all(
+        extents[a] == e for at, term in enumerate(terms) for a, e in zip(term, site.shape(at), strict=True)
+    )
+    if len(summed) != 1 or not shapes_fit or not is_float(site.dtype()):
+        return None
+    called = {letter: f"v{letter.lower()}_{letter}" for letter in extents} | {summed[0]: "vk"}
+    spatial = [(called[letter][1:], extents[letter]) for letter in right]
+    a, b = ([called[letter] for letter in term] for term in terms)
+    return product_of(site, spatial, extents[summed[0]], a, b, [])
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {("", "MatMul"): _matmul, ("", "Gemm"): _gemm, ("", "Einsum"): _einsum}

@@ -112,7 +112,7 @@ def _reduce(how: str) -> Builder:
 def _log_sum_exp(site: Site) -> Built:
     """``log(sum(exp(x - m))) + m`` with m the largest element."""
     axes, shape = _axes(site), site.shape()
-    if not axes or not is_float(site.dtype()) or site.dtype() == "bfloat16":
+    if not axes or not is_float(site.dtype()):
         return None
     keeps = len(site.result().shape) == len(shape)
     program = Program("reduce_log_sum_exp", precision(site.dtype()))
@@ -183,7 +183,9 @@ def _cumsum(site: Site) -> Built:
     loops = [(a, e, "S") for a, e in zip(letters(len(shape)), shape, strict=True)]
     value = f"T.if_then_else({upper} {order} {lower}, {x}, {program.zero()})"
     program.add("sums", [*loops, ("r", shape[axis], "R")], f"{y} = {y} + {value}", f"{y} = {program.zero()}")
-    program.stages("y", target, [(a, e) for a, e, _ in loops], [a for a, _, _ in loops], [("store", "{v}")] * types.is_mixed)
+    program.stages(
+        "y", target, [(a, e) for a, e, _ in loops], [a for a, _, _ in loops], [("store", "{v}")] * types.is_mixed
+    )
     return [site.operator(program.text(), [0])]
 
 

@@ -93,6 +93,17 @@ def test_values_of_a_branch_stay_in_it():
     np.testing.assert_array_equal(b[:62], DATA[1:63] + DATA[2:])
 
 
+def test_memories_of_one_name_have_addresses_of_their_own():
+    """What two branches allocate under one name is two memories, also where an address is shared by what follows."""
+    tile = Buffer("tile", (64,))
+    whole = For(k, const(64), Store(tile, (k,), A[k] * const(2.0)))
+    part = For(j, const(8), Store(tile, (i * 8 + j,), A[i * 8 + j]))
+    copy = For(j, const(8), Store(OUT, (i * 8 + j,), tile[i * 8 + j]))
+    branches = If((i % 2).equal(0), Allocate(tile, Seq((part, copy))), Allocate(tile, Seq((whole, copy))))
+    expected = np.where(np.arange(64) // 8 % 2 == 0, DATA, 2 * DATA)
+    np.testing.assert_array_equal(run(For(i, const(8), branches), {A: DATA}, OUT), expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_parallel_loop_captures_its_surroundings(threads):
     """Buffers, loop variables, lets and a workspace reach the body; each thread has its own local memory."""
