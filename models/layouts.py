@@ -6,9 +6,7 @@ holds.  Of an image ``[n, c, h, w]`` with 20 channels ``block=(1, 16)`` with a h
 
     [n, c // 16, h + 1, w + 1, c % 16]    of extents [n, 2, H + 2, W + 2, 16]
 
-`alternatives` derives the few layouts of a tensor that are worth a thought from what its producer and its consumers
-do with it, in the terms of the design space: the layouts that it offers for a `free` buffer
-(`space.design.layouts`), and borders that a program tests for.
+`alternatives.py` says which layouts of a tensor are worth a thought, `laid_out.py` gives them to a program.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
-from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.executable import Executable, numpy_dtype
+from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
@@ -28,7 +29,7 @@ from ..tasks.task import device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
@@ -193,15 +194,13 @@ class Kernel:
         The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
         the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
         """
-        from ...backends.export.formats import export
+        from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
-        stem = Path(path).name.split(".")[0]
-        called = name or (stem[3:] if format == "so" and stem.startswith("lib") else stem)
-        target = target or self._executable.target
+        called, target = name or name_of(path, format), target or self._executable.target
         library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
         return export(library, path, format)
 

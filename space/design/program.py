@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ...ir.layout.index_text import evaluate
-from ...ir.node import walk
+from ...ir.node import Node, children, walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
@@ -45,7 +45,8 @@ class Operand:
     in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
-    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does.
+    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
+    that a parameter's own layout has padding, of which a copy is not known to be data.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Operand:
     source: str
     producer: str = ""
     tested: tuple[int, ...] = ()
+    padded: bool = False
 
     @property
     def dtype(self) -> str:
@@ -152,6 +154,24 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     return tuple(result)
 
 
+def accesses_of(block: Block) -> list[Load | Store]:
+    """What a block loads and stores, its initialisation included."""
+    parts = [block.body, *([] if block.init is None else [block.init])]
+    return [n for part in parts for n in walk(part) if isinstance(n, (Load, Store))]
+
+
+def variables_outside_of_indices(block: Block) -> set[Var]:
+    """The variables that a value or a condition of a block uses itself."""
+    found: set[Var] = set()
+    left: list[Node] = [block.body, block.predicate, *([] if block.init is None else [block.init])]
+    while left:
+        node = left.pop()
+        if isinstance(node, Var):
+            found.add(node)
+        left += [node.value] if isinstance(node, Store) else [] if isinstance(node, Load) else children(node)
+    return found
+
+
 def _is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
     body: Stmt = func.body.body
@@ -241,7 +261,8 @@ def _anchor(
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
-        operands.append(replace(operand, tested=_tested(func, producer)))
+        padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
+        operands.append(replace(operand, tested=_tested(func, producer), padded=padded))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
