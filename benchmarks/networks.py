@@ -142,7 +142,7 @@ class Writer:
         given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x)
         result = helper.make_tensor_value_info("y", TensorProto.FLOAT, y)
         graph = helper.make_graph(self.nodes, name, [given], [result], self.tensors)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 MOBILE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

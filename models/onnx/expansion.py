@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx
-from onnx import inliner
+from onnx import AttributeProto, inliner
 
 from .builders import BUILDERS
 from .graph import Graph, Node, node_of
@@ -22,7 +24,10 @@ def expanded(node: Node, graph: Graph) -> list[Node] | None:
         return None
     try:
         model = inliner.inline_selected_functions(
-            graph.model(node), [(node.domain or "", node.op)], exclude=False, inline_schema_functions=True
+            graph.model(_with_defaults(node, schema)),
+            [(node.domain or "", node.op)],
+            exclude=False,
+            inline_schema_functions=True,
         )
     except (RuntimeError, ValueError):
         return None
@@ -41,3 +46,10 @@ def expanded(node: Node, graph: Graph) -> list[Node] | None:
         )
         for part in parts
     ]  # fmt: skip
+
+
+def _with_defaults(node: Node, schema: onnx.defs.OpSchema) -> Node:
+    """The node with each attribute that it leaves to its default, which the bodies of ONNX do not know."""
+    given = {attribute.name for attribute in node.attributes}
+    wanted = [a.default_value for name, a in schema.attributes.items() if name not in given]
+    return replace(node, attributes=(*node.attributes, *(a for a in wanted if a.type != AttributeProto.UNDEFINED)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -117,6 +117,16 @@ class Graph:
             for name in node.reads:
                 found.setdefault(name, []).append(node)
         return found
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a tensor by another name, which has a type already."""
+
+        def called(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(new if name == old else name for name in names)
+
+        for at, node in enumerate(self.nodes):
+            if old in node.inputs or old in node.outputs:
+                self.nodes[at] = replace(node, inputs=called(node.inputs), outputs=called(node.outputs))
 
     def prune(self) -> None:
         """Drop nodes and constants that no output needs."""

@@ -83,7 +83,8 @@ class _Resolver:
         self.graph.inputs = tuple(shapes)
         for node in proto.node:
             self.visit(node_of(node))
-        self.graph.outputs = tuple(self._output(o.name) for o in proto.output)
+        names = [o.name for o in proto.output]
+        self.graph.outputs = tuple(self._output(name, names) for name in names)
 
     def _initializers(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
@@ -96,16 +97,21 @@ class _Resolver:
         self.graph.constants[name] = array
         self.graph.types[name] = Type(array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
 
-    def _output(self, name: str) -> str:
+    def _output(self, name: str, outputs: Sequence[str]) -> str:
         """A tensor of this very name for an output that is another name of something."""
         source = self.alias.get(name, name)
         if source not in self.graph.types:
             raise ModelProblem(f"nothing in the model computes its output `{name}`")
         if source == name:
             return name
-        self.graph.types[name] = self.graph.types[source]
-        if source in self.graph.constants:
-            self.graph.constants[name] = self.graph.constants[source]
+        graph = self.graph
+        graph.types[name] = graph.types[source]
+        is_inner = any(source in node.outer for node in graph.nodes)
+        if source in graph.constants:
+            graph.constants[name] = graph.constants[source]
+        elif source not in graph.inputs and source not in outputs and not is_inner:
+            graph.rename(source, name)
+            self.alias = {old: name if new == source else new for old, new in self.alias.items()} | {source: name}
         else:
             self.graph.nodes.append(Node("Identity", "", f"{name} as an output", (source,), (name,)))
         return name
@@ -124,7 +130,8 @@ class _Resolver:
         if node.op == "If" and node.inputs[0] in known:
             self._branch(node, bool(known[node.inputs[0]]))
             return
-        types = self._types(node, known)
+        inferred = self._inferred(node, known)
+        types = [_fixed(found) for found in inferred]
         if (source := without_effect(node, graph, types[0])) is not None:
             self.alias[node.outputs[0]] = source
             graph.note(node, "without effect")
@@ -137,6 +144,7 @@ class _Resolver:
             for part in inner:
                 self.visit(part)
             return
+        _require_known(node, types, inferred)
         types = self._tried(node, types)
         for name, found in zip(node.outputs, types, strict=False):
             if name and found is not None:
@@ -203,8 +211,8 @@ class _Resolver:
             for name, found in zip(node.outputs, types, strict=True)
         ]
 
-    def _types(self, node: Node, known: Mapping[str, Array]) -> list[Type | None]:
-        """The types of a node's outputs; None for what is no tensor or not wanted."""
+    def _inferred(self, node: Node, known: Mapping[str, Array]) -> list[TypeProto | None]:
+        """The types of a node's outputs, as far as ONNX can tell; None for what is not wanted."""
         try:
             schema = onnx.defs.get_schema(node.op, self.graph.opset(node), node.domain)
         except onnx.defs.SchemaError:
@@ -223,26 +231,31 @@ class _Resolver:
             )
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
             raise invalid(node, _sentence(error)) from None
-        return [self._type(node, name, found.get(name), known) for name in node.outputs]
+        return [found.get(name) if name else None for name in node.outputs]
 
-    def _type(self, node: Node, name: str, found: TypeProto | None, known: Mapping[str, Array]) -> Type | None:
-        if not name:
-            return None
-        if found is not None and found.HasField("tensor_type"):
-            shape = found.tensor_type.shape
-            if found.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in shape.dim):
-                return Type(tuple(d.dim_value for d in shape.dim), found.tensor_type.elem_type)
-        if len(known) == len(node.reads):
-            return None
-        if found is not None and not found.HasField("tensor_type"):
+
+def _fixed(found: TypeProto | None) -> Type | None:
+    """A tensor's type whose shape is known; None for anything else."""
+    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+        return None
+    dims = found.tensor_type.shape.dim
+    known = all(dim.HasField("dim_value") for dim in dims)
+    return Type(tuple(dim.dim_value for dim in dims), found.tensor_type.elem_type) if known else None
+
+
+def _require_known(node: Node, types: Sequence[Type | None], inferred: Sequence[TypeProto | None]) -> None:
+    """Raise ModelProblem for a result that is no tensor, or whose shape is not known."""
+    for name, known, found in zip(node.outputs, types, inferred, strict=True):
+        if name and known is None and found is not None and not found.HasField("tensor_type"):
             raise ModelProblem(
                 f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks "
                 "pass only tensors"
             )
-        raise ModelProblem(
-            f"the shape of `{name}`, which the node {node} computes, depends on the contents of its inputs; such a "
-            "model cannot be compiled"
-        )
+        if name and known is None:
+            raise ModelProblem(
+                f"the shape of `{name}`, which the node {node} computes, depends on the contents of its inputs; such a "
+                "model cannot be compiled"
+            )
 
 
 def _sentence(error: Exception) -> str:

@@ -27,11 +27,11 @@ def positive(*shape: int) -> np.ndarray:
     return RNG.uniform(0.5, 1.5, shape).astype(np.float32)
 
 
-def same(made: onnx.ModelProto, **tolerance: float) -> list[str]:
-    """Evaluate a model here and by the reference of ONNX; the names of its programs."""
+def same(made: onnx.ModelProto, right_one: onnx.ModelProto | None = None, **tolerance: float) -> list[str]:
+    """Evaluate a model here and by the reference of ONNX, or compare with another one; the names of its programs."""
     network = read(made)
     arrays = {name: normal(*network.tensors[name].shape) for name in network.inputs}
-    wanted = ReferenceEvaluator(made).run(None, arrays)
+    wanted = ReferenceEvaluator(right_one or made).run(None, arrays)
     for name, right in zip(network.outputs, wanted, strict=True):
         np.testing.assert_allclose(evaluate(network, arrays)[name], right, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
     assert not list(problems(network))
@@ -54,12 +54,15 @@ def test_normalisations_and_scales_go_into_the_convolution() -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_scales_go_into_transposed_convolutions(groups: int) -> None:
     """Their weights have the channels of the output second, group by group."""
-    nodes = [
-        node("ConvTranspose", "x w", "c", strides=[2, 2], group=groups),
-        node("BatchNormalization", "c s b m v", "y"),
-    ]
-    constants = {**NORM, "w": normal(6, 4 // groups, 2, 3)}
-    assert same(model(nodes, {"x": (1, 6, 4, 3)}, constants)) == ["conv2d_transpose"]
+    norm = node("BatchNormalization", "c s b m v", "y")
+    shape, constants = {"x": (1, 6, 4, 3)}, {**NORM, "w": normal(6, 4 // groups, 2, 3)}
+    made = model([node("ConvTranspose", "x w", "c", strides=[2, 2], group=groups), norm], shape, constants)
+    apart = [  # the reference of ONNX cannot do groups itself
+        node("Split", "x", "x0 x1", axis=1), node("Split", "w", "w0 w1", axis=0),
+        *(node("ConvTranspose", f"x{at} w{at}", f"c{at}", strides=[2, 2]) for at in range(2)),
+        node("Concat", "c0 c1", "c", axis=1), norm,
+    ]  # fmt: skip
+    assert same(made, model(apart, shape, constants) if groups > 1 else None) == ["conv2d_transpose"]
 
 
 @pytest.mark.parametrize("turned", [0, 1])
