@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,6 +141,18 @@ class Model:
             self._run(given, out)
             samples.append(time.perf_counter() - began)
         return samples
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the model runs where there is neither Python nor this package; returns them.
+
+        As `Kernel.export`: one function of C, which takes the inputs and then the outputs, and holds the constants.
+        """
+        from ...backends.export.formats import export, name_of
+        from .exporting import library_of
+
+        return export(library_of(self, name or name_of(path, format), target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
         """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
