@@ -114,7 +114,7 @@ def race(path: Path, shapes: list[str], db: Path, arguments: argparse.Namespace)
     network = read(path, input_shapes(shapes))
     inputs = {name: (list(network.tensors[name].shape), network.tensors[name].dtype) for name in network.inputs}
     job = {"op": "prepare", "model": str(path.resolve()), "inputs": inputs, "db": str(db), "version": ss.__version__}
-    busy = wait_for_quiet(PATIENCE_SECONDS)
+    busy = wait_for_quiet(arguments.patience)
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     libraries = [Library(name, python, arguments.threads) for name, python in names.items()]
     samples: dict[str, list[float]] = {}
@@ -165,6 +165,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="0 for all")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--turn", type=float, default=0.3, help="seconds of one turn")
+    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds to wait for an idle machine")
     parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
     parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
