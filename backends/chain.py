@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cpu import CpuExecutable
-from .kernel import Call, Chain, Place
+from .executable import Call, Chain, Place
 from .llvm.chain import chain_code
 from .memory import zeros
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.target import Target
 from .artifact import Artifact
-from .kernel import Bound, Executable, Memory, describe, numpy_dtype
+from .executable import Bound, Executable, Memory, describe, numpy_dtype
 from .llvm.codegen import entry_name, generate
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool

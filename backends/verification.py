@@ -28,7 +28,7 @@ POISONS = (0xFF, 0x7B)
 
 
 class Runnable(Protocol):
-    """The part of `kernel.Bound` that verification needs."""
+    """The part of `executable.Bound` that verification needs."""
 
     @property
     def names(self) -> tuple[str, ...]: ...

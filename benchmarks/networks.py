@@ -55,12 +55,15 @@ def with_random_weights(model: ModelProto, seed: int = 0) -> ModelProto:
         for at, name in enumerate(node.input):
             users.setdefault(name, (node, at))
     made, left = [], []
+    # Residual sums let activations grow, so that the layers between them must not.
+    gain = 1.0 if any(node.op_type == "Sum" for node in model.graph.node) else 2.0
     for node in model.graph.node:
         if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
             left.append(node)
             continue
         user, at = users[node.output[0]]
-        made.append(numpy_helper.from_array(_weights(rng, shapes[node.input[0]], user.op_type, at), node.output[0]))
+        found = _weights(rng, shapes[node.input[0]], user.op_type, at, gain)
+        made.append(numpy_helper.from_array(found, node.output[0]))
     used = {name for node in left for name in node.input}
     inputs = [
         i for i in model.graph.input if i.name in used and i.name not in {t.name for t in model.graph.initializer}
@@ -70,11 +73,11 @@ def with_random_weights(model: ModelProto, seed: int = 0) -> ModelProto:
     return helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=max(4, model.ir_version))
 
 
-def _weights(rng: np.random.Generator, shape: NDArray[np.int64], op: str, at: int) -> Floats:
+def _weights(rng: np.random.Generator, shape: NDArray[np.int64], op: str, at: int, gain: float) -> Floats:
     size = tuple(int(extent) for extent in shape)
     if op in ("Conv", "Gemm") and at == 1:
         fan = int(np.prod(size[1:]))
-        found = rng.standard_normal(size) * np.sqrt((2.0 if op == "Conv" else 1.0) / fan)
+        found = rng.standard_normal(size) * np.sqrt((gain if op == "Conv" else 1.0) / fan)
     elif op == "BatchNormalization" and at in (1, 4):
         found = rng.uniform(0.6, 1.4, size)
     elif op == "Unsqueeze":

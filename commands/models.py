@@ -16,6 +16,7 @@ from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
 if TYPE_CHECKING:
+    from ..ir.target import Target
     from ..models.network import Network
     from ..models.run.model import Model
     from ..models.run.report import Row
@@ -34,8 +35,8 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
     seconds = _seconds(options)
-    network = _network(options, output)
     target = target_of(options)
+    network = _network(options, target, output)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
     with Progress(output, state) as progress:
         from ..models.tuning import tune_network
@@ -51,8 +52,9 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
 
 def run(options: Mapping[str, Any], output: Output) -> int:
     """Run a model with what the database has for it, on given or random inputs."""
-    network = _network(options, output)
-    model = _model(options, network, output)
+    target = target_of(options)
+    network = _network(options, target, output)
+    model = _model(options, network, target, output)
     arrays = _arrays(options["data"]) if options.get("data") else None
     given = dict(zip(network.inputs, model.random_inputs(), strict=True)) if arrays is None else arrays
     results = model(given)
@@ -74,7 +76,8 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
     from ..search.workers.bench import Bench
 
     _refuse(options, (*OTHER_WORK, "record"))
-    network, target = _network(options, output), target_of(options)
+    target = target_of(options)
+    network = _network(options, target, output)
     rows = []
     with Database(options.get("db"), read_only=True) as database, Bench() as bench:
         for item in tasks_of(network, target):
@@ -90,7 +93,7 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
             note = "slower" if found.slower else ""
             rows.append((str(task.work), item.weight, latency(found.latency_us), latency(found.recorded_us), note))
     output.table("records, verified again", ("program", "calls", "latency", "recorded", ""), rows)
-    model = _model(options, network, output)
+    model = _model(options, network, target, output)
     _tell_model(options, output, model, _measured(model))
     return 0
 
@@ -98,8 +101,9 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
 def show(options: Mapping[str, Any], output: Output) -> int:
     """Where the time of a model goes: each operator with its share, layouts, copies, and what fell back."""
     _refuse(options, (*OTHER_WORK, "record", "view"))
-    network = _network(options, output)
-    model = _model(options, network, output)
+    target = target_of(options)
+    network = _network(options, target, output)
+    model = _model(options, network, target, output)
     with output.working("measuring the device and the model"):
         roof = _roof(model)
         measured = _measured(model)
@@ -153,18 +157,18 @@ class ModelState(State):
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
 
 
-def _network(options: Mapping[str, Any], output: Output) -> Network:
+def _network(options: Mapping[str, Any], target: Target, output: Output) -> Network:
     from ..models.api import network_of
 
     output.line(f"stridesmith: reading {options['model']}")
-    return network_of(options["model"], input_shapes(options.get("input") or ()))
+    return network_of(options["model"], target, input_shapes(options.get("input") or ()))
 
 
-def _model(options: Mapping[str, Any], network: Network, output: Output) -> Model:
-    from ..models.api import compile
+def _model(options: Mapping[str, Any], network: Network, target: Target, output: Output) -> Model:
+    from ..models.api import compiled
 
     with output.working("compiling the model"):
-        return compile(network, target_of(options), db=options.get("db"))
+        return compiled(network, target, options.get("db"))
 
 
 def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:

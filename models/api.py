@@ -17,13 +17,18 @@ Source: TypeAlias = "str | os.PathLike[str] | Network"
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
-def network_of(source: Source, inputs: Shapes | None = None) -> Network:
-    """A network as it is, or the one that an ONNX file holds, with the shapes that `inputs` give to its inputs."""
+def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> Network:
+    """A network with its operators in groups: the one that an ONNX file holds, or a given one.
+
+    `inputs` gives shapes to inputs that a file leaves open.
+    """
+    from .fusion import fused
+
     if isinstance(source, Network):
-        return source
+        return fused(source, target)
     from .onnx import read
 
-    return read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
+    return fused(read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()}), target)
 
 
 def compile(
@@ -44,15 +49,22 @@ def compile(
     kernels that the database has are used, and what the estimate likes best for operators that it has none of.
     `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.
     """
-    from ..search.records.database import Database
     from ..search.tasks.task import device_of
+    from .tuning import tune_network
+
+    device = device_of(target, threads)
+    network = network_of(source, device, inputs)
+    if seconds is not None:
+        return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
+    return compiled(network, device, db)
+
+
+def compiled(network: Network, target: Target, db: str | None = None) -> Model:
+    """A network as it is, with the best kernels that the database has for its operators."""
+    from ..search.records.database import Database
     from .run.kernels import kernels_of
     from .run.model import Model
     from .tasks import tasks_of
-    from .tuning import tune_network
 
-    network, device = network_of(source, inputs), device_of(target, threads)
-    if seconds is not None:
-        return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
     with Database(db, read_only=True) as database:
-        return Model(network, kernels_of(tasks_of(network, device), database), device)
+        return Model(network, kernels_of(tasks_of(network, target), database), target)

@@ -35,7 +35,7 @@ from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
 from ..space.design.apply import prepared
 from ..space.design.program import Anchor, anchors, inline_candidates, is_elementwise
-from ..space.design.techniques.chunks import chunk_sizes, in_chunks
+from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, consumers, leaf_blocks, producers
 from .merge import merged
@@ -209,9 +209,11 @@ def _is_covered(func: PrimFunc, work: tuple[Anchor, ...]) -> bool:
 
 
 def _runs_in_chunks(func: PrimFunc, work: tuple[Anchor, ...], target: Target) -> bool:
-    """Whether the design space can run all stages for some rows before the next ones."""
-    sizes = chunk_sizes(work, func, target)
-    return bool(sizes) and in_chunks(Schedule(func), work, sizes[-1]) is not None
+    """Whether the design space can run all stages, without epilogues, for some rows before the next ones."""
+    if any(anchor.epilogue for anchor in work):
+        return False
+    found = [(rows, size) for rows in shared_rows(work, func, target) for size in chunk_sizes(rows, work, target)[-1:]]
+    return any(in_chunks(Schedule(func), work, rows, size) is not None for rows, size in found)
 
 
 def _tidied(network: Network) -> Network:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.data import arguments_of
-from stridesmith.backends.kernel import BACKENDS, Bound, Call, Place, compile_lowered, load_artifact, load_chain
+from stridesmith.backends.executable import Bound, Call, Place
+from stridesmith.backends.kernel import BACKENDS, compile_lowered, load_artifact, load_chain
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify

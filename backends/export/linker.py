@@ -73,9 +73,9 @@ def find_linker(cross: str = "") -> Linker:
         return Linker((sys.executable, "-m", "ziglang", "ld.lld"))
     looked = ", ".join(names) if cross else "ld.lld, ld, cc, gcc and clang"
     raise ToolMissing(
-        f"a shared object needs a linker, and there is none here: looked for {looked} on the PATH, and for Python's "
-        f"package `ziglang`, which has one; install any of them, as with `pip install 'stridesmith[export]'`, or choose "
-        f"a format that needs none: c, ll, asm or script"
+        f"a shared object needs a linker, and there is none here: looked for {looked} on the PATH, and for ziglang, a "
+        f"Python package that has one; install any of them, as with `pip install 'stridesmith[export]'`, or choose a "
+        f"format that needs none: c, ll, asm or script"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...ir.target import Target
-from ..devices import host_cpu
+from ..host import host_cpu
 from ..llvm.codegen import entry_name, generate
 from ..llvm.compile import LinkedModule
 from ..llvm.pool import SYMBOL, pool_text

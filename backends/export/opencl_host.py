@@ -134,7 +134,8 @@ class _Plan:
         elif isinstance(place, Constant):
             name, data = f"constant {place.name}", self.library.constants[place.name]
         else:
-            name = f"{function.name} at {place.offset}"  # those at other offsets are apart, also where a plan lets them overlap
+            # Those at other offsets are apart, also where a plan lets them overlap.
+            name = f"{function.name} at {place.offset}"
         if name not in self._numbers:
             self._numbers[name] = len(self.memories)
             self.memories.append(_Memory(name, buffer, data))

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from ...ir.target import Target
-from ..kernel import Call, Chain, Memory, Place
+from ..executable import Call, Chain, Memory, Place
 from .devices import device_of
 from .images import image_shape, is_image, make_image
 from .runtime import OpenCLExecutable

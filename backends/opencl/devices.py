@@ -91,7 +91,7 @@ def describe_device(device: Any) -> Target:
 
 
 def _registers() -> int:
-    from ..devices import host_cpu
+    from ..host import host_cpu
 
     return host_cpu().registers
 

@@ -15,7 +15,7 @@ import pyopencl as cl
 
 from ...ir.target import Target
 from ..artifact import Artifact
-from ..kernel import Bound, Executable, Memory, describe, numpy_dtype
+from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from .binary import export_binary, import_binary
 from .devices import device_of

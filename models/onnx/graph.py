@@ -41,7 +41,7 @@ class Type:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.size * np.dtype(helper.tensor_dtype_to_np_dtype(self.element)).itemsize
+        return self.size * int(np.dtype(helper.tensor_dtype_to_np_dtype(self.element)).itemsize)
 
     @cached_property
     def proto(self) -> TypeProto:

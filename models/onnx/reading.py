@@ -40,17 +40,18 @@ class Weights:
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, wanted)
         try:
-            return numpy_helper.to_array(tensor)
+            found: Array = numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageError(
                 f"the tensor `{_short(tensor.name)}` of shape {list(tensor.dims)} is damaged: {error}"
             ) from None
+        return found
 
     def dense(self, tensor: onnx.SparseTensorProto) -> Array:
         """The contents of a sparse tensor, zeros included."""
         name = _short(tensor.values.name)
         self._admit(name, tensor.dims, tensor.values.data_type)
-        values, indices = self.array(tensor.values), self.array(tensor.indices)
+        values, indices = self.array(tensor.values), self.array(tensor.indices).astype(np.int64)
         whole = np.zeros(int(np.prod(tensor.dims, dtype=np.int64)), values.dtype)
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(tensor.dims), mode="clip")
         if len(flat) != len(values) or np.any(flat < 0) or np.any(flat >= whole.size):
@@ -71,7 +72,7 @@ class Weights:
             raise StorageError(
                 f"the tensor `{_short(name)}` is damaged: no element type has the number {element}"
             ) from None
-        nbytes = dtype.itemsize
+        nbytes = int(dtype.itemsize)
         for extent in shape:
             nbytes *= extent
         self.total += nbytes
@@ -107,7 +108,8 @@ class Weights:
         whole.data_location = TensorProto.DEFAULT
         del whole.external_data[:]
         whole.raw_data = data
-        return numpy_helper.to_array(whole)
+        found: Array = numpy_helper.to_array(whole)
+        return found
 
     def _inside(self, name: str, location: str) -> Path:
         """The file of external data, which is below the model's folder."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper
 

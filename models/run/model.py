@@ -13,14 +13,15 @@ import numpy as np
 from ...backends.address import address
 from ...backends.chain import CpuChain
 from ...backends.data import Array, pack, unpack
-from ...backends.kernel import BACKENDS, load_chain, numpy_dtype
+from ...backends.executable import numpy_dtype
+from ...backends.kernel import BACKENDS, load_chain
 from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
 from .plan import nbytes, plan
 
 if TYPE_CHECKING:
-    from ...backends.kernel import Chain
+    from ...backends.executable import Chain
     from ...ir.target import Target
     from ...search.tasks.task import Roof
     from .kernels import Kernel

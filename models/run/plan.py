@@ -17,7 +17,7 @@ import numpy as np
 
 from ...backends.artifact import Argument
 from ...backends.data import Array, is_in_place, pack
-from ...backends.kernel import Call, Memory, Place, numpy_dtype
+from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ..network import Network, Operator
 from .kernels import Kernel
 from .layouts import Lying, arguments_of, layouts_of

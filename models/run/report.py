@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...backends.artifact import Argument
 from ...backends.data import is_in_place
-from ...backends.kernel import Memory
+from ...backends.executable import Memory
 from ...ir.expr import Load
 from ...ir.stmt import stores
 from ..network import Foreign, Operator

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
-from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.executable import Executable, numpy_dtype
+from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
@@ -28,7 +29,7 @@ from ..tasks.task import device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload

@@ -327,9 +327,7 @@ class Loop:
             peak_gflops=results.roof.peak_gflops if results.roof else None, seconds=run.clock.seconds,
         )  # fmt: skip
         run.send(event)
-        for note in results.writer.notes:
-            run.note(note)
-        results.writer.notes.clear()
+        run.tell_notes()
 
 
 def _code(trial: _Trial) -> str:

@@ -147,7 +147,7 @@ class Scheduler:
         candidates = [] if share is None else self._ask(share).result()
         self.executor.wait()
         while share is not None:
-            if self._left() <= 0:
+            if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
                 return "seconds"
             share, candidates = self._play(share, candidates, waiting)
         return "exhausted"

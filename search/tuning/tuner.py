@@ -14,6 +14,7 @@ tune(settings, emit)
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
 
+LATE_SECONDS = 10.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
@@ -72,6 +74,8 @@ def tune(
             results = Results(RecordWriter(database))
             run = Run(settings, task, database, executor, clock, results, send)
             send(_start(run))
+            if settings.seconds is not None:
+                executor.until = time.monotonic() + settings.seconds - clock.seconds + LATE_SECONDS
             for note in take_up(database):
                 run.note(note)
             return _finish(run, *_search(run, generate))
@@ -132,6 +136,8 @@ def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> R
     with uninterrupted(), run.clock.during("other"):
         winner = outcome.records[0] if outcome.records else _best_so_far(run)
         unsaved = ""
+        with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):
+            run.tell_notes()
         try:
             run.results.writer.flush()
         except (TemporaryError, StorageError) as error:

@@ -45,7 +45,7 @@ from .protocol import (
 
 if TYPE_CHECKING:
     from ...backends.artifact import Artifact
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...backends.lower import Lowered
     from ...backends.samples import Sample
     from ...ir.stmt import PrimFunc
@@ -304,7 +304,7 @@ _RIVALS: dict[str, _Ticking | None] = {}
 
 
 def _bytes_of(artifact: Artifact) -> int:
-    from ...backends.kernel import Memory
+    from ...backends.executable import Memory
 
     buffers = [*artifact["params"], *artifact["workspaces"]]
     return sum(Memory(name, tuple(shape), dtype, scope).nbytes for name, shape, dtype, scope in buffers)

@@ -42,7 +42,7 @@ def reference_of(func: PrimFunc) -> Reference:
 
 
 def _effort(func: PrimFunc) -> int:
-    """How long the interpreter takes, in statements that it runs at once; an opaque iterator is gone through in steps."""
+    """How long the interpreter takes, in statements run at once: opaque iterators are gone through in steps."""
     extents = {loop.var: as_int(loop.extent) for loop in walk(func) if isinstance(loop, For)}
     steps = 0
     for block in (n for n in walk(func) if isinstance(n, Block)):

@@ -20,7 +20,7 @@ GUARD = 16
 
 
 class NumpyKernel:
-    """A kernel written in NumPy over flat memory with guard zones, as `kernel.Bound` offers it."""
+    """A kernel written in NumPy over flat memory with guard zones, as `executable.Bound` offers it."""
 
     def __init__(self, arguments: list[Argument], function: Callable[..., None], workspace: int = 0) -> None:
         self.arguments, self.function = arguments, function

@@ -20,12 +20,10 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the untuned program, as if it were the best."""
     path = tmp_path_factory.mktemp("emit") / "best.db"
     with Database(str(path)) as database:
-        database.put_record(
-            make_record(
-                id="0123456789abcdef", script=WORK.script, workload="matmul", params=dict(WORK.params), trace=None,
-                interface={"a": "fixed", "b": "fixed", "c": "fixed"}, target=discover("cpu", 2).to_json(), stage="race",
-            )  # fmt: skip
-        )
+        fixed = {"a": "fixed", "b": "fixed", "c": "fixed"}
+        facts = {"script": WORK.script, "workload": "matmul", "params": dict(WORK.params), "interface": fixed}
+        target = discover("cpu", 2).to_json()
+        database.put_record(make_record(id="0123456789abcdef", trace=None, target=target, stage="race", **facts))
     return path
 
 

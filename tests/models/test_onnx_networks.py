@@ -163,15 +163,12 @@ def test_networks_of_the_benchmarks_mean_what_onnx_says() -> None:
     assert not [name for name in names if name.startswith("foreign")]
 
 
-CASES = [case for case in conformance.cases() if sum(np.asarray(a).size for a in case.data_sets[0][0]) <= 400]
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_a_sample_of_onnx_node_cases_is_never_wrong(part: int) -> None:
+def test_a_sample_of_onnx_node_cases_is_never_wrong() -> None:
     """A case passes by programs, passes by the reference, or is refused in words; most pass by programs."""
-    found = [conformance.outcome(case) for case in CASES[part::40]]
+    found = [conformance.outcome(case) for case in list(conformance.cases())[::12]]
     assert not [result for result in found if result.kind == "wrong"]
-    assert sum(result.kind == "native" for result in found) > len(found) / 2
+    assert sum(result.kind == "native" for result in found) > 0.55 * len(found)
+    assert all(result.why for result in found if result.kind == "refused")
 
 
 def test_programs_are_what_the_search_understands() -> None:

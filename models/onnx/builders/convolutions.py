@@ -71,17 +71,16 @@ def _conv(site: Site) -> Built:
     windows = geometry(site, w[2:])
     if min(*windows.front, *windows.end) < 0:
         return None
-    sizes = dict(zip(SPACE[rank], x[2:], strict=True))
-    bias = {"bias": 1} if site.has(2) else {}
+    fields: dict[str, Any] = dict(zip(SPACE[rank], x[2:], strict=True)) | windows.parameters()
+    fields |= {"bias": int(site.has(2)), "layout": f"nc{SPACE[rank]}"}
+    inputs = [2] if site.has(2) else []
     weights = site.constant(1)
     if rank == 2 and groups == x[1] == w[0] and weights is not None:
         single = site.new_constant(weights.reshape(w[0], *w[2:]))
-        depthwise = DepthwiseConv2d(n=x[0], c=x[1], **sizes, **windows.parameters(), **bias, layout="nchw")
-        return [site.operator(depthwise.script(site.dtype()), [0, single, *([2] if bias else [])])]
-    made = CONVOLUTIONS[rank](
-        n=x[0], ci=x[1], co=w[0], groups=groups, **sizes, **windows.parameters(), **bias, layout=f"nc{SPACE[rank]}"
-    )
-    return [site.operator(made.script(site.dtype()), [0, 1, *([2] if bias else [])])]
+        depthwise = DepthwiseConv2d(n=x[0], c=x[1], **fields)
+        return [site.operator(depthwise.script(site.dtype()), [0, single, *inputs])]
+    made = CONVOLUTIONS[rank](n=x[0], ci=x[1], co=w[0], groups=groups, **fields)
+    return [site.operator(made.script(site.dtype()), [0, 1, *inputs])]
 
 
 def _conv_transpose(site: Site) -> Built:

@@ -26,7 +26,8 @@ def _gather(site: Site) -> Built:
     own = names[axis : axis + len(site.shape(1))]
     before, after = names[:axis], names[axis + len(own) :]
     if places is not None:
-        at = _evenly(np.where(places < 0, places + shape[axis], places).astype(np.int64), own)
+        known: NDArray[np.int64] = places.astype(np.int64)
+        at = _evenly(np.where(known < 0, known + shape[axis], known), own)
         if at:
             return moved(site, "gather", [*before, at, *after])
     return looked_up(site, "gather", [*before, _place(own, shape[axis]), *after])

@@ -24,7 +24,8 @@ def elementwise(site: Site, name: str, value: Text, operands: Sequence[int], dty
     result, inner = site.result(), dtype or rounding(site.dtype(operands[0])).accumulator
     names = letters(len(result.shape))
     program = new_program(name, site.dtype(operands[0]))
-    texts, passed = [], []
+    texts: list[str] = []
+    passed: list[int] = []
     for at in operands:
         single = _single(site, at)
         if single is not None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stridesmith.backends.data import Argument, arguments_of
+from stridesmith.backends.artifact import Argument
+from stridesmith.backends.data import arguments_of
 from stridesmith.backends.devices import discover
 from stridesmith.backends.export.formats import export
 from stridesmith.backends.export.library import (

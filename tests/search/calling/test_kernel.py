@@ -14,7 +14,7 @@ from record_makers import make_record
 from stridesmith.backends.address import address
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, Executable
+from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
@@ -205,7 +205,7 @@ def test_foreign_arrays_are_used_where_they_are() -> None:
     memory = np.zeros(100, "float32")
     with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
         kernel(Foreign(memory[:30].reshape(6, 5)), b, out=Foreign(memory[20:62].reshape(6, 7)))
-    with pytest.raises(TypeError, match="`a`, a Foreign, does not share its memory with NumPy: it is on another device"):
+    with pytest.raises(TypeError, match="`a`, a Foreign, does not share its memory with NumPy: it is on another"):
         kernel(Foreign(a, on_cpu=False), b)
     with pytest.raises(TypeError, match="`a` must have dtype float32, but got float64"):
         kernel(Foreign(a.astype("float64")), b)
