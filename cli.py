@@ -226,6 +226,7 @@ def export(file: Path, **options: Any) -> int:
 
 @tune.command()
 @work_options
+@model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
 @click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
@@ -235,7 +236,7 @@ def export(file: Path, **options: Any) -> int:
 @click.option("--isa", metavar="NAME", help="Another CPU: avx2, avx512 or neon, or a target that `tune targets` lists.")
 @db_option
 def emit(path: str, **options: Any) -> int:
-    """Write a tuned kernel as files that run where there is neither Python nor stridesmith."""
+    """Write a tuned kernel or model as files that run where there is neither Python nor stridesmith."""
     from .commands.emit import run
 
     return run(path, options, Output.of("plain"))

@@ -1,4 +1,4 @@
-"""`tune emit`: a tuned kernel as files that need neither Python nor this package."""
+"""`tune emit`: a tuned kernel or model as files that need neither Python nor this package."""
 
 from __future__ import annotations
 
@@ -14,21 +14,34 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..ir.target import Target
+    from ..models.run.model import Model
     from ..search.calling.kernel import Kernel
 
 
 def run(where: str, options: dict[str, Any], output: Output) -> int:
-    """Write the kernel of a record, or of a script as it is written, in the format that was asked for.
+    """Write the kernel of a record, of a script as it is written, or a model, in the format that was asked for.
 
     Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
     """
-    kernel, target, called = _as_written(options) if options.get("as_written") else _recorded(options)
+    kernel, target, called = _found(options, output)
     path, described = Path(where), _described(options.get("isa"), target)
     if where.endswith("/") or path.is_dir():
         path = path / _file(called, options["format"])
     for written in kernel.export(path, options["format"], target=described):
         output.line(str(written))
     return 0
+
+
+def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Target, str]:
+    """What leaves, the target that it was made for, and the name of its function where the path gives none."""
+    if options.get("input") and not options.get("model"):
+        raise UsageError("--input goes with --model, whose file leaves a shape open")
+    if options.get("model"):
+        from .models import compiled_model
+
+        model = compiled_model(options, output)
+        return model, model.target, Path(options["model"]).stem
+    return _as_written(options) if options.get("as_written") else _recorded(options)
 
 
 def _recorded(options: dict[str, Any]) -> tuple[Kernel, Target, str]:

@@ -171,6 +171,13 @@ def _model(options: Mapping[str, Any], network: Network, target: Target, output:
         return compiled(network, target, options.get("db"))
 
 
+def compiled_model(options: Mapping[str, Any], output: Output) -> Model:
+    """The model of `--model` with the best kernels that the database has for it."""
+    _refuse(options, (*OTHER_WORK, "record", "as_written"))
+    target = target_of(options)
+    return _model(options, _network(options, target, output), target, output)
+
+
 def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
     """An option that a model would ignore is a mistake, not a wish."""
     for name in names:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -134,3 +136,28 @@ def compiled(source: str, folder: Path, *options: str) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return program
+
+
+def in_another_root(program: Path, library: Path, root: Path) -> bytes:
+    """What a program prints in a root that holds it, the exported library and the C library, and nothing else."""
+    needs = subprocess.run(["ldd", program, library], capture_output=True, text=True, check=True).stdout
+    files = {Path(path) for path in re.findall(r"(/\S+) \(0x", needs)}
+    for path in files:
+        copy = root / path.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    shutil.copy(library, root / library.name)
+    shutil.copy(program, root / "main")
+    assert all(re.match(r"(libc|libm|libpthread|ld-linux.*)\.", path.name) for path in files), files
+    places = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    chroot, unshare = shutil.which("chroot", path=places), shutil.which("unshare", path=places)
+    if not chroot or not (os.geteuid() == 0 or unshare):
+        pytest.skip("there is no chroot or no unshare on this machine")
+    command = [chroot] if os.geteuid() == 0 else [str(unshare), "--user", "--map-root-user", chroot]
+    allowed = subprocess.run([*command, "/", "/bin/true"], capture_output=True, timeout=20)
+    if allowed.returncode:
+        pytest.skip(f"no other root is allowed here: {allowed.stderr.decode().strip()}")
+    found = {"LD_LIBRARY_PATH": ":".join(["/", *sorted({str(path.parent) for path in files})])}
+    done = subprocess.run([*command, str(root), "/main"], capture_output=True, timeout=30, env=found)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

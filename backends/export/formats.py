@@ -49,6 +49,12 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
     return writer(library, path)
 
 
+def name_of(path: str | Path, format: str) -> str:
+    """The name that a file gives to a library: ``libconv.so`` is `conv`."""
+    stem = Path(path).name.split(".")[0]
+    return stem.removeprefix("lib") if format == "so" else stem
+
+
 def _so(library: Library, path: Path) -> Files:
     find_linker(triple_of(library.target).partition("-")[0])  # before anything is compiled
     shared_object(library, path)

@@ -11,7 +11,7 @@ so that any number of threads may call at once.  A library also has::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ... import __version__
 from ...ir import dtypes
@@ -37,9 +37,12 @@ def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has
     """The text for all functions; `entries` are the symbols of the steps, by function and number."""
     parts = [_common(library, has_pool, system)]
     parts += [_constant(name, data) for name, data in library.constants.items()]
-    if library.scratch_bytes:
-        parts.append(_scratch_text(library.scratch_bytes, system))
-    parts.append(_release(library.name, bool(library.scratch_bytes)))
+    keeping = [function for function in library.functions if function.scratch_bytes]
+    parts += [_scratch_text(function, library, system) for function in keeping]
+    parts += ["declare i32 @posix_memalign(ptr, i64, i64)", "declare void @free(ptr)"] if keeping else []
+    parts += ["declare i32 @madvise(ptr, i64, i32)"] if any(_is_large(f, system) for f in keeping) else []
+    parts += ["declare ptr @memcpy(ptr, ptr, i64)"] if any(f.initial for f in keeping) else []
+    parts.append(_release(library.name, [function.name for function in keeping]))
     parts += [f"declare void @{entry}(ptr, i64)" for entry in dict.fromkeys(entries.values())]
     parts += [_function(f, [entries[f.name, number] for number in range(len(f.steps))]) for f in library.functions]
     return "\n".join(parts)
@@ -152,30 +155,37 @@ out:
 """
 
 
-def _scratch_text(bytes_: int, system: str) -> str:
-    large = bytes_ >= LARGE and system == "Linux"
-    advise = f"%m = call i32 @madvise(ptr %fresh, i64 {bytes_}, i32 14)  ; MADV_HUGEPAGE" if large else ""
-    values = {"PLACES": SCRATCH_PLACES, "BYTES": bytes_, "ALIGN": HUGE_PAGE if large else 64, "ADVISE": advise}
-    text = _SCRATCH + ("declare i32 @madvise(ptr, i64, i32)\n" if large else "")
+def _is_large(function: Function, system: str) -> bool:
+    return function.scratch_bytes >= LARGE and system == "Linux"
+
+
+def _scratch_text(function: Function, library: Library, system: str) -> str:
+    """How a function takes and gives back its scratch memory."""
+    large, size = _is_large(function, system), function.scratch_bytes
+    new = [f"  %m = call i32 @madvise(ptr %fresh, i64 {size}, i32 14)  ; MADV_HUGEPAGE"] if large else []
+    for number, (offset, name) in enumerate(function.initial):
+        new.append(f"  %i{number} = getelementptr i8, ptr %fresh, i64 {offset}")
+        bytes_ = len(library.constants[name])
+        new.append(f'  %c{number} = call ptr @memcpy(ptr %i{number}, ptr @"constant.{name}", i64 {bytes_})')
+    values = {"PLACES": SCRATCH_PLACES, "BYTES": size, "ALIGN": HUGE_PAGE if large else 64, "NEW": "\n".join(new),
+              "NAME": function.name}  # fmt: skip
+    text = _SCRATCH
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))
     return text
 
 
 _SCRATCH = """
-@kept = internal global [{PLACES} x ptr] zeroinitializer, align 64
-
-declare i32 @posix_memalign(ptr, i64, i64)
-declare void @free(ptr)
+@{NAME}.kept = internal global [{PLACES} x ptr] zeroinitializer, align 64
 
 ; What an earlier call has left, else fresh memory; null if there is none.
-define internal ptr @take_scratch() nounwind {
+define internal ptr @{NAME}.take_scratch() nounwind {
 entry:
   %result = alloca ptr, align 8
   br label %loop
 loop:
   %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %place = getelementptr ptr, ptr @kept, i64 %n
+  %place = getelementptr ptr, ptr @{NAME}.kept, i64 %n
   %seen = load atomic ptr, ptr %place monotonic, align 8
   %some = icmp ne ptr %seen, null
   br i1 %some, label %claim, label %next
@@ -193,7 +203,7 @@ allocate:
   br i1 %ok, label %allocated, label %none
 allocated:
   %fresh = load ptr, ptr %result
-  {ADVISE}
+{NEW}
   ret ptr %fresh
 found:
   ret ptr %got
@@ -202,12 +212,12 @@ none:
 }
 
 ; Keep the memory for another call, or free it where enough is kept.
-define internal void @give_scratch(ptr %memory) nounwind {
+define internal void @{NAME}.give_scratch(ptr %memory) nounwind {
 entry:
   br label %loop
 loop:
   %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %place = getelementptr ptr, ptr @kept, i64 %n
+  %place = getelementptr ptr, ptr @{NAME}.kept, i64 %n
   %pair = cmpxchg ptr %place, ptr null, ptr %memory acq_rel monotonic
   %stored = extractvalue { ptr, i1 } %pair, 1
   br i1 %stored, label %done, label %next
@@ -224,16 +234,20 @@ done:
 """
 
 
-def _release(name: str, has_scratch: bool) -> str:
-    if not has_scratch:
-        return f"define void @{name}_release() nounwind {{\n  ret void\n}}"
+def _release(name: str, keeping: Sequence[str]) -> str:
+    calls = [f"  call void @{function}.free_scratch()" for function in keeping]
+    release = "\n".join([f"define void @{name}_release() nounwind {{", *calls, "  ret void", "}"])
+    return release + "".join(_free_text(function) for function in keeping)
+
+
+def _free_text(function: str) -> str:
     return f"""
-define void @{name}_release() nounwind {{
+define internal void @{function}.free_scratch() nounwind {{
 entry:
   br label %loop
 loop:
   %n = phi i64 [ 0, %entry ], [ %n1, %loop ]
-  %place = getelementptr ptr, ptr @kept, i64 %n
+  %place = getelementptr ptr, ptr @{function}.kept, i64 %n
   %old = atomicrmw xchg ptr %place, ptr null acq_rel
   call void @free(ptr %old)
   %n1 = add i64 %n, 1
@@ -260,7 +274,7 @@ def _function(function: Function, entries: list[str]) -> str:
     lines += ["  br i1 %bad, label %bad_pointer, label %ready", "ready:"]
     lines.append("  %threads = load atomic i64, ptr @threads monotonic, align 8")
     if function.scratch_bytes:
-        lines += ["  %scratch = call ptr @take_scratch()", "  %none = icmp eq ptr %scratch, null"]
+        lines += [f"  %scratch = call ptr @{function.name}.take_scratch()", "  %none = icmp eq ptr %scratch, null"]
         lines += ["  br i1 %none, label %no_memory, label %run", "run:"]
     for number, (step, entry) in enumerate(zip(function.steps, entries, strict=True)):
         for position, place in enumerate(step.places):
@@ -269,7 +283,7 @@ def _function(function: Function, entries: list[str]) -> str:
             lines.append(f"  %slot{here} = getelementptr ptr, ptr %args, i64 {position}")
             lines.append(f"  store ptr %p{here}, ptr %slot{here}, align 8")
         lines.append(f"  call void @{entry}(ptr %args, i64 %threads)")
-    lines += ["  call void @give_scratch(ptr %scratch)"] if function.scratch_bytes else []
+    lines += [f"  call void @{function.name}.give_scratch(ptr %scratch)"] if function.scratch_bytes else []
     lines += [f"  ret i32 {OK}", "wrong_cpu:", f"  ret i32 {WRONG_CPU}", "bad_pointer:", f"  ret i32 {BAD_POINTER}"]
     lines += ["no_memory:", f"  ret i32 {NO_MEMORY}"] if function.scratch_bytes else []
     return "\n".join([*lines, "}"])

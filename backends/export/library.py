@@ -58,7 +58,8 @@ class Function:
     """A function of C.  `summary` is a sentence for its users, without the full stop.
 
     An array is passed as it lies in memory, in the `physical_shape` of its argument.  `packers` names, for a parameter
-    that the caller packs once, the function that does.
+    that the caller packs once, the function that does.  `initial` has what scratch memory holds before the first step,
+    as offsets and constants: it is written once, where memory is new, and no step may write something else there.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Function:
     steps: tuple[Step, ...]
     scratch_bytes: int = 0
     packers: Mapping[str, str] = field(default_factory=dict)
+    initial: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,6 @@ class Library:
     def main(self) -> Function:
         """What the library is for."""
         return self.functions[0]
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Scratch memory that suffices for any of the functions."""
-        return max(function.scratch_bytes for function in self.functions)
 
 
 def single(

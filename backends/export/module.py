@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from ...errors import UsageError
 from ...ir.target import Target
 from ..host import host_cpu
 from ..llvm.codegen import entry_name, generate
@@ -35,7 +36,7 @@ def linked(library: Library) -> LinkedModule:
     target = library.target
     machine = architecture(target)
     if not target.cpu:
-        raise ValueError(f"the target `{target.name}` names no CPU")
+        raise UsageError(f"the target `{target.name}` names no CPU to compile for, as in cpu = 'x86-64-v3'")
     triple = triple_of(target)
     system = "Linux" if triple else platform.system()
     kernels, entries = _kernels(library)

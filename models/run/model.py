@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
 from .plan import nbytes, plan
+from .report import Row, report
 
 if TYPE_CHECKING:
     from ...backends.executable import Chain
     from ...ir.target import Target
     from ...search.tasks.task import Roof
     from .kernels import Kernel
-    from .report import Row
 
 MOST_SAMPLES = 10_000
 _READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
@@ -125,9 +126,7 @@ class Model:
 
         With the device's `roof` rows say how near to it they are.
         """
-        from .report import report
-
-        return report(self, inputs, runs, roof)
+        return report(self.network, self.kernels, self.profile(inputs, runs), roof)
 
     def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
         """Seconds of whole runs, one after the other for about so long, after a few to warm up; Python is included."""
@@ -142,6 +141,18 @@ class Model:
             self._run(given, out)
             samples.append(time.perf_counter() - began)
         return samples
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the model runs where there is neither Python nor this package; returns them.
+
+        As `Kernel.export`: one function of C, which takes the inputs and then the outputs, and holds the constants.
+        """
+        from ...backends.export.formats import export, name_of
+        from .exporting import library_of
+
+        return export(library_of(self, name or name_of(path, format), target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
         """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""

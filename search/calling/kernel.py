@@ -194,15 +194,13 @@ class Kernel:
         The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
         the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
         """
-        from ...backends.export.formats import export
+        from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
-        stem = Path(path).name.split(".")[0]
-        called = name or (stem[3:] if format == "so" and stem.startswith("lib") else stem)
-        target = target or self._executable.target
+        called, target = name or name_of(path, format), target or self._executable.target
         library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
         return export(library, path, format)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from record_makers import make_record
 
@@ -65,11 +66,30 @@ def test_a_script_leaves_as_it_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "again.py").read_text().strip() == WORK.script.strip()
 
 
+def test_a_model_leaves(tmp_path: Path) -> None:
+    """As one function, with its weights inside."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])], "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones((24, 8), np.float32), "w")],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    options = ["--model", str(tmp_path / "net.onnx"), "--input", "x=4x24", "--db", str(tmp_path / "none.db")]
+    assert main(["emit", *options, "-o", f"{tmp_path}/", "--format", "c"]) == 0
+    assert "int net(const float *x, float *y);" in (tmp_path / "net.h").read_text()
+    assert "asm" in (tmp_path / "net.c").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
         ((*SHAPE, "--format", "cl"), 2, "the format cl is for opencl, but this kernel is for cpu"),
         ((*SHAPE, "--isa", "avx9"), 2, "there is no target 'cpu-avx9'; did you mean"),
+        ((*SHAPE, "--input", "x=1x2"), 2, "--input goes with --model"),
         ((*SHAPE, "--as-written"), 2, "--as-written goes with --script"),
         (("--workload", "matmul", "--shape", "m=8", "--threads", "2"), 3, "tune --workload matmul --shape m=8"),
         (("--record", "ffffffffffffffff"), 3, "ffffffffffffffff"),

@@ -53,10 +53,13 @@ def chain() -> Library:
     return Library("chain", CPU, (function,), {"f": factors.tobytes()}, "three products")
 
 
-@pytest.mark.skipif(
+needs_linker = pytest.mark.skipif(
     not any(map(shutil.which, ("ld", "ld.lld", "cc"))) and importlib.util.find_spec("ziglang") is None,
     reason="there is no linker on this machine",
 )
+
+
+@needs_linker
 def test_a_chain_of_steps_is_one_function(tmp_path: Path) -> None:
     """Each step finds what the one before it left, the constant is read, and calls may run at once."""
     export(chain(), tmp_path / "libchain.so")
@@ -98,3 +101,25 @@ def test_a_name_without_letters_is_refused() -> None:
     """There is nothing to make a name of."""
     with pytest.raises(UsageError, match="gives no name for a C library"):
         c_name("---")
+
+
+@needs_linker
+def test_scratch_memory_begins_with_what_it_is_told(tmp_path: Path) -> None:
+    """New memory holds the initial bytes, which stay there from call to call; each function has memory of its own."""
+    program = lower(parse(SCALE), CPU)
+    shape, factors = (COUNT,), np.linspace(1, 3, COUNT).astype(np.float32)
+    parameters = (Argument("x", shape, shape, "float32"), Argument("y", shape, shape, "float32", is_output=True))
+    steps = (Step(program, (Given("x"), Scratch(64), Given("y"))),)
+    main = Function("main_one", "Compute `y`", parameters, steps, 64 + aligned(4 * COUNT), initial=((64, "f"),))
+    steps = (Step(program, (Given("x"), Given("x"), Scratch(0))), Step(program, (Scratch(0), Given("x"), Given("y"))))
+    other = Function("cube", "Compute `y`", parameters, steps, aligned(4 * COUNT))
+    export(Library("held", CPU, (main, other), {"f": factors.tobytes()}), tmp_path / "libheld.so")
+    library = ctypes.CDLL(str(tmp_path / "libheld.so"))
+    x, y = np.arange(COUNT, dtype=np.float32), np.zeros(COUNT, np.float32)
+    for number in range(4):
+        assert library.main_one(x.ctypes, y.ctypes) == 0
+        np.testing.assert_array_equal(y, x * factors)
+        assert library.cube(x.ctypes, y.ctypes) == 0
+        np.testing.assert_array_equal(y, x * x * x)
+        if number == 1:
+            library.held_release()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exported import CONCURRENT, CONVOLVE, WORK, compiled, convolution, numbers
+from exported import CONCURRENT, CONVOLVE, WORK, compiled, convolution, in_another_root, numbers
 
 from stridesmith.backends.devices import discover
 from stridesmith.backends.export import linker
@@ -74,32 +72,7 @@ def test_it_needs_the_c_library_alone(folder: Path) -> None:
 def test_a_root_without_python_runs_it(folder: Path, expected: np.ndarray, tmp_path: Path) -> None:
     """Twenty lines of C, in a root with the C library alone, compute bit for bit what the kernel computed."""
     program = compiled(CONVOLVE, folder, "-L.", "-lconv")
-    needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    for path in re.findall(r"(/\S+) \(0x", needs):
-        target = tmp_path / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    loader = Path(re.findall(r"(/\S*ld-\S+) \(0x", needs)[0])
-    shutil.copy(folder / "libconv.so", tmp_path / loader.parent.relative_to("/"))
-    shutil.copy(folder / "libconv.so", tmp_path / "libconv.so")
-    shutil.copy(program, tmp_path / "main")
-    if not list(tmp_path.rglob("libpthread.so.0")):
-        found = next((p for p in Path("/").glob("lib*/**/libpthread.so.0")), None)
-        if found:
-            shutil.copy(found, tmp_path / loader.parent.relative_to("/"))
-    places = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    chroot, unshare = shutil.which("chroot", path=places), shutil.which("unshare", path=places)
-    if not chroot or not (os.geteuid() == 0 or unshare):
-        pytest.skip("there is no chroot or no unshare on this machine")
-    command = [chroot] if os.geteuid() == 0 else [unshare, "--user", "--map-root-user", chroot]
-    allowed = subprocess.run([*command, "/", "/bin/true"], capture_output=True, timeout=20)
-    if allowed.returncode:
-        pytest.skip(f"no other root is allowed here: {allowed.stderr.decode().strip()}")
-    found = {"LD_LIBRARY_PATH": f"/:{loader.parent}"}
-    done = subprocess.run([*command, str(tmp_path), "/main"], capture_output=True, timeout=30, env=found)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == expected.tobytes()
-    assert not list(tmp_path.rglob("*python*"))
+    assert in_another_root(program, folder / "libconv.so", tmp_path) == expected.tobytes()
 
 
 def test_two_libraries_many_callers_and_a_child(folder: Path) -> None:
@@ -210,6 +183,19 @@ def test_every_linker_makes_it(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     a, b = np.arange(4096, dtype=np.float32), np.zeros(4096, np.float32)
     assert library.other(a.ctypes, b.ctypes) == 0
     np.testing.assert_array_equal(b, 3 * a)
+
+
+def test_functions_of_the_c_library_are_called(tmp_path: Path) -> None:
+    """A kernel that calls the mathematical library names it as needed, and gets its results."""
+    text = OTHER.replace("float32", "float64").replace("a[i] * T.float64(3)", "T.exp(a[i])")
+    kernel = build(parse(text), discover("cpu", 2))
+    kernel.export(tmp_path / "libother.so")
+    library = ctypes.CDLL(str(tmp_path / "libother.so"))
+    a, b = np.linspace(-3, 3, 4096), np.zeros(4096)
+    assert library.other(a.ctypes, b.ctypes) == 0
+    np.testing.assert_array_equal(b, kernel(a))
+    np.testing.assert_allclose(b, np.exp(a), rtol=1e-14)
+    assert b"libm.so.6" in (tmp_path / "libother.so").read_bytes()
 
 
 def test_without_a_linker_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
