@@ -202,7 +202,7 @@ def _environment() -> Iterator[None]:
 
 def _silence(ray: Any) -> None:
     """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_, **__: None
 
