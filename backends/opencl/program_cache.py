@@ -53,7 +53,7 @@ def store(source: str, options: tuple[str, ...], target: Target, binary: str) ->
 def _path(source: str, options: tuple[str, ...], target: Target) -> Path:
     import platformdirs
 
-    from ..devices import host_cpu
+    from ..host import host_cpu
 
     # Two machines may share a home folder: a binary for one processor may crash on another of the same name.
     processor = host_cpu().features if target.is_cpu_device else ""

@@ -279,7 +279,7 @@ def _answering_mode(address: str) -> str:
 
 def _let_go(ray: Any) -> None:
     """Ray's own end at the exit of the interpreter would wait for what is lost."""
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if (function := getattr(worker, "shutdown", None)) is not None:
         atexit.unregister(function)
 
