@@ -47,14 +47,14 @@ def tune_network(
     from.  What is found is stored at once, so that an interrupted run, which raises Interrupted, can be continued.
     """
     from ..search.records.database import Database
-    from ..search.tuning.interruption import uninterrupted
+    from ..search.tuning.interruption import heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler
     from ..search.workers.executor import RayExecutor
 
     tasks = tasks_of(network, target)
     executor = executor or RayExecutor(address, target.threads)
     try:
-        with contextlib.closing(Database(db)) as database:
+        with heard(), contextlib.closing(Database(db)) as database:
             weighted = [(item.task, item.weight) for item in tasks]
             scheduler = Scheduler(weighted, database, executor, seconds, seed=seed, start=start, emit=emit)
             stopped_by = scheduler.play() if tasks else "exhausted"

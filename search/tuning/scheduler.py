@@ -18,13 +18,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...errors import Interrupted
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
 from . import events
 from .clock import Clock
 from .events import Emit, Event
+from .interruption import error_of
 from .loop import Loop
 from .race import final_race, untuned_id
 from .run import Results, Run
@@ -121,8 +121,9 @@ class Scheduler:
             with self.clock.during("race"):
                 self._races()
             return stopped_by
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; what was measured so far is in {self.database.name}") from None
+        except KeyboardInterrupt as interrupt:
+            error = error_of(interrupt)
+            raise error(f"interrupted; what was measured so far is in {self.database.name}") from None
         finally:
             self.writer.flush()
 
