@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .ir.stmt import Module, PrimFunc
     from .ir.target import Target
     from .ir.verify.rules import VerifyError, verify
+    from .models.api import compile
+    from .models.run.model import Model
     from .search.calling.api import build, load, lower, replay, tune
     from .search.calling.kernel import Kernel
     from .search.records.database import Database
@@ -46,9 +48,8 @@ if TYPE_CHECKING:
     from .space.design.proposals import propose_pad_values
     from .space.design.rules import RULES, scripted
     from .space.design.space import generate
-    from .space.schedule import Schedule, ScheduleError
+    from .space.schedule import Schedule, ScheduleError, Trace
     from .space.tensor_intrinsics import TensorIntrin
-    from .space.trace import Trace
     from .space.workloads import Workload, from_func, workload
 
 _HOMES = {
@@ -63,6 +64,8 @@ _HOMES = {
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
     "ir.verify.rules": ("VerifyError", "verify"),
+    "models.api": ("compile",),
+    "models.run.model": ("Model",),
     "search.calling.api": ("build", "load", "lower", "replay", "tune"),
     "search.records.database": ("Database",),
     "search.calling.kernel": ("Kernel",),
@@ -70,9 +73,8 @@ _HOMES = {
     "space.design.proposals": ("propose_pad_values",),
     "space.design.rules": ("RULES", "scripted"),
     "space.design.space": ("generate",),
-    "space.schedule": ("Schedule", "ScheduleError"),
+    "space.schedule": ("Schedule", "ScheduleError", "Trace"),
     "space.tensor_intrinsics": ("TensorIntrin",),
-    "space.trace": ("Trace",),
     "space.workloads": ("Workload", "from_func", "workload"),
 }  # fmt: skip
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
@@ -87,6 +89,7 @@ __all__ = [
     "DeviceMissing",
     "IndexMap",
     "Kernel",
+    "Model",
     "Module",
     "NoRecord",
     "NoSchedule",
@@ -108,6 +111,7 @@ __all__ = [
     "__version__",
     "build",
     "clear_caches",
+    "compile",
     "from_func",
     "generate",
     "interpret",

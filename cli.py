@@ -7,6 +7,7 @@ as one paragraph on stderr and the exit code of its class in `errors`; with
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -23,6 +24,7 @@ from . import __version__
 from .commands.output import FORMATS, Output, json_line, printable
 from .errors import InternalError, Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
 from .search.tuning.clock import process_start
+from .search.tuning.interruption import error_of, heard
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,6 +36,7 @@ Examples:
   tune --workload matmul --shape m=127,n=129,k=131 --interface b=constant
   tune --script mine.py --target opencl
   tune --suite ragged --trials 64
+  tune --model net.onnx --input x=1x3x320x320 --seconds 600
   tune replay --workload conv2d --target cpu
   tune show --workload conv2d --target cpu --space
 """
@@ -78,6 +81,12 @@ work_options = _options(
     click.option("--dtype", metavar="TYPE", help="Element type of the workload, float32 by default."),
     click.option("--interface", metavar="A=fixed,B=constant,C=free", help="Who may choose each argument's layout."),
 )
+input_option = click.option(
+    "--input", multiple=True, metavar="X=1x3x320x320", help="Shape of a model's input that the file leaves open."
+)
+model_option = _options(
+    click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option
+)
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
                  help="cpu, or opencl[:PLATFORM[:DEVICE]] by number or part of a name."),
@@ -87,11 +96,13 @@ db_option = click.option("--db", metavar="URL", help="Path or URL; default STRID
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), help="rich in a terminal, plain without one; json for programs."
 )
+FILES = ("so", "c", "ll", "asm", "cl", "script", "wheel")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 @click.group(cls=Group, invoke_without_command=True, no_args_is_help=True, context_settings=CONTEXT, epilog=EXAMPLES)
 @work_options
+@model_option
 @target_options
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Candidates to build in this run; default 256.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit of the run.")
@@ -112,6 +123,10 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 
     What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
     """
+    if ctx.invoked_subcommand is None and options.get("model"):
+        from .commands.models import tune as tune_model
+
+        ctx.exit(tune_model(options, _output(options), STARTED))
     if ctx.invoked_subcommand is None:
         from .commands.tune import run
 
@@ -125,15 +140,35 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
         )
 
 
+@tune.command("run")
+@click.argument("file", type=click.Path(dir_okay=False))
+@input_option
+@click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Inputs by name, else random ones.")
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Where to put the outputs, by name.")
+@target_options
+@db_option
+@format_option
+def run_(**options: Any) -> int:
+    """Run a model with the best kernels that the database has for it."""
+    from .commands.models import run
+
+    return run({**options, "model": options["file"]}, _output(options))
+
+
 @tune.command()
 @work_options
+@model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to replay, instead of the best of a workload.")
 @click.option("--any-device", is_flag=True, help="Replay a record that another device measured.")
 @db_option
 @format_option
 def replay(**options: Any) -> int:
-    """Rebuild the best record, verify it with fresh data, and measure it again."""
+    """Rebuild the best record, or every one of a model, verify it with fresh data, and measure it again."""
+    if options.get("model"):
+        from .commands.models import replay as replay_model
+
+        return replay_model(options, _output(options))
     from .commands.replay import run
 
     return run(options, _output(options))
@@ -141,6 +176,7 @@ def replay(**options: Any) -> int:
 
 @tune.command()
 @work_options
+@model_option
 @target_options
 @click.option("--record", metavar="ID", help="The record to show, instead of the best of a workload.")
 @click.option("--space", "view", flag_value="space", help="Sketches, decisions by kind, and the size of the space.")
@@ -154,8 +190,12 @@ def show(**options: Any) -> int:
     """Show what is behind a record, or the design space of a workload.
 
     Without a view: the schedule, the lowered program, the inner loop with its registers and
-    spills, the work, and where the kernel stands on the roofline.
+    spills, the work, and where the kernel stands on the roofline.  Of a model: where its time goes.
     """
+    if options.get("model"):
+        from .commands.models import show as show_model
+
+        return show_model(options, _output(options))
     from .commands.show import run
 
     return run(options, _output(options))
@@ -182,6 +222,24 @@ def export(file: Path, **options: Any) -> int:
     from .commands.records import export as run
 
     return run(file, options, _output(options))
+
+
+@tune.command()
+@work_options
+@model_option
+@target_options
+@click.option("--record", metavar="ID", help="The record to emit, instead of the best of a workload.")
+@click.option("--as-written", is_flag=True, help="With --script: the program as it stands there, without a record.")
+@click.option("-o", "path", required=True, metavar="PATH", help="A file, or a folder that is there or ends in a slash.")
+@click.option("--format", "format", type=click.Choice(FILES), default="so", show_default=True,
+              help="Shared object, C, LLVM IR, assembly, OpenCL with a host program, script, Python wheel.")
+@click.option("--isa", metavar="NAME", help="Another CPU: avx2, avx512 or neon, or a target that `tune targets` lists.")
+@db_option
+def emit(path: str, **options: Any) -> int:
+    """Write a tuned kernel or model as files that run where there is neither Python nor stridesmith."""
+    from .commands.emit import run
+
+    return run(path, options, Output.of("plain"))
 
 
 @tune.command("import")
@@ -239,8 +297,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = spread_pins(list(sys.argv[1:] if argv is None else argv))
     as_json = _wants_json(args)
     try:
-        code = tune.main(args=args, prog_name="tune", standalone_mode=False)
-        sys.stdout.flush()
+        with heard():
+            code = tune.main(args=args, prog_name="tune", standalone_mode=False)
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -251,12 +310,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _crashed(error, as_json)
     except StridesmithError as error:
         return _report(error, as_json)
-    except (KeyboardInterrupt, click.Abort):
-        return _report(Interrupted("interrupted; what was recorded so far is kept"), as_json)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__  # click's own word for it
+        kind = error_of(cause) if isinstance(cause, KeyboardInterrupt) else Interrupted
+        return _report(kind("interrupted; what was recorded so far is kept"), as_json)
     except (BrokenPipeError, SystemExit):  # SystemExit is how rich reports a reader that has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:
+        if isinstance(error.__context__, Interrupted):  # the terminal was closed, and nothing more can be said on it
+            return _report(error.__context__, as_json)
         if error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EDQUOT):
             where = f" {error.filename}" if error.filename else ""
             return _report(StorageError(f"cannot write or read{where}: {error.strerror}"), as_json)
@@ -289,13 +352,12 @@ def _wants_json(args: Sequence[str]) -> bool:
 def _report(error: StridesmithError, as_json: bool) -> int:
     """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
     message = " ".join(printable(str(error)).split())
-    try:
+    with contextlib.suppress(OSError):
         print(f"tune: {message}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
         if as_json:
             event = {"event": "error", "code": error.exit_code, "kind": error.kind, "message": message}
             print(json_line(event), flush=True)
-    except OSError:
-        pass
     return error.exit_code
 
 

@@ -9,7 +9,8 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── ShapeError             2  shape             impossible extents
 │   ├── ScriptProblem          2  script            a user's program does not parse or verify
 │   ├── ConfigProblem          2  config            a suite, preset or list does not validate
-│   └── BadRecord              2  bad_record        a record or log line that is refused
+│   ├── BadRecord              2  bad_record        a record or log line that is refused
+│   └── ModelProblem           2  model             an ONNX model that is invalid, or says too little to be run
 ├── ProgramError               2  program           a program, or what was asked of one, cannot be
 │   ├── ScriptError                                 text that is not a program: with line and column
 │   ├── VerifyError                                 it breaks a rule of the language: with its number
@@ -24,10 +25,13 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found
 │   └── NoRecord               3  no_record         the text is the command that makes one
 ├── DeviceMissing              4  device_missing    a known kind without such a device
+├── ToolMissing                4  tool_missing      a program of the machine, such as a linker, is not there
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
 ├── Interrupted              130  interrupt         Ctrl-C; the best so far is kept
+│   ├── Terminated           143  terminate         the same of SIGTERM
+│   └── HungUp               129  hangup            and of SIGHUP
 ├── ProtocolError              1  internal          a text that is no job or no reply of a worker
 └── InternalError              1  internal          from one part of the package to another, which catches it
     └── NotAffine, Unknown, UndefTerm, Hazard, NeedsLong
@@ -99,6 +103,12 @@ class BadRecord(UsageError):
     kind = "bad_record"
 
 
+class ModelProblem(UsageError):
+    """An ONNX model that is invalid, that reaches for what it may not, or that says too little to be run."""
+
+    kind = "model"
+
+
 class ProgramError(StridesmithError):
     """A program, or what was asked of one, cannot be: the text names the rule, the place and the values."""
 
@@ -132,6 +142,13 @@ class DeviceMissing(StridesmithError):
     kind = "device_missing"
 
 
+class ToolMissing(StridesmithError):
+    """A program that the machine could have, such as a linker, is not there; the text says what to install."""
+
+    exit_code = 4
+    kind = "tool_missing"
+
+
 class WrongResult(StridesmithError):
     """A kernel's result differs from the reference by more than the bound."""
 
@@ -158,6 +175,20 @@ class Interrupted(StridesmithError):
 
     exit_code = 130
     kind = "interrupt"
+
+
+class Terminated(Interrupted):
+    """SIGTERM has come, as a cluster sends it before it evicts a job."""
+
+    exit_code = 143
+    kind = "terminate"
+
+
+class HungUp(Interrupted):
+    """SIGHUP has come: the terminal was closed."""
+
+    exit_code = 129
+    kind = "hangup"
 
 
 class InternalError(StridesmithError):

@@ -76,7 +76,7 @@ def _at_once() -> None:
 @lru_cache(maxsize=4)
 def cores(threads: int) -> Cores:
     """The cores under so many threads of this process."""
-    from .devices import host_cpu
+    from .host import host_cpu
     from .peak import Burst
 
     burst = Burst(host_cpu(), "float32")

@@ -1,4 +1,4 @@
-"""Arguments: how a caller's logical array lies in the physical memory of a parameter.
+"""Packing: how a caller's logical array comes into the physical memory of a parameter, and back.
 
 ``physical[index_map(i)] = logical[i]``, and every other physical element holds the
 pad value.  Packing is one NumPy scatter with indices that are computed once.
@@ -6,8 +6,6 @@ pad value.  Packing is one NumPy scatter with indices that are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -24,52 +22,10 @@ from ..ir.layout.index_map import IndexMap
 from ..ir.layout.pad_value import PadValue
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.stmt import Layout, PrimFunc, written_buffers
+from .artifact import Argument, Shape
 from .memory import zeros
 
 Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Argument:
-    """A parameter as the caller sees it (logical) and as the kernel does (physical).
-
-    A buffer of vectors has an axis more, for their lanes.  A scalar has the shape () and
-    lies in memory of one element.  `index_map` is empty where both agree.  `pad_value` is the text of a `PadValue`: a
-    number, ``"undef"``, a lambda of the physical indices, or empty where the padding may
-    not be touched.
-    """
-
-    name: str
-    logical_shape: Shape
-    physical_shape: Shape
-    dtype: str
-    index_map: str = ""
-    pad_value: str = ""
-    is_output: bool = False
-    is_scalar: bool = False
-
-    @property
-    def pads(self) -> bool:
-        """Whether the physical memory has elements that no logical index reaches."""
-        return prod(self.physical_shape) > prod(self.logical_shape)
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the caller's array is the kernel's as it lies in memory: at most its shape is another."""
-        return not self.index_map or _is_reshape(self.index_map, self.logical_shape, self.physical_shape)
-
-    def to_json(self) -> list[Any]:
-        return [
-            self.name, list(self.logical_shape), self.index_map, self.pad_value,
-            list(self.physical_shape), self.dtype, self.is_output, self.is_scalar,
-        ]  # fmt: skip
-
-    @staticmethod
-    def from_json(data: Sequence[Any]) -> Argument:
-        name, logical, index_map, pad_value, physical, dtype, is_output, *scalar = data
-        is_scalar = bool(scalar and scalar[0])
-        return Argument(name, tuple(logical), tuple(physical), dtype, index_map, pad_value, bool(is_output), is_scalar)
 
 
 def arguments_of(func: PrimFunc) -> tuple[Argument, ...]:
@@ -102,7 +58,7 @@ def _buffer_argument(buffer: Buffer, layout: Layout | None, is_output: bool) -> 
 def pack(argument: Argument, logical: Array, fill: Array | None = None) -> Array:
     """The physical array of `logical`; padding is the pad value, or else what `fill` (physical) holds there."""
     dtype = boundary_dtype(argument.dtype)
-    if argument.is_in_place:
+    if is_in_place(argument):
         return np.ascontiguousarray(logical, dtype).reshape(argument.physical_shape)
     count = prod(argument.physical_shape)
     physical = zeros(count * dtype.itemsize).view(dtype) if count else np.zeros(0, dtype)
@@ -129,7 +85,7 @@ def pad_values(argument: Argument, physical: Array) -> tuple[Array, NDArray[np.u
 
 def unpack(argument: Argument, physical: Array) -> Array:
     """The logical array that lies in `physical`."""
-    if argument.is_in_place:
+    if is_in_place(argument):
         return physical.reshape(argument.logical_shape)
     result: Array = physical.reshape(-1)[positions(argument)]
     return result
@@ -146,6 +102,11 @@ def _mask(argument: Argument) -> NDArray[np.bool_]:
     mask = np.ones(prod(argument.physical_shape), bool)
     mask[positions(argument)] = False
     return mask
+
+
+def is_in_place(argument: Argument) -> bool:
+    """Whether the caller's array is the kernel's as it lies in memory: at most its shape is another."""
+    return not argument.index_map or _is_reshape(argument.index_map, argument.logical_shape, argument.physical_shape)
 
 
 def positions(argument: Argument) -> NDArray[np.int64]:

@@ -57,7 +57,7 @@ def measure_bandwidth(target: Target) -> float:
 def _host(target: Target) -> Target:
     if target.kind == "cpu":
         return target
-    from .devices import host_cpu
+    from .host import host_cpu
 
     return host_cpu()
 

@@ -12,7 +12,8 @@ from ..ir import dtypes
 from ..ir.expr import Buffer, Cast, Expr, Var, as_expr, const
 from ..ir.stmt import Allocate, For, Stmt, Store, loops, seq
 from ..ir.target import Target
-from .kernel import Bound, compile_lowered, load_artifact
+from .executable import Bound
+from .kernel import compile_lowered, load_artifact
 from .lower import Lowered
 
 CHAINS = 16  # independent multiply-adds of one work-item

@@ -39,7 +39,7 @@ CHANCES = 4
 
 
 class Timed(Protocol):
-    """The part of `kernel.Bound` that timing needs."""
+    """The part of `executable.Bound` that timing needs."""
 
     def time(self, calls: int) -> float: ...
 

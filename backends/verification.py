@@ -18,7 +18,8 @@ import numpy as np
 
 from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
-from .data import Argument, Array, pack, pad_values, padding, unpack
+from .artifact import Argument
+from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample
 
 GUARD_BYTES = 256
@@ -27,7 +28,7 @@ POISONS = (0xFF, 0x7B)
 
 
 class Runnable(Protocol):
-    """The part of `kernel.Bound` that verification needs."""
+    """The part of `executable.Bound` that verification needs."""
 
     @property
     def names(self) -> tuple[str, ...]: ...

@@ -41,7 +41,8 @@ from numpy.typing import NDArray
 
 from stridesmith.backends.cores import settler
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, compile_lowered, load_artifact
+from stridesmith.backends.executable import Bound
+from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.backends.timing import LONG_SECONDS, MIN_SAMPLE_SECONDS, calls_for, warm_up
 from stridesmith.configs.load import config

@@ -4,6 +4,8 @@
 
 Candidates are drawn uniformly over the decisions of every workload of the suites, without a model, at the
 suites' own extents and at extents that no tile divides: each parameter above 13 goes to the nearest prime.
+``--league 7 --operators 60`` draws from the first 60 operators of that seed of the league instead (see
+``league_draw.py``): grouped, transposed, scanned, gathered and broadcast ones that no suite has.
 What the mask excludes is counted by the rule that excludes it and drawn again.  Each candidate is built and
 verified in a disposable worker process as tuning does it, twice, with different poison (see
 `backends.verification`); a worker serves until a candidate crashes it or gives wrong results.  Nothing is timed,
@@ -32,6 +34,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from league_draw import draw
 
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite, suites
@@ -46,6 +49,7 @@ from stridesmith.space.errors import ScheduleError
 from stridesmith.space.workloads import Workload, workload
 
 EXTENTS = ("suite", "prime")
+LEAGUE = "league "
 BUILT = 0.95
 AT_ONCE = 5
 SMALLEST = 13
@@ -58,7 +62,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A workload of a suite, at its own extents or at primes, on a target."""
+    """A workload of a suite, at its own extents or at primes, or an operator of the league by number, on a target."""
 
     suite: str
     name: str
@@ -77,13 +81,12 @@ class Portion:
 def portions(arguments: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[Portion]:
     """What is left to do, a few candidates of every place in turn, so that a part of a run is a fair sample."""
     shard, shards = map(int, arguments.shard.split("/"))
-    places = [
-        Place(name, entry.name, extents, target)
-        for name in arguments.suites.split(",")
-        for entry in suite(name).entries
-        for extents in arguments.extents.split(",")
-        for target in arguments.targets.split(",")
-    ]
+    if arguments.league is None:
+        names = [(name, e.name, x) for name in arguments.suites.split(",") for e in suite(name).entries
+                 for x in arguments.extents.split(",")]  # fmt: skip
+    else:
+        names = [(f"{LEAGUE}{arguments.league}", str(n), "suite") for n in range(arguments.operators)]
+    places = [Place(*name, target) for name in names for target in arguments.targets.split(",")]
     each, rest = divmod(arguments.count, len(places))
     for start in range(0, each + 1, AT_ONCE):
         for position, place in enumerate(places):
@@ -95,6 +98,10 @@ def portions(arguments: argparse.Namespace, done: set[tuple[Any, ...]]) -> Itera
 
 def work_at(place: Place) -> tuple[Workload, dict[str, str]]:
     """The workload of a place, and its interface."""
+    if place.suite.startswith(LEAGUE):
+        operator = draw(int(place.suite.removeprefix(LEAGUE)), int(place.name))
+        inputs = {name: "constant" if name in operator.constants else "fixed" for name in operator.work.inputs}
+        return operator.work, interface_of(operator.work, inputs)
     entry: Entry = suite(place.suite).only(place.name).entries[0]
     params = dict(entry.work.params)
     if place.extents == "prime":
@@ -270,6 +277,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--suites", default=",".join(suites()))
     parser.add_argument("--extents", default=",".join(EXTENTS), help="the suites' own, or primes next to them")
+    parser.add_argument("--league", type=int, help="a seed of the league to draw operators from, not the suites")
+    parser.add_argument("--operators", type=int, default=60, help="how many operators of the league")
     parser.add_argument("--targets", default="cpu,opencl")
     parser.add_argument("--shard", default="0/1", help="which part of how many")
     parser.add_argument("--processes", type=int, default=2, help="how many candidates at a time")

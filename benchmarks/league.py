@@ -280,7 +280,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    from stridesmith.backends.devices import host_cpu
+    from stridesmith.backends.host import host_cpu
 
     arguments = options()
     start, _, stop = arguments.rows.partition(":")

@@ -1,6 +1,6 @@
 """One library behind a pipe: prepares a workload in each of its forms, and times calls of one.
 
-    python benchmarks/peer_process.py torch|onnxruntime|numpy|stridesmith THREADS
+    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|stridesmith THREADS
 
 Reads one JSON object a line and answers each with one: ``{"op": "prepare", ...}`` gives for each form some elements
 of its result, by which the parent sees that all compute the same, and says why a form is missing;
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from peer_forms import Call, Forms, Job, arrays
+from peer_models import MODEL_FORMS
 from peer_numpy import numpy_forms
 from peer_onnxruntime import onnxruntime_forms
 from peer_torch import torch_forms
@@ -50,7 +51,8 @@ FORMS: dict[str, Callable[[Job, int], Forms]] = {
 
 
 def elements(result: Any) -> list[float]:
-    """Some elements of a result, the same ones for all libraries."""
+    """Some elements of a result, the same ones for all libraries; of a whole network, of its first output."""
+    result = result[0] if isinstance(result, list | tuple) else result
     array = result if isinstance(result, np.ndarray) else np.asarray(result.numpy())
     flat = array.reshape(-1)
     return [float(v) for v in flat[np.random.default_rng(1).integers(flat.size, size=SAMPLED)]]
@@ -79,7 +81,7 @@ def main(library: str, threads: int) -> None:
         job = json.loads(line)
         try:
             if job["op"] == "prepare":
-                forms = FORMS[library](job, threads)
+                forms = (MODEL_FORMS if "model" in job else FORMS)[library](job, threads)
                 results = {name: elements(call()) for name, call in forms.calls.items()}
                 answer: dict[str, Any] = {"forms": results, "missing": forms.missing}
             else:

@@ -138,7 +138,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    from stridesmith.backends.devices import host_cpu
+    from stridesmith.backends.host import host_cpu
 
     arguments = options()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -59,11 +59,12 @@ def kernel_forms(threads: int) -> dict[str, Callable[[], float]]:
 
     from cpu_programs import matmul_tile
 
-    from stridesmith.backends import cpu, devices
+    from stridesmith.backends import cpu
+    from stridesmith.backends.host import host_cpu
     from stridesmith.backends.kernel import load_artifact
 
     forms: dict[str, Callable[[], float]] = {}
-    host = devices.host_cpu()
+    host = host_cpu()
     for tiles in TILES:
         for count in (1, threads):
             target = replace(host, threads=count)
@@ -118,7 +119,7 @@ def empty_kernel(threads: int) -> Callable[[], float]:
     from dataclasses import replace
 
     import stridesmith as ss
-    from stridesmith.backends.devices import host_cpu
+    from stridesmith.backends.host import host_cpu
 
     kernel = ss.build(ss.parse(SCRIPT), replace(host_cpu(), threads=threads))
     array, out = np.ones(2, np.float32), np.empty(2, np.float32)

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stridesmith.backends import cpu, devices, peak
+from stridesmith.backends import cpu, peak
+from stridesmith.backends.host import host_cpu
 from stridesmith.backends.kernel import load_artifact
 from stridesmith.backends.llvm import codegen as llvm_codegen
 from stridesmith.backends.llvm import compile as llvm_compile
@@ -45,7 +46,7 @@ def compile_times(program, target):
 
 
 def main(rows: int, columns: int, depth: int) -> None:
-    target = replace(devices.host_cpu(), threads=1)
+    target = replace(host_cpu(), threads=1)
     program = matmul_tile(rows, columns, depth, target.vector_lanes("float32"), kind="serial")
     stages = compile_times(program, target)
     bound = load_artifact(cpu.compile_cpu(program, target)).bind()

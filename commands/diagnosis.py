@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .output import Output, latency, number, percent, scaled
-from .records import title
 from .roofline import drawing
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def show(found: Diagnosis, output: Output) -> None:
     if output.is_json:
         return
     record, facts = found.record, found.facts
-    output.prose(title(record).replace(",", ", "))
+    output.prose(record.title.replace(",", ", "))
     output.prose(f"record {record.id}, {_state(found)}")
     output.section("Schedule")
     output.code(found.schedule, "python")

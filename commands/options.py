@@ -76,11 +76,13 @@ def one_work(options: Mapping[str, Any]) -> Entry:
 
 def all_work(options: Mapping[str, Any]) -> list[Entry]:
     """Everything that `--workload`, `--script`, `--suite` or `--config` ask for; exactly one of them is given."""
+    if options.get("input"):
+        raise UsageError("--input goes with --model, whose inputs it gives shapes")
     sources = [name for name in ("workload", "script", "suite", "config") if options.get(name)]
     if len(sources) != 1:
         asked = " and ".join(f"--{name}" for name in sources) or "none of them"
         raise UsageError(
-            f"name the work with one of --workload, --script, --suite and --config, but got {asked}; "
+            f"name the work with one of --workload, --script, --suite, --config and --model, but got {asked}; "
             f"for example `tune --workload conv2d`, and `tune workloads` lists them"
         )
     _refuse_unused(options, sources[0])
@@ -128,3 +130,17 @@ def _refuse_unused(options: Mapping[str, Any], source: str) -> None:
     for option, sources in users.items():
         if options.get(option) and source not in sources:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
+
+
+def input_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``NAME=1x3x320x320`` of every `--input`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        parts = extents.replace(",", "x").split("x")
+        if not equals or not name or not all(part.isdecimal() and len(part) < 10 for part in parts):
+            raise UsageError(f"--input takes NAME=EXTENTS such as `--input x=1x3x320x320`, but got {text!r}")
+        if name in found:
+            raise UsageError(f"--input gives {name!r} a shape twice")
+        found[name] = tuple(int(part) for part in parts)
+    return found

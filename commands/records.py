@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadRecord, NoRecord, UsageError
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import interface_of
-from ..space.workloads import describe
 from .options import all_work
 from .output import Output, latency
 
@@ -33,7 +32,7 @@ def best(options: dict[str, Any], output: Output) -> int:
         output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),
                       "dtype": record.dtype, "interface": dict(record.interface), "device": record.device_key,
                       "latency_us": record.latency_us, "verified": record.verified, "db": name})  # fmt: skip
-        rows.append((record.id, title(record), _device(record), latency(record.latency_us)))
+        rows.append((record.id, record.title, _device(record), latency(record.latency_us)))
     output.table("", ("record", "workload", "device", "latency"), rows)
     output.line(f"database: {name}")
     return 0
@@ -47,14 +46,6 @@ def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
         found = database.best(entry.work, target, interface_of(entry.work, entry.interface, options.get("interface")))
         if found is not None:
             yield found
-
-
-def title(record: Record) -> str:
-    """``conv2d(n=1,...) float32 w=constant``."""
-    shape = {name: value for name, value in record.params.items() if name != "dtype"}
-    special = ",".join(f"{name}={kind}" for name, kind in sorted(record.interface.items()) if kind != "fixed")
-    parts = [f"{record.workload or 'script'}({describe(shape)})" if shape else record.workload, record.dtype, special]
-    return " ".join(part for part in parts if part)
 
 
 def _device(record: Record) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from ..search.records.database import Database
 from .lookup import record_of
 from .output import Output, latency, number
-from .records import title
 
 
 def run(options: dict[str, Any], output: Output) -> int:
@@ -19,7 +18,7 @@ def run(options: dict[str, Any], output: Output) -> int:
 
     with Database(options.get("db"), read_only=True) as database:
         record = record_of(options, database)
-        output.line(f"replaying {title(record)}, record {record.id}")
+        output.line(f"replaying {record.title}, record {record.id}")
         found = replay(record, database, any_device=bool(options.get("any_device")))
     output.event(found.event())
     slower = "  (more than 20 % slower than recorded)" if found.slower else ""

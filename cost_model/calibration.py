@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from .prior import COLUMNS
 from .tiling import Columns, Vector
 
+LATER = ("meets",)
+"""Columns that older files lack, whose kernels are long: how often threads meet counts as nothing there."""
+NOTHING = -60.0
+"""A power of two that counts as nothing."""
+
 Row = tuple[int, float, Mapping[str, float]]
 
 
@@ -72,6 +77,8 @@ class Calibration:
         """What `save` wrote.  Raises ValueError where the estimate reads a column that the file lacks."""
         with np.load(path, allow_pickle=False) as file:
             columns = dict(zip(file["names"].tolist(), file["values"], strict=True))
+            for name in LATER:
+                columns.setdefault(name, np.full(len(file["points"]), NOTHING, np.float32))
             missing = sorted(set(COLUMNS) - set(columns))
             if missing:
                 raise ValueError(

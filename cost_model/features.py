@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ..space.design.sketch import Sketch
     from ..space.design.structure import Open
 
-VERSION = 6
+VERSION = 7
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
-_SIZES = ("tile:", "work_group", "parallel")  # the raw feature of a size is its logarithm
+_SIZES = ("tile:", "work_group", "parallel", "threads")  # the raw feature of a size is its logarithm
 
 
 class FeatureMap:

@@ -267,9 +267,24 @@ class Geometry:
         chunks = np.full(1, self.part.chunks, np.float32) if self.part.chunks else cover.tiles("chunk", "spatial")
         shared = np.ceil(chunks / floats(candidates.items))
         out["chunks"] = log2(chunks)
-        out["idle"] = log2(np.ceil(shared / threads) * threads / shared)
+        working = floats(candidates.threads)
+        out["idle"] = log2(np.ceil(shared / working) * threads / shared)
         points = self.points * max(1, self.part.chunks)
+        out["meets"] = log2(self._meetings(candidates, shared) * threads / np.float32(points))
         out["chunk_points"] = log2(np.float32(points) / chunks)
+
+    def _meetings(self, candidates: Candidates, shared: Vector) -> Vector:
+        """How often threads meet: after the shared loops, and after each copy that is made before these.
+
+        A device has other ways for that, and the stages of a chunk meet once in all, which is left out.
+        """
+        if self.target.kind != "cpu" or self.part.chunks:
+            return np.zeros(1, np.float32)
+        found = floats(shared > 1)
+        for number, operand in self.inputs:
+            before = candidates.staged(number) & (candidates.place(number) != INNER)
+            found = found + floats(before & (operand.source not in PACKED_AHEAD))
+        return np.asarray(found * (candidates.threads > 1), np.float32)
 
     def _copies(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         """Elements that are written to staging buffers per point, and how often parallel chunks repeat that.

@@ -2,8 +2,8 @@
 
 It is only meant to order candidates.  Cycles per multiply-add of the inner tile are the largest of issue,
 loads and latency; bytes that a cache cannot hold are paid at the next one's bandwidth; wasted points, idle
-threads, branches and spills multiply; copies are paid by the element.  How much each of these counts is in
-`weights`.
+threads, branches and spills multiply; copies are paid by the element, and each time that threads meet by all of
+them.  How much each of these counts is in `weights`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMNS = (
     "loads:broadcast", "loads:contiguous", "loads:shifted", "loads:paired", "loads:strided", "loads:inlined",
     "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:scattered",
     "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd", "lanewise", "idle",
-    "emulated:image", "emulated:local",
+    "meets", "emulated:image", "emulated:local",
 )  # fmt: skip
 """The columns that the estimate follows from."""
 
@@ -47,7 +47,8 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
     imitated = columns["emulated:image"] * np.float32(w.octaves_image)
     imitated = imitated + columns["emulated:local"] * np.float32(w.octaves_local)
-    return np.asarray(log2(compute) + columns["idle"] + imitated, np.float32)
+    meeting = w.meet * np.exp2(columns["meets"])
+    return np.asarray(log2(compute * np.exp2(columns["idle"]) + meeting) + imitated, np.float32)
 
 
 def _cycles(columns: Mapping[str, Vector], trips: Vector, w: Weights) -> Vector:

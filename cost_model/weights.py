@@ -60,6 +60,7 @@ class Weights:
     long_body: float  # the power of two of multiply-adds that a body has for nothing
     odd: float  # times more for a point that peeling leaves to a part of a vector
     lanewise: float  # times more for a point of a vector that a test cuts
+    meet: float  # cycles of each thread where threads meet at the end of shared loops
     octaves_image: float  # for each input in an image, on a CPU that imitates it
     octaves_local: float  # for each input in local memory, on a CPU that imitates it
 

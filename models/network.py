@@ -41,7 +41,8 @@ class Operator:
     """A program and the tensors that it is called with.
 
     `func.buffers` are the `inputs` in their order and then the `outputs`; the program has no other parameters,
-    reads no output before it has written it, and writes every element of each.
+    reads no output before it has written it, and writes every element of each.  A parameter that has a layout of its
+    own (`func.layouts`) is the tensor in that layout.
     """
 
     name: str
@@ -135,12 +136,13 @@ def _misfits(network: Network, node: Operator) -> Iterator[str]:
     if len(names) != len(node.func.params) or len(names) != len(node.func.buffers):
         yield f"`{node.name}` passes {len(names)} tensors to a program with {len(node.func.params)} parameters"
         return
+    logical = {layout.param: layout.logical_shape for layout in node.func.layouts}
     for name, buffer in zip(names, node.func.buffers, strict=True):
-        tensor = network.tensors.get(name)
+        tensor, shape = network.tensors.get(name), logical.get(buffer.name, buffer.shape)
         if tensor is None:
             yield f"`{node.name}` names `{name}`, which is no tensor of the network"
-        elif (tensor.shape, tensor.dtype) != (buffer.shape, buffer.dtype):
+        elif (tensor.shape, tensor.dtype) != (shape, buffer.dtype):
             yield (
                 f"`{node.name}` passes `{name}`, {tensor.dtype}{list(tensor.shape)}, "
-                f"for `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}"
+                f"for `{buffer.name}`, {buffer.dtype}{list(shape)}"
             )

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from stridesmith.backends.data import arguments_of
-from stridesmith.backends.kernel import Bound, compile_lowered, load_artifact
+from stridesmith.backends.executable import Bound, Call, Place
+from stridesmith.backends.kernel import BACKENDS, compile_lowered, load_artifact, load_chain
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
@@ -116,7 +117,28 @@ def scheduled_programs_are_verified(target: Target) -> None:
     assert verdict.complete and verdict.seconds > 0
 
 
+def a_chain_hands_memory_on(target: Target) -> None:
+    """Calls run in their order in shared memory, each result where the next call reads; parts of a chain run alone."""
+    step = BACKENDS[target.kind]().alignment
+    places = [Place(0, 0), Place(0, step), Place(1, 0)]
+    program, room = compile_lowered(doubled(), target), Place(1, step)
+    calls = [Call(program, (places[0], places[1], room)), Call(program, (places[1], places[2], room))]
+    chain, data = load_chain(calls, (2 * step, 2 * step), target.kind), np.arange(SIZE, dtype=np.float32)
+    chain.write(places[0], data)
+    chain.run()
+    np.testing.assert_array_equal(chain.read(places[2], data.nbytes).view(np.float32), 4 * data)
+    chain.write(places[0], 10 * data)
+    chain.run(1, 2)
+    np.testing.assert_array_equal(chain.read(places[2], data.nbytes).view(np.float32), 4 * data)
+    seconds = chain.profile(0, 2)
+    assert len(seconds) == 2 and min(seconds) > 0
+    np.testing.assert_array_equal(chain.read(places[2], data.nbytes).view(np.float32), 40 * data)
+    with pytest.raises(ValueError, match="other buffers than 2 places"):
+        load_chain([Call(program, (places[0], places[1]))], (2 * step, 1), target.kind)
+
+
 CHECKS: tuple[Callable[[Target], None], ...] = (
     buffers_have_names_and_physical_shapes, what_is_written_is_read, a_call_is_complete_when_it_returns,
     time_makes_every_call, two_bound_kernels_do_not_share_memory, scheduled_programs_are_verified,
+    a_chain_hands_memory_on,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stridesmith.backends import cpu
-from stridesmith.backends.kernel import numpy_dtype
+from stridesmith.backends.executable import numpy_dtype
 from stridesmith.backends.lower import Lowered
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, const
 from stridesmith.ir.stmt import Allocate, For, Seq, Stmt, Store, loops

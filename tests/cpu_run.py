@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stridesmith.backends.devices import host_cpu
+from stridesmith.backends.host import host_cpu
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.search.calling.kernel import build
 from stridesmith.space.workloads import Workload

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
+from math import ceil, prod
 
 from stridesmith.ir.target import Target
 
@@ -199,6 +200,13 @@ def parallel(s: Structure) -> Found:
     yield "parallel", texts(range(1, 2 if s.anchor.chunk else len(s.anchor.spatial) + 1))
 
 
+def threads(s: Structure) -> Found:
+    """On a CPU, where each thread has at most 2 ** 15 vectors of points, and not inside of a chunk: fewer threads."""
+    points = prod((*s.anchor.spatial.values(), *s.anchor.reduce.values()))
+    if s.target.kind == "cpu" and not s.anchor.chunk and points <= 2**15 * LANES * s.target.threads:
+        yield "threads", ("2", "1")
+
+
 def vector(s: Structure) -> Found:
     """On a device: lanes of one vector, from half a register to two, the axis more than half full."""
     if s.target.kind == "opencl":
@@ -290,6 +298,7 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("boundary:{}", "boundary", boundary),
     ("{}", "order", order),
     ("{}", "parallel", parallel),
+    ("{}", "parallel", threads),
     ("vector:{}", "vector", vector),
     ("{}", "work_group", work_group),
     ("image:{}", "memory", image),
@@ -313,16 +322,24 @@ def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[st
 
 
 def chunks(anchors: Mapping[str, Anchor], target: Target) -> list[int]:
-    """Rows of the chunks in which all stages may run together: divisors, at least one chunk for each thread.
+    """Rows of the chunks in which all stages may run together: powers of two, or the nearest divisor of the rows.
 
-    On CPUs, where stages have the same rows and nothing goes with them that is no stage.
+    On CPUs, where stages have the same rows and nothing goes with them that is no stage; no thread has a third more
+    rows than its share.
     """
     rows = {a.spatial.get("s0", 1) for a in anchors.values()}
     apart = any(i.source in ("stage", "padded") for a in anchors.values() for i in a.inputs.values())
-    if target.kind != "cpu" or len(anchors) < 2 or len(rows) > 1 or apart or any(a.epilogue for a in anchors.values()):
+    if target.kind != "cpu" or len(anchors) < 2 or len(rows) > 1 or apart:
         return []
     (extent,) = rows
-    return [c for c in (1, 2, 4, 8, 16, 32) if extent % c == 0 and extent // c >= target.threads]
+    sizes: dict[int, None] = {}
+    for power in (1, 2, 4, 8, 16, 32):
+        near = [d for d in range(1, extent) if extent % d == 0 and 0.5 < (d / power) ** 2 < 2]
+        size = min(near, key=lambda d: (abs(d - power), d)) if near else power
+        turns = ceil(ceil(extent / size) / target.threads)
+        if extent // power >= max(2, target.threads) and turns * size * target.threads <= 1.35 * extent:
+            sizes[size] = None
+    return list(sizes)
 
 
 def _in_chunks(anchor: Anchor, size: int) -> Anchor:

@@ -74,6 +74,8 @@ class FakeExecutor:
         self.race_reply: Callable[[Raced], Raced | Failed] = lambda reply: reply
         self.on_measure: Callable[[int], None] = lambda number: None
         self.jobs: list[Job] = []
+        self.notes: list[str] = []
+        self.until: float | None = None
         self.built = self.measured = self.closed = 0
 
     def of(self, kind: type) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stridesmith.backends.devices import host_cpu
+from stridesmith.backends.host import host_cpu
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.ir.node import rebuild

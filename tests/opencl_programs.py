@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from stridesmith.backends.kernel import numpy_dtype
+from stridesmith.backends.executable import numpy_dtype
 from stridesmith.backends.lower import Lowered
 from stridesmith.errors import DeviceMissing
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, const

@@ -131,7 +131,7 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
     return found - {dotted(path)}
 
 
-@pytest.mark.parametrize("room", ["space.design", "cost_model", "search", "models", "commands", "configs"])
+@pytest.mark.parametrize("room", ["space", "cost_model", "backends", "search", "models", "commands", "configs"])
 def test_no_circle_inside_a_room(room: str) -> None:
     """Whoever reads a module of these rooms reads what it imports first, and comes to an end."""
     paths = {dotted(path): path for path in sources()}
@@ -183,6 +183,18 @@ def test_import_loads_nothing_heavy() -> None:
     first, second = map(ast.literal_eval, run.stdout.splitlines())
     assert first == []
     assert second == ["click"]
+
+
+def test_processes_that_only_hand_jobs_on_load_nothing_heavy() -> None:
+    """Ray's actors, and a worker before its first job, start without NumPy, isl and pydantic: a run waits for them."""
+    code = (
+        "import sys, stridesmith.worker, stridesmith.search.workers.actors;"
+        "print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY, "numpy"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ast.literal_eval(run.stdout) == []
 
 
 def test_public_names_exist() -> None:

@@ -292,7 +292,7 @@ class Builder:
         depth = offset.depth
         if depth == INLINE:
             return self._steps(root, kind, offset)
-        known, key = self.scopes[depth].known, ("pointer", root, kind, offset.terms)
+        known, key = self.scopes[depth].known, ("pointer", self.pointers[root], kind, offset.terms)
         pointer = known.get(key)
         if pointer is None:
             pointer = known[key] = self._steps(root, kind, offset)
@@ -323,7 +323,7 @@ class Builder:
             index = self._sum(group, " nsw" if Linear(0, group).bounded else "")
             return self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {index}", into)
 
-        return str(self.shared(("address", root, kind, done), depth, make))
+        return str(self.shared(("address", self.pointers[root], kind, done), depth, make))
 
     def _displaced(self, kind: str, pointer: str, displacement: int) -> str:
         key = ("displaced", kind, pointer, displacement)

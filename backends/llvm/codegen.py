@@ -134,7 +134,8 @@ def _entry(name: str, count: int) -> str:
     lines += [
         f"define void @{name}.repeat(ptr %args, i64 %threads, i64 %n) nounwind {{",
         "entry:",
-        "  br label %loop",
+        "  %any = icmp sgt i64 %n, 0",
+        "  br i1 %any, label %loop, label %done",
         "loop:",
         "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
         f"  call void @{name}(ptr %args, i64 %threads)",

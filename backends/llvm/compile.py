@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -47,11 +48,18 @@ def _leave_out_idle_passes() -> None:
 
 
 @lru_cache(maxsize=8)
-def target_machine(cpu: str, features: str) -> Any:
-    """A code generator for the instruction set; position independent, small code model."""
+def target_machine(cpu: str, features: str, triple: str = "") -> Any:
+    """A code generator for the instruction set; position independent, small code model.
+
+    `triple` names another architecture or system than this machine's.
+    """
     _leave_out_idle_passes()
-    native = binding().Target.from_default_triple()
-    return native.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+    llvm = binding()
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    kind = llvm.Target.from_triple(triple) if triple else llvm.Target.from_default_triple()
+    return kind.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
 
 
 def machine(target: Target) -> Any:
@@ -67,7 +75,13 @@ def optimised(text: str, target: Target) -> Any:
     llvm = binding()
     module = llvm.parse_assembly(text)
     module.verify()
-    builder = llvm.create_pass_builder(machine(target), llvm.create_pipeline_tuning_options(speed_level=1))
+    return _scalarised(module, machine(target))
+
+
+def _scalarised(module: Any, generator: Any) -> Any:
+    """The module with register tiles in registers."""
+    llvm = binding()
+    builder = llvm.create_pass_builder(generator, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
     for function in module.functions:
@@ -88,6 +102,53 @@ def compile_assembly(text: str, target: Target) -> str:
         printer = machine(target)
         printer.set_asm_verbosity(True)
         return str(printer.emit_assembly(optimised(text, target)))
+
+
+class LinkedModule:
+    """Several modules as one, of which callers see only the functions `exported`; what these do not need is gone.
+
+    `triple` names another architecture or system than this machine's, as LLVM does.
+    """
+
+    def __init__(self, texts: Sequence[str], exported: Collection[str], target: Target, triple: str = "") -> None:
+        llvm = binding()
+        with _lock:
+            self._machine = target_machine(target.cpu, target.features, triple) if triple else machine(target)
+            module = llvm.parse_assembly(texts[0])
+            for text in texts[1:]:
+                module.link_in(llvm.parse_assembly(text))
+            module.triple, module.data_layout = self._machine.triple, str(self._machine.target_data)
+            module.verify()
+            for function in module.functions:
+                if not function.is_declaration and function.name not in exported:
+                    function.linkage = "internal"
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_global_dead_code_eliminate_pass()
+            options = llvm.create_pipeline_tuning_options(speed_level=1)
+            passes.run(module, llvm.create_pass_builder(self._machine, options))
+            self._module = _scalarised(module, self._machine)
+
+    @property
+    def text(self) -> str:
+        """LLVM IR."""
+        return str(self._module)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Functions of other libraries that must be there, intrinsics of LLVM left out."""
+        declared = [f for f in self._module.functions if f.is_declaration and f.linkage.name != "external_weak"]
+        return tuple(sorted(f.name for f in declared if not f.name.startswith("llvm.")))
+
+    def assembly(self) -> str:
+        """Assembly without comments."""
+        with _lock:
+            self._machine.set_asm_verbosity(False)
+            return str(self._machine.emit_assembly(self._module))
+
+    def object(self) -> bytes:
+        """A relocatable object file."""
+        with _lock:
+            return bytes(self._machine.emit_object(self._module))
 
 
 class LoadedObject:

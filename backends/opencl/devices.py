@@ -126,7 +126,7 @@ def _all_devices() -> list[Any]:
 
 
 def _registers() -> int:
-    from ..devices import host_cpu
+    from ..host import host_cpu
 
     return host_cpu().registers
 

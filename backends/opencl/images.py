@@ -52,6 +52,11 @@ def read_function(dtype: str) -> tuple[str, str]:
     return function, kind
 
 
+def channel_of(dtype: str) -> str:
+    """The channel type of the host's image for elements of this type, as OpenCL names it after ``CL_``."""
+    return _FORMATS[dtypes.element(dtype)][0]
+
+
 def check_image(buffer: Buffer, target: Target) -> None:
     """Raise CodegenError, with a number, unless the device has such an image.
 
@@ -108,6 +113,6 @@ def make_image(context: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """An image of the host for a buffer of rows and columns."""
     import pyopencl as cl
 
-    channel = getattr(cl.channel_type, _FORMATS[dtypes.element(dtype)][0])
+    channel = getattr(cl.channel_type, channel_of(dtype))
     texels = cl.ImageFormat(cl.channel_order.RGBA, channel)
     return cl.create_image(context, cl.mem_flags.READ_ONLY, texels, shape=image_shape(shape))

@@ -14,7 +14,8 @@ import numpy as np
 import pyopencl as cl
 
 from ...ir.target import Target
-from ..kernel import Artifact, Bound, Executable, Memory, describe, numpy_dtype
+from ..artifact import Artifact
+from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from . import program_cache
 from .binary import export_binary, import_binary
@@ -71,13 +72,13 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
 
 
 class OpenCLExecutable(Executable):
-    """A built program in a context of its own."""
+    """A built program in a context of its own, or in that of a `queue` that several share."""
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, queue: Any = None) -> None:
         super().__init__(artifact)
         self.device = device_of(self.target)
-        self.context = cl.Context([self.device])
-        self.queue = cl.CommandQueue(self.context)
+        self.context = cl.Context([self.device]) if queue is None else queue.context
+        self.queue = cl.CommandQueue(self.context) if queue is None else queue
         self.launches = [Launch.from_json(item) for item in artifact["launches"]]
         self.program = self._program(artifact)
         for launch in self.launches:

@@ -111,6 +111,33 @@ def spread(location: Any, lanes: Index) -> tuple[NDArray[np.int64], Index]:
     return array.reshape(-1), np.repeat(lanes, array.shape[1])
 
 
+def waves(count: int, writer: Index, read: Sequence[tuple[Index, Index]]) -> Iterator[Index]:
+    """The `count` lanes of a recurrence in groups, each of which needs no more than what those before it have written.
+
+    `writer` has for each element the one lane that writes it, or `count` where none does; `read` are elements, each
+    with the lane that reads it.  A lane comes after those that it reads from, and after those that
+    read what it overwrites: lane by lane the same happens.
+    """
+    edges = []
+    for element, reader in read:
+        other = writer[element]
+        known = (other < count) & (other != reader)
+        edges.append(np.stack([np.minimum(other, reader)[known], np.maximum(other, reader)[known]]))
+    before, after = np.concatenate(edges, axis=1)
+    after = after[np.argsort(before, kind="stable")]
+    size = np.bincount(before, minlength=count)
+    start = np.cumsum(size) - size
+    waits = np.bincount(after, minlength=count)
+    ready = np.flatnonzero(waits == 0)
+    while len(ready):
+        yield ready
+        sizes = size[ready]
+        inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        freed = after[np.repeat(start[ready], sizes) + inside]
+        np.subtract.at(waits, freed, 1)
+        ready = np.unique(freed[waits[freed] == 0])
+
+
 Access = tuple[str, Any, Nest, bool]
 Collect = Callable[[Nest, Stmt, frozenset[str]], Iterator[Access]]
 

@@ -13,7 +13,7 @@ from ..expr import Expr, Load
 from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Store
-from .hazards import Hazard, own_loads, spread, update
+from .hazards import Hazard, own_loads, spread, update, waves
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Memory
 from .nest import Index, Nest
 from .points import Points
@@ -93,7 +93,7 @@ class Stores(Points):
             memory.mark(flat[np.broadcast_to(np.asarray(undef), shape).reshape(-1)], UNDEF)
 
     def _recurrence(self, nest: Nest, stmt: Store, own: Sequence[Load]) -> None:
-        """A store that reads its own buffer: over all lanes if none reads what an earlier one wrote."""
+        """A store that reads its own buffer: over all lanes if none reads what an earlier one wrote, else in waves."""
         if not all(reads_nothing(load.indices) for load in own) or not reads_nothing(stmt.indices):
             self.serially(nest, lambda part: self.store(part, stmt))
             return
@@ -103,20 +103,20 @@ class Stores(Points):
         if np.ndim(location) <= 1 and all(load.indices == stmt.indices for load in own):
             self._waves(nest, stmt, flat)
             return
+        try:
+            read = [spread(self.unchecked(nest, load.buffer, load.indices), lanes) for load in own]
+        except Hazard:
+            self.serially(nest, lambda part: self.store(part, stmt))
+            return
         first = np.full(memory.count, nest.n)
         np.minimum.at(first, flat, who)
-        if any(self._follows(nest, first, load) for load in own):
-            self.serially(nest, lambda part: self.store(part, stmt))
-        else:
+        if not any((first[at] < reader).any() for at, reader in read):
             self._write(nest, stmt)
-
-    def _follows(self, nest: Nest, first: Index, load: Load) -> bool:
-        """Whether some lane loads an element that an earlier one, the `first`, writes."""
-        try:
-            at, reader = spread(self.unchecked(nest, load.buffer, load.indices), np.arange(nest.n))
-        except Hazard:
-            return True
-        return bool((first[at] < reader).any())
+        elif len(flat) == nest.n == len(np.unique(flat)):
+            for rows in waves(nest.n, first, read):
+                self._write(nest.pick(rows), stmt)
+        else:
+            self.serially(nest, lambda part: self.store(part, stmt))
 
     def _waves(self, nest: Nest, stmt: Store, flat: Index) -> None:
         """All lanes that visit their own element for the first time, then for the second time, ..."""

@@ -71,6 +71,16 @@ def same_statement(a: Stmt, b: Stmt) -> bool:
     return renamed == a
 
 
+def canonical(func: PrimFunc) -> PrimFunc:
+    """`func` with names by order of appearance, alike for programs that are equal up to what things are called."""
+    given = [(False, p.name) for p in func.params]
+    bound = [name for name in dict.fromkeys((*given, *bound_names(func.body))) if name != (True, func.body.name)]
+    found = {name: f"{'b' if name[0] else 'v'}{number}" for number, name in enumerate(bound)}
+    renamed: PrimFunc = _rename(func, found)
+    layouts = tuple(replace(layout, param=found[False, layout.param]) for layout in func.layouts)
+    return replace(renamed, name="program", layouts=layouts)
+
+
 def distinct(func: PrimFunc) -> PrimFunc:
     """An equal function in which every statement is an object of its own, so that identity tells places apart."""
     seen: set[int] = set()

@@ -13,6 +13,7 @@ from ...errors import ProgramError
 from ..expr import Buffer, Expr
 from ..stmt import fresh
 
+LONGEST_LINE, LONGEST_MESSAGE = 200, 600  # characters that an error repeats of what it is about
 NAMESPACES = frozenset({"T", "tir", "tirx", "I", "ir", "ss", "stridesmith", "tvm", "script"})
 
 
@@ -21,12 +22,23 @@ class ScriptError(ProgramError, ValueError):
 
     def __init__(self, message: str, line: int, column: int, source: str) -> None:
         self.message, self.line, self.column, self.source = message, line, column, source
-        text = source.lstrip()
-        caret = " " * max(0, column - 1 - (len(source) - len(text))) + "^"
-        super().__init__(f"line {line}, column {column}: {message}\n    {text}\n    {caret}")
+        text, at = _shown(source, column - 1)
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE // 2]}...{message[-LONGEST_MESSAGE // 2 :]}"
+        super().__init__(f"line {line}, column {column}: {message}\n    {text}\n    {' ' * at}^")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.line, self.column, self.source)
+
+
+def _shown(source: str, at: int) -> tuple[str, int]:
+    """The line without its indentation, of a long one what is around the place, and the place in that."""
+    text = source.lstrip()
+    at = max(0, at - (len(source) - len(text)))
+    start = max(0, at - LONGEST_LINE // 2) if len(text) > LONGEST_LINE else 0
+    end = start + LONGEST_LINE
+    before, after = "..." * (start > 0), "..." * (end < len(text))
+    return before + text[start:end] + after, at - start + len(before)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...backends.data import Argument, Array, arguments_of, pack, unpack
-from ...backends.kernel import Executable, compile_lowered, load_artifact, numpy_dtype
+from ...backends.artifact import Argument
+from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
+from ...backends.executable import Executable, numpy_dtype
+from ...backends.kernel import compile_lowered, load_artifact
+from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
 from ...ir import dtypes
@@ -21,11 +26,10 @@ from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
 from ..tasks.interface import interface_of
 from ..tasks.task import device_of
-from .direct_call import DirectCall
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
-    from ...backends.kernel import Bound
+    from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
@@ -62,7 +66,9 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
 
     try:
         func = candidate(record.script, record.trace)
-        return build(func, target or record.device, dict(record.interface))
+        kernel = build(func, target or record.device, dict(record.interface))
+        kernel.about = f"{record.title}, record {record.id}"
+        return kernel
     except REFUSALS as error:
         raise BadRecord(f"record {record.id} is refused: {error}") from None
 
@@ -86,7 +92,7 @@ def build(
 
     device = device_of(target)
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
-    return Kernel(executable, arguments_of(func), interface or {})
+    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict))
 
 
 class Kernel:
@@ -94,12 +100,12 @@ class Kernel:
 
     Inputs come in the order of the program's parameters, C-contiguous and of
     exactly the expected shape and dtype: the logical one, except that an argument
-    of a free interface has the physical one.  Scalars are numbers in the range of
+    of a free interface has the physical one.  They are NumPy's, or whatever else on
+    the CPU has ``__dlpack__`` (PyTorch, JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
     their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
     type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
-    dtype, index map and pad value of every argument.  Calls from several threads
-    wait for each other.
+    dtype, index map and pad value of every argument.  Several threads may call it.
     """
 
     def __init__(
@@ -108,11 +114,14 @@ class Kernel:
         signature: Sequence[Argument],
         interface: Mapping[str, str],
         packed: Mapping[str, Array] | None = None,
+        program: tuple[PrimFunc, bool] | None = None,
     ) -> None:
         self.signature = tuple(signature)
+        self.about = ""
+        self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
         for argument in self.signature:
-            if self.interface[argument.name] == "fixed" and not argument.is_in_place:
+            if self.interface[argument.name] == "fixed" and not is_in_place(argument):
                 raise UsageError(
                     f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
                     f"{argument.physical_shape}; call it free or constant"
@@ -130,14 +139,21 @@ class Kernel:
         converts = any(a.is_scalar or a.dtype == "bfloat16" or self._packs(a) for _, a in self._inputs)
         given = self._as_given(self._inputs), self._as_given(self._outputs)
         self._direct = None if converts else self._memory.direct(*given)
+        new = [partial(np.zeros, a.physical_shape, numpy_dtype(a.dtype)) for _, a in given[1]]
+        self._new = new[0] if len(new) == 1 else None
 
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
-        if self._direct is not None and out is not None:
-            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
-            with self._lock:
-                if self._direct(inputs, outputs):
-                    return outputs[0] if len(outputs) == 1 else outputs
+        # A kernel of a microsecond is called here: what is right is run at once, and nothing else is done before.
+        if self._direct is not None:
+            if self._new is not None:
+                result = self._new() if out is None else out
+                if self._direct(*inputs, result):
+                    return result
+            else:
+                results = self._results(None) if out is None else out
+                if not isinstance(results, np.ndarray) and self._direct(*inputs, *results):
+                    return tuple(results)
         return self._call(inputs, out)
 
     def _call(self, inputs: tuple[Array, ...], out: Array | Sequence[Array] | None) -> Any:
@@ -147,12 +163,13 @@ class Kernel:
             raise TypeError(f"the kernel takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
         inputs = tuple(self._given(argument, value) for (_, argument), value in zip(self._inputs, inputs, strict=True))
         outputs = self._results(out)
+        returned = outputs if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
         self._refuse_overlap(inputs, outputs)
         with self._lock:
             for (index, argument), array in zip(self._inputs, inputs, strict=True):
                 self._memory.give(index, pack(argument, array) if self._packs(argument) else array)
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return returned[0] if len(returned) == 1 else tuple(returned)
 
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs packed once and for all; it takes the other inputs and allocates nothing."""
@@ -165,7 +182,27 @@ class Kernel:
             argument = inputs[name]
             given = self._given(argument, array)
             packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
-        return Kernel(self._executable, self.signature, self.interface, packed)
+        kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program)
+        kernel.about = self.about
+        return kernel
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the kernel runs where there is neither Python nor this package; returns them.
+
+        The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
+        the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
+        """
+        from ...backends.export.formats import export, name_of
+        from .exporting import library_of
+
+        if self._program is None:
+            raise UsageError("this kernel was not built from a program, so that there is nothing to export")
+        func, strict = self._program
+        called, target = name or name_of(path, format), target or self._executable.target
+        library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
+        return export(library, path, format)
 
     def to_physical(self, name: str, array: Array) -> Array:
         """A logical array in the layout that argument `name` has in memory."""
@@ -187,11 +224,11 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and not argument.is_in_place
+        return self.interface[argument.name] == "constant" and not is_in_place(argument)
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] == "free" and not argument.is_in_place
+        moved = self.interface[argument.name] == "free" and not is_in_place(argument)
         return argument.physical_shape if moved else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:
@@ -207,7 +244,7 @@ class Kernel:
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:
         if out is None:
             return [np.zeros(self._shape(a), numpy_dtype(a.dtype)) for _, a in self._outputs]
-        given = [out] if isinstance(out, np.ndarray) else list(out)
+        given: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(self._outputs):
             raise TypeError(f"the kernel has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
         for number, (_, argument) in enumerate(self._outputs):
@@ -241,7 +278,7 @@ def _scalar(argument: Argument, value: Any) -> Array:
 def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     """The argument, a C-contiguous array of exactly this shape and dtype; a bfloat16 one as its bits."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"`{argument.name}` must be a NumPy array, but got {type(array).__name__}")
+        array = _shared(argument, array)
     dtype = numpy_dtype(argument.dtype)
     if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(dtype)
@@ -252,6 +289,18 @@ def _check(argument: Argument, shape: tuple[int, ...], array: object) -> Array:
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
     return array
+
+
+def _shared(argument: Argument, value: object) -> Array:
+    """The memory of another library's array on the CPU, without a copy."""
+    if not hasattr(value, "__dlpack__"):
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
 
 
 class _Memory(ABC):
@@ -265,8 +314,8 @@ class _Memory(ABC):
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         """One call that writes into `outputs` (parameter number and physical array)."""
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
-        """A shorter way for arrays that need no conversion, where there is one."""
+    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+        """A shorter way for arrays that need no conversion, where there is one: see `python_call.native_call`."""
         return None
 
 
@@ -275,22 +324,33 @@ class _InPlace(_Memory):
 
     def __init__(self, executable: CpuExecutable) -> None:
         self._executable = executable
-        self._workspaces = [zeros(memory.nbytes) for memory in executable.workspaces]
         self._arrays: list[Array | None] = [None] * len(executable.params)
-        empty = [0] * len(executable.params)
-        self._pointers = executable.pack([*empty, *(w.ctypes.data for w in self._workspaces)])
+        self._workspaces: list[Array] = []
+        self._direct_workspaces: list[Array] = []
 
     def give(self, index: int, array: Array) -> None:
         self._arrays[index] = array
-        self._pointers[index] = array.ctypes.data
 
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
         for index, array in outputs:
             self.give(index, array)
-        self._executable.call_packed(self._pointers)
+        self._workspaces = self._workspaces or self._new_workspaces()
+        self._executable.call(self._record(self._workspaces))
 
-    def direct(self, inputs: Numbered, outputs: Numbered) -> DirectCall | None:
-        return DirectCall(self._executable, self._pointers, inputs, outputs)
+    def direct(self, inputs: Numbered, outputs: Numbered) -> Callable[..., bool] | None:
+        """It has workspaces of its own, since the careful way may be taken by another thread meanwhile."""
+        arguments = [
+            Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
+            for index, argument in (*inputs, *outputs)
+        ]
+        self._direct_workspaces = self._new_workspaces()
+        return self._executable.native_call(self._record(self._direct_workspaces), arguments)
+
+    def _new_workspaces(self) -> list[Array]:
+        return [zeros(memory.nbytes) for memory in self._executable.workspaces]
+
+    def _record(self, workspaces: Sequence[Array]) -> list[int]:
+        return [0 if array is None else array.ctypes.data for array in (*self._arrays, *workspaces)]
 
 
 class _Copied(_Memory):

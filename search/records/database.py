@@ -113,10 +113,13 @@ class Database:
         """Store or replace one record (by its id); it is durable when this returns."""
         return self.put_records([record])[0]
 
-    def put_records(self, records: Sequence[Record]) -> list[str]:
-        """Store or replace records in one transaction: all of them, or none."""
+    def put_records(self, records: Sequence[Record], seconds: float | None = None) -> list[str]:
+        """Store or replace records in one transaction: all of them, or none.
+
+        Waits so many `seconds` for another process that has a SQLite file locked, by default `BUSY_SECONDS`.
+        """
         self._refuse_read_only()
-        with self._errors(), self._write() as connection:
+        with self._errors(), self._write(seconds) as connection:
             for record in records:
                 _upsert(connection, record)
         return [record.id for record in records]
@@ -324,8 +327,9 @@ class Database:
             yield connection
 
     @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
-        with self._engine.connect().execution_options(stridesmith_write=True) as connection, connection.begin():
+    def _write(self, seconds: float | None = None) -> Iterator[sa.Connection]:
+        options = {"stridesmith_write": True, "stridesmith_seconds": seconds}
+        with self._engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -406,8 +410,11 @@ def _connected(connection: Any, _: object) -> None:
 
 
 def _begin(connection: sa.Connection) -> None:
-    write = connection.get_execution_options().get("stridesmith_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    options = connection.get_execution_options()
+    seconds = options.get("stridesmith_seconds")
+    patience = BUSY_SECONDS if seconds is None else seconds
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * patience)}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("stridesmith_write", False) else "BEGIN")
 
 
 def _ddl() -> str:

@@ -141,6 +141,16 @@ class Record(BaseModel):
         """The target that the record was measured on."""
         return Target.from_json(dict(self.target))
 
+    @property
+    def title(self) -> str:
+        """``conv2d(n=1,...) float32 w=constant``."""
+        from ...space.workloads import describe
+
+        shape = {name: value for name, value in self.params.items() if name != "dtype"}
+        special = ",".join(f"{name}={kind}" for name, kind in sorted(self.interface.items()) if kind != "fixed")
+        name = f"{self.workload or 'script'}({describe(shape)})" if shape else self.workload
+        return " ".join(part for part in (name, self.dtype, special) if part)
+
     def changed(self, **fields: Any) -> Record:
         """This record with `fields` replaced, validated again."""
         return validate(self.model_dump() | fields)

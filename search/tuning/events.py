@@ -135,4 +135,35 @@ class Finish(OfTask):
     nodes: dict[str, dict[str, int]]
 
 
-EVENTS: tuple[type[Event], ...] = (Start, Note, Phase, Trial, Round, Finish)
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Event):
+    """A run for several tasks begins, which share its seconds."""
+
+    name: ClassVar[str] = "tasks"
+
+    tasks: list[dict[str, Any]]
+    device: str
+    threads: int
+    limit_seconds: float
+    seed: int
+    predicted_us: float | None
+    db: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn(OfTask):
+    """One of several tasks has had a turn, or at the end a race; `predicted_us` is what all together should take."""
+
+    name: ClassVar[str] = "turn"
+
+    turn: int
+    task: int
+    weight: int
+    best_us: float | None
+    predicted_us: float | None
+    trials: int
+    seconds: float
+    raced: bool = False
+
+
+EVENTS: tuple[type[Event], ...] = (Start, Note, Phase, Trial, Round, Finish, Schedule, Turn)

@@ -64,7 +64,7 @@ class Loop:
 
     def __init__(self, run: Run, study: Study, builders_schedule: bool) -> None:
         self.run, self.study, self.builders_schedule = run, study, builders_schedule
-        self._budget = Budget(run)
+        self.budget = Budget(run)
         self._round = 0
         self._numbered = 0  # candidates, refused ones included
         self._held: list[Candidate] = []
@@ -75,11 +75,11 @@ class Loop:
     def play(self) -> str:
         """Play rounds; says which limit ended them."""
         if self.run.settings.stop_at is not None:
-            self._measure_roof()
+            self.measure_roof()
         self.run.send(events.Phase(phase="searching"))
         stopped_by = self._play_round()
         with self.run.clock.during("baseline"):
-            self._measure_baseline()
+            self.measure_baseline()
         while stopped_by is None:
             stopped_by = self._play_round()
         return stopped_by
@@ -87,38 +87,38 @@ class Loop:
     def _play_round(self) -> str | None:
         """One round; why it was the last one or none could be played, if so."""
         run, results = self.run, self.run.results
-        if reason := self._budget.reached():
+        if reason := self.budget.reached():
             return reason
-        left = self._budget.left()
-        size = self._budget.size(left, len(self._held))
+        left = self.budget.left()
+        size = self.budget.size(left, len(self._held))
         if size == 0:
             return "seconds"
         until = None if left is None else run.clock.seconds + left
         trials_before, began = results.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
-        asked = self._ask(size - len(held) + self._budget.hold(size))
+        asked = self.ask(size - len(held) + self.budget.hold(size))
         if not self._round:
             run.executor.wait()  # workers start while the first candidates are chosen
-        trials = self._build(held, until) if held else []
+        trials = self.build(held, until) if held else []
         candidates = asked.result()  # from here on the study is ours again
         now = size - len(held)
         self._held += candidates[now:]
         if not held and not candidates:
             return "exhausted"
         self._round += 1
-        trials += self._build(candidates[:now], until)
-        self._measure(trials)
+        trials += self.build(candidates[:now], until)
+        self.measure(trials)
         if all(trial.is_refused for trial in trials):
             self._empty_rounds += 1
             if self._empty_rounds >= EMPTY_ROUNDS:
                 return "exhausted"
         else:
             self._empty_rounds = 0
-            self._budget.spent(self._working() - began, results.trials - trials_before)
+            self.budget.spent(self._working() - began, results.trials - trials_before)
         self._send_round()
         return None
 
-    def _ask(self, count: int) -> Future[list[Candidate]]:
+    def ask(self, count: int) -> Future[list[Candidate]]:
         """Ask in a thread of its own; until the result is there the study belongs to that thread."""
         if self._round:
             self.run.clock.enter("asking")
@@ -127,12 +127,12 @@ class Loop:
             began = time.monotonic()
             candidates = self.study.ask(count) if count else []
             if count:
-                self._budget.asking = time.monotonic() - began
+                self.budget.asking = time.monotonic() - began
             return candidates
 
         return daemon_thread("stridesmith-ask").submit(ask)
 
-    def _build(self, candidates: list[Candidate], until: float | None) -> list[_Trial]:
+    def build(self, candidates: list[Candidate], until: float | None) -> list[_Trial]:
         """Have candidates scheduled and built, before the clock shows `until`."""
         trials: list[_Trial] = []
 
@@ -191,7 +191,7 @@ class Loop:
         )
         return _Trial(candidate, record, job, refusal)
 
-    def _measure(self, trials: list[_Trial]) -> None:
+    def measure(self, trials: list[_Trial]) -> None:
         """Measure what was built, each code once, one after the other; each result is told and stored as it comes."""
         for trial in trials:
             if trial.is_refused and isinstance(trial.reply, Failed):
@@ -281,7 +281,7 @@ class Loop:
         )  # fmt: skip
         self.run.send(event)
 
-    def _measure_baseline(self) -> None:
+    def measure_baseline(self) -> None:
         """Build, verify and time the program as it was written.
 
         Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
@@ -301,7 +301,7 @@ class Loop:
             run.note(f"the untuned program was not measured: {reply.status}: {reply.message}")
         run.send(events.Phase(phase="searching", baseline_us=run.results.baseline_us))
 
-    def _measure_roof(self) -> None:
+    def measure_roof(self) -> None:
         """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
         self.run.send(events.Phase(phase="measuring the device's limits"))
         job = MeasureRoof(target=self.run.task.target, dtype=self.run.task.work.dtype)
@@ -327,9 +327,7 @@ class Loop:
             peak_gflops=results.roof.peak_gflops if results.roof else None, seconds=run.clock.seconds,
         )  # fmt: skip
         run.send(event)
-        for note in results.writer.notes:
-            run.note(note)
-        results.writer.notes.clear()
+        run.tell_notes()
 
 
 def _code(trial: _Trial) -> str:

@@ -48,8 +48,11 @@ class Race:
         return statistics.median(self.baseline_samples) * 1e6 if self.baseline_samples else None
 
 
-def final_race(run: Run) -> Race:
-    """Race until what the database calls the best has been in the race with everything faster; store all of it."""
+def final_race(run: Run, roof: bool = True) -> Race:
+    """Race until what the database calls the best has been in the race with everything faster; store all of it.
+
+    With `roof` the device's limits are measured beside the race.
+    """
     run.send(events.Phase(phase="final race"))
     outcome = Race()
     raced: dict[str, Record] = {}
@@ -61,7 +64,7 @@ def final_race(run: Run) -> Race:
         seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
         mine = run.results.baseline_us
         untuned = mine is not None and mine <= FAR_SLOWER * min(r.latency_us or 0.0 for r in records)
-        last = race(run.executor, run.task, [*records, *[None] * untuned], seed, race_seconds(run))
+        last = race(run.executor, run.task, [*records, *[None] * untuned], seed, race_seconds(run), roof)
         _keep(run, last)
         _admit_untuned(run, last)
         raced.update((record.id, record) for record in last.records)
@@ -120,7 +123,9 @@ def _is_settled(run: Run, outcome: Race) -> bool:
     return best is None or best.id in {record.id for record in outcome.records}
 
 
-def race(executor: Executor, task: Task, runners: Sequence[Record | None], seed: int, seconds: float) -> Race:
+def race(
+    executor: Executor, task: Task, runners: Sequence[Record | None], seed: int, seconds: float, roof: bool = True
+) -> Race:
     """Build the records' traces, so that what races is what a replay will find, and time all in turns.
 
     None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
@@ -140,7 +145,7 @@ def race(executor: Executor, task: Task, runners: Sequence[Record | None], seed:
     if not kernels:
         return replace(result, problem="nothing could be rebuilt")
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds
+        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds, roof=roof
     )
     raced = executor.measure([job])[0]
     if isinstance(raced, Raced):

@@ -71,6 +71,13 @@ class Run:
         """Tell the user something."""
         self.send(Note(message=message))
 
+    def tell_notes(self) -> None:
+        """Tell what the writer and the executor have to say."""
+        for notes in (self.results.writer.notes, self.executor.notes):
+            for note in notes:
+                self.note(note)
+            notes.clear()
+
     def record(
         self,
         trace: list[Any] | None = None,

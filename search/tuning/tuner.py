@@ -14,18 +14,18 @@ tune(settings, emit)
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...errors import Interrupted, NoSchedule, UsageError
+from ...errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError
 from ..records.record import Record
 from ..tasks.task import Task, performance
 from ..workers.protocol import Derive, Job, Prepare, Reply
 from . import events
 from .clock import Clock
 from .events import Emit, Event
+from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
 from .race import Race, final_race
 from .run import Results, Run, fastest
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
 
+LATE_SECONDS = 10.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
@@ -65,31 +66,36 @@ def tune(
             emit(event.to_json())
 
     try:
+        from ..records.aside import take_up
         from ..records.database import Database  # while Ray starts
         from ..records.writer import RecordWriter
 
-        with contextlib.closing(Database(settings.db)) as database:
+        with heard(), contextlib.closing(Database(settings.db)) as database:
             results = Results(RecordWriter(database))
             run = Run(settings, task, database, executor, clock, results, send)
             send(_start(run))
+            if settings.seconds is not None:
+                executor.until = time.monotonic() + settings.seconds - clock.seconds + LATE_SECONDS
+            for note in take_up(database):
+                run.note(note)
             return _finish(run, *_search(run, generate))
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted before anything was measured") from None
+    except KeyboardInterrupt as interrupt:
+        raise error_of(interrupt)("interrupted before anything was measured") from None
     finally:
-        with _uninterrupted():
+        with uninterrupted():
             executor.close()
 
 
-def _search(run: Run, generate: Generator | None) -> tuple[str, Study | None]:
-    """Measure candidates until a limit is reached; says which one."""
+def _search(run: Run, generate: Generator | None) -> tuple[str | type[Interrupted], Study | None]:
+    """Measure candidates until a limit is reached; says which one, or with what a signal ends the run."""
     study: Study | None = None
     try:
         for note in run.database.notes:
             run.note(note)
         study = _study(run, _space(run, generate))
         return Loop(run, study, builders_schedule=generate is None).play(), study
-    except KeyboardInterrupt:
-        return "interrupt", study
+    except KeyboardInterrupt as interrupt:
+        return error_of(interrupt), study
 
 
 def _space(run: Run, generate: Generator | None) -> Space:
@@ -117,24 +123,35 @@ def _study(run: Run, space: Space) -> Study:
     return study
 
 
-def _finish(run: Run, stopped_by: str, study: Study | None) -> Record:
+def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> Record:
     """Race the fastest, store the outcome, send ``done``; returns the winner."""
     outcome = Race()
-    if stopped_by != "interrupt":
+    if isinstance(reason, str):
         try:
             with run.clock.during("race"):
                 outcome = final_race(run)
-        except KeyboardInterrupt:
-            stopped_by = "interrupt"
-    with _uninterrupted(), run.clock.during("other"):
-        _mirror(run, study)
+                run.results.writer.settle()
+        except KeyboardInterrupt as interrupt:
+            reason = error_of(interrupt)
+    with uninterrupted(), run.clock.during("other"):
         winner = outcome.records[0] if outcome.records else _best_so_far(run)
-        run.results.writer.flush()
+        unsaved = ""
+        with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):
+            run.tell_notes()
+        try:
+            run.results.writer.flush()
+        except (TemporaryError, StorageError) as error:
+            if isinstance(reason, str):
+                raise
+            unsaved = f"; {error}"
+        _mirror(run, study)
         if winner is None or winner.latency_us is None:
-            raise _nothing_valid(run, stopped_by, outcome.problem)
-        run.send(_done(run, stopped_by, winner, winner.latency_us, outcome))
-    if stopped_by == "interrupt":
-        raise Interrupted(f"interrupted; the best so far is record {winner.id} in {run.database.name}")
+            raise _nothing_valid(run, reason, outcome.problem)
+        done = _done(run, reason if isinstance(reason, str) else "interrupt", winner, winner.latency_us, outcome)
+        with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):  # a terminal that was closed
+            run.send(done)
+    if not isinstance(reason, str):
+        raise reason(f"interrupted; the best so far is record {winner.id} in {run.database.name}{unsaved}")
     return winner
 
 
@@ -146,11 +163,11 @@ def _best_so_far(run: Run) -> Record | None:
     return run.database.best(run.task.script, run.task.target, run.task.interface)
 
 
-def _nothing_valid(run: Run, stopped_by: str, problem: str) -> Interrupted | NoSchedule:
+def _nothing_valid(run: Run, reason: str | type[Interrupted], problem: str) -> Interrupted | NoSchedule:
     failures = ", ".join(f"{kind} {count}" for kind, count in run.results.failed.items() if count)
     found = f"of {run.results.trials} candidates none was valid ({failures or 'none was tried'})"
-    if stopped_by == "interrupt":
-        return Interrupted(f"interrupted; {found}")
+    if not isinstance(reason, str):
+        return reason(f"interrupted; {found}")
     cause = f"; {problem}" if problem else ""
     return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
 
@@ -200,16 +217,3 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
     if builders_schedule:
         prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
     return RayExecutor(settings.address, task.target.threads, prepared=prepared)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits: what was found is being stored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

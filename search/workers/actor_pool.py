@@ -1,40 +1,65 @@
-"""Ray actors of one kind on the nodes that should have them: started, given jobs, heard, and replaced when lost."""
+"""Ray actors of one kind on the nodes that should have them: started, given jobs, heard, and replaced when lost.
+
+An actor with a job is asked for a sign of life every few seconds.  One that gives none (its host is frozen, a debugger
+has stopped it, its link is cut), or whose job takes longer than all of its limits together, counts as lost.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from .actors import start_actor
-from .protocol import Failed, Job, Reply, to_text
+from .actors import SIGNS, host_of_processes, start_actor
+from .bench import Limits
+from .protocol import Failed, Job, Race, Reply, to_text
+from .ray_calls import RayCalls
 
-CHECK_SECONDS = 2.0  # how often nodes are counted
+CHECK_SECONDS = 2.0  # how often nodes are counted and signs of life asked for
 START_SECONDS = 300.0  # how long to wait for a first actor
+HELLO_SECONDS = 90.0  # for any actor to come up
+SILENT_SECONDS = 8.0
+SPARE_SECONDS = 60.0  # of a job beyond its limits: workers start, measurements of others end
 FAILED_STARTS = 3  # after so many a node gets no more actors
 
 
 @dataclass(eq=False)
 class Actor:
-    """An actor: `hello` is resolved once it lives, `task` is what it works on, for the job of number `job`."""
+    """An actor: `hello` is resolved once it lives, `task` is what it works on, for the job of number `job`.
+
+    `since` is when it was started or its task was given, and `deadline` when the task must be done; `sign` is a sign
+    of life that was asked for at the time `asked`.  `pid` is 0 where the process is not one of this host.
+    """
 
     handle: Any
     node: str
     hello: Any
+    since: float
     ready: bool = False
     task: Any = None
     job: int | None = None
+    deadline: float = 0.0
+    sign: Any = None
+    asked: float = 0.0
+    pid: int = 0
 
 
 class ActorPool:
-    """Actors with `cpus` cores each; `wanted` says how many each node should have, `prepared` what each does first."""
+    """Actors with `cpus` cores each; `wanted` says how many each node should have, `prepared` what each does first.
+
+    Every method that asks Ray for something raises RayLost.
+    """
 
     def __init__(
-        self, ray: Any, cpus: int, limits: str, wanted: Callable[[], dict[str, int]], prepared: Job[Reply] | None
-    ) -> None:
-        self._ray, self._cpus, self._limits, self._wanted, self._prepared = ray, cpus, limits, wanted, prepared
+        self, calls: RayCalls, cpus: int, limits: Limits, wanted: Callable[[], dict[str, int]],
+        prepared: Job[Reply] | None,
+    ) -> None:  # fmt: skip
+        self._calls, self._cpus, self._limits, self._wanted, self._prepared = calls, cpus, limits, wanted, prepared
         self.actors: list[Actor] = []
         self._failed_starts: dict[str, int] = {}
         self._checked = -CHECK_SECONDS
@@ -64,10 +89,14 @@ class ActorPool:
             if self._failed_starts.get(node, 0) >= FAILED_STARTS:
                 continue
             for _ in range(count - sum(actor.node == node for actor in self.actors)):
-                handle = start_actor(self._ray, node, self._cpus, self._limits)
-                self.actors.append(Actor(handle, node, handle.node.remote()))
-                if self._prepared is not None:
-                    handle.prepare.remote(to_text(self._prepared))
+                self.actors.append(self._calls.call(self._started, node))
+
+    def _started(self, node: str) -> Actor:
+        handle = start_actor(self._calls.ray, node, self._cpus, json.dumps(asdict(self._limits)))
+        actor = Actor(handle, node, handle.hello.remote(), time.monotonic())
+        if self._prepared is not None:
+            handle.prepare.remote(to_text(self._prepared))
+        return actor
 
     def idle(self) -> list[Actor]:
         """Ready ones without work, one of each node in turn before any node's second."""
@@ -81,31 +110,64 @@ class ActorPool:
 
     def give(self, actor: Actor, method: str, number: int, job: Job[Reply]) -> None:
         """Let an idle actor do the job of this number by its `method`."""
-        actor.job = number
-        actor.task = getattr(actor.handle, method).remote(to_text(job))
+        actor.job, actor.since, actor.sign = number, time.monotonic(), None
+        actor.deadline = actor.since + self._patience(job)
+        actor.asked = actor.since
+        actor.task = self._calls.call(getattr(actor.handle, method).remote, to_text(job))
+
+    def _patience(self, job: Job[Reply]) -> float:
+        """Seconds after which a job must have been answered, whatever its worker and its actor do."""
+        limits = self._limits
+        longest = limits.race + job.seconds if isinstance(job, Race) else max(limits.measure, limits.build)
+        return max(longest, limits.call, job.deadline or 0.0) + limits.prepare + SPARE_SECONDS
 
     def wait(self, seconds: float) -> list[Actor]:
-        """Actors of which there is news: their task, or their first sign of life."""
+        """Actors of which there is news: their task, their first sign of life, or that they are lost."""
         waiting = {(a.task if a.ready else a.hello): a for a in self.actors if a.task is not None or not a.ready}
         if not waiting:
             return []
-        found, _ = self._ray.wait(list(waiting), num_returns=1, timeout=seconds)
-        return [waiting[ref] for ref in found]
+        ray = self._calls.ray
+        found, _ = self._calls.call(ray.wait, list(waiting), num_returns=1, timeout=seconds, seconds=seconds)
+        return [waiting[ref] for ref in found] or self._silent(list(waiting.values()))
+
+    def _silent(self, actors: list[Actor]) -> list[Actor]:
+        """Those that have given no sign of life for too long, or are beyond their deadline; asks the others for one."""
+        now, lost = time.monotonic(), []
+        for actor in actors:
+            if not actor.ready:
+                if now - actor.since > HELLO_SECONDS:
+                    lost.append(actor)
+                continue
+            if actor.sign is not None and self._has_answered(actor.sign):
+                actor.sign = None
+            if actor.sign is None and now - actor.asked >= CHECK_SECONDS:
+                actor.sign, actor.asked = self._calls.call(_sign_of, actor.handle), now
+            if now > actor.deadline or (actor.sign is not None and now - actor.asked > SILENT_SECONDS):
+                lost.append(actor)
+        return lost
+
+    def _has_answered(self, sign: Any) -> bool:
+        """Whether there is an answer, were it that the actor has died: its task says so as well."""
+        done, _ = self._calls.call(self._calls.ray.wait, [sign], timeout=0)
+        return bool(done)
 
     def receive(self, actor: Actor) -> str | Failed | None:
         """The news: a reply's text, None for a first sign of life, Failed where the actor was lost and is replaced."""
-        from ray.exceptions import RayError
-
-        try:
-            text = self._ray.get(actor.task if actor.ready else actor.hello)
-        except RayError as error:
+        awaited = actor.task if actor.ready else actor.hello
+        if not self._has_answered(awaited):
             self._stop(actor)
-            return Failed(status="infrastructure", message=f"a Ray actor was lost: {type(error).__name__}")
+            return Failed(status="infrastructure", message="a Ray actor gave no sign of life, or no answer in its time")
+        reply = self._calls.reply(awaited)
+        if isinstance(reply, Failed):
+            self._stop(actor)
+            return reply
         if not actor.ready:
             actor.ready = True
+            host, _, pid = reply.rpartition(" ")
+            actor.pid = int(pid) if host == host_of_processes() else 0
             return None
-        actor.task = actor.job = None
-        return str(text)
+        actor.task = actor.job = actor.sign = None
+        return reply
 
     def stop_busy(self) -> None:
         """Kill the actors that have work."""
@@ -114,17 +176,24 @@ class ActorPool:
 
     def close(self, seconds: float) -> None:
         """End all actors; idle ones may take some seconds to end their workers."""
-        ending = [actor.handle.close.remote() for actor in self.idle()]
         with contextlib.suppress(Exception):
+            ending = [self._calls.call(actor.handle.close.remote) for actor in self.idle()]
             if ending:
-                self._ray.wait(ending, num_returns=len(ending), timeout=seconds)
+                self._calls.call(self._calls.ray.wait, ending, num_returns=len(ending), timeout=seconds)
         for actor in list(self.actors):
             self._stop(actor)
 
     def _stop(self, actor: Actor) -> None:
-        """Forget an actor, and kill it if it still lives."""
+        """Forget an actor, and kill it if it still lives: a process that stands still hears no other signal."""
         self.actors.remove(actor)
         if not actor.ready:
             self._failed_starts[actor.node] = self._failed_starts.get(actor.node, 0) + 1
-        with contextlib.suppress(Exception):
-            self._ray.kill(actor.handle)
+        self._calls.send(self._calls.ray.kill, actor.handle)
+        if actor.pid:
+            with contextlib.suppress(OSError):
+                os.kill(actor.pid, signal.SIGKILL)
+
+
+def _sign_of(handle: Any) -> Any:
+    """Ask an actor for a sign of life, which it gives beside its job."""
+    return handle.sign.options(concurrency_group=SIGNS).remote()

@@ -3,35 +3,41 @@
 Builds go anywhere, measurements to one place.  Each node of the cluster has builders, one for each of its cores; the
 driver's node has the one runner, which measures.  A job goes to an actor when that is idle, so that slow ones hold
 nothing up.  Work that is lost with an actor or a node is given out again, at most twice; then it fails as
-``infrastructure``.
+``infrastructure``.  Where Ray itself is lost (`ray_calls`), benches of this process do the rest.
 """
 
 from __future__ import annotations
 
-import json
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Generic, Protocol, TypeVar
 
-from .actor_pool import Actor, ActorPool
+from .actor_pool import ActorPool
 from .bench import Limits
+from .local_pool import LocalPool
 from .protocol import Failed, Job, Reply, reply_of
-from .ray_session import RaySession
+from .ray_calls import RayCalls, RayLost
+from .ray_session import RaySession, usable_cores
 
 R = TypeVar("R", bound=Reply)
 
 RETRIES = 2
 CLOSE_SECONDS = 2.0
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
+TOO_LATE = Failed(status="infrastructure", message="the time of the run was over")
 
 
 class Executor(Protocol):
     """Builds and measures.  Replies come in the order of the jobs, and `done` hears of each as it comes.
 
     Jobs may be made while others are under way: those of builds as early as possible, each measurement when it is
-    its turn.
+    its turn.  After `until` (`time.monotonic`) nothing is waited for: what has no reply then fails as
+    ``infrastructure``.  `notes` are sentences for the user.
     """
+
+    until: float | None
+    notes: list[str]
 
     def wait(self) -> None:
         """Return when a builder is there, or none can be had."""
@@ -70,23 +76,30 @@ class RayExecutor:
         limits: Limits | None = None,
         prepared: Mapping[str, Job[Reply]] | None = None,
     ) -> None:
+        self.until: float | None = None
+        self.notes: list[str] = []
         self._builders = builders
-        self._limits = json.dumps(asdict(limits or Limits()))
+        self._limits = limits or Limits()
         self._prepared = prepared or {}
         self._session = RaySession(address, threads)
-        self._pools: dict[str, ActorPool] = {}
+        self._calls: RayCalls | None = None
+        self._is_lost = False
+        self._pools: dict[str, ActorPool | LocalPool] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
     def wait(self) -> None:
         """Return when a builder is there, or none can be had; the runner may still be on its way."""
-        pool = self._pool("build")
-        pool.begin()
-        pool.start_missing()
-        self._pool("measure").start_missing()
-        while pool.may_become_ready() and not pool.ready:
-            for actor in pool.wait(1.0):
-                pool.receive(actor)
+        try:
+            pool: Any = self._pool("build")
+            pool.begin()
             pool.start_missing()
+            self._pool("measure").start_missing()
+            while pool.may_become_ready() and not pool.ready and not _is_over(self.until):
+                for actor in pool.wait(1.0):
+                    pool.receive(actor)
+                pool.start_missing()
+        except RayLost as error:
+            self._go_on_without(error)
 
     def build(
         self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None
@@ -109,7 +122,7 @@ class RayExecutor:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close(CLOSE_SECONDS)
-        self._session.close()
+        self._session.close(is_lost=self._is_lost)
 
     def __enter__(self) -> RayExecutor:
         return self
@@ -117,27 +130,48 @@ class RayExecutor:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _pool(self, kind: str) -> ActorPool:
+    def _pool(self, kind: str) -> ActorPool | LocalPool:
         if kind not in self._pools:
-            ray = self._session.ready()
-            prepared = self._prepared.get(kind)
-            if kind == "build":
-                pool = ActorPool(ray, 1, self._limits, lambda: spread(node_cores(ray), self._builders), prepared)
+            if self._is_lost:
+                self._pools[kind] = LocalPool(self._builders or usable_cores() if kind == "build" else 1, self._limits)
             else:
-                here = str(ray.get_runtime_context().get_node_id())
-                pool = ActorPool(ray, 0, self._limits, lambda: {here: 1}, prepared)
-            self._pools[kind] = pool
+                self._pools[kind] = self._actor_pool(kind)
         return self._pools[kind]
+
+    def _actor_pool(self, kind: str) -> ActorPool:
+        ray = self._session.ready(self.until)
+        calls = self._calls = self._calls or RayCalls(ray, self._session.core)
+        prepared = self._prepared.get(kind)
+        if kind == "build":
+            return ActorPool(
+                calls, 1, self._limits, lambda: spread(calls.call(node_cores, ray), self._builders), prepared
+            )
+        here = str(calls.call(lambda: ray.get_runtime_context().get_node_id()))
+        return ActorPool(calls, 0, self._limits, lambda: {here: 1}, prepared)
+
+    def _go_on_without(self, error: RayLost) -> None:
+        """Take over what Ray was to do."""
+        self._is_lost = True
+        for pool in self._pools.values():
+            pool.stop_busy()
+        self._pools.clear()
+        self._session.abandon()
+        self.notes.append(f"Ray was lost ({error}); this process builds and measures by itself from here on")
 
     def _dispatch(
         self, kind: str, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None
     ) -> list[R | Failed]:
-        pool = self._pool(kind)
-        batch = _Batch(pool, kind, jobs, done)
+        batch = _Batch(kind, jobs, done)
         try:
-            return batch.run(ahead=kind == "build")
+            if not self._is_lost:
+                try:
+                    return batch.run(self._pool(kind), lambda: self.until)
+                except RayLost as error:
+                    self._go_on_without(error)
+            return batch.run(self._pool(kind), lambda: self.until)
         except BaseException:
-            pool.stop_busy()
+            if kind in self._pools:
+                self._pools[kind].stop_busy()
             raise
         finally:
             for node in batch.nodes:
@@ -146,16 +180,15 @@ class RayExecutor:
 
 
 class _Batch(Generic[R]):
-    """One call's jobs on their way through a pool of actors; `nodes` are where they were done."""
+    """One call's jobs on their way through a pool of actors, or of benches; `nodes` are where they were done."""
 
     def __init__(
         self,
-        pool: ActorPool,
         kind: str,
         jobs: Iterable[Job[R]],
         done: Callable[[int, R | Failed], None] | None,
     ) -> None:
-        self.pool, self.kind, self.done = pool, kind, done
+        self.kind, self.done = kind, done
         self.nodes: list[str] = []
         self.source: Iterator[Job[R]] | None = iter(jobs)
         self.jobs: list[Job[R]] = []
@@ -163,23 +196,39 @@ class _Batch(Generic[R]):
         self.losses: list[int] = []
         self.replies: dict[int, R | Failed] = {}
 
-    def run(self, ahead: bool) -> list[R | Failed]:
-        """Give out all jobs and gather the replies; `ahead` makes jobs while the actors are busy."""
-        self.pool.begin()
+    def run(self, pool: ActorPool | LocalPool, until: Callable[[], float | None]) -> list[R | Failed]:
+        """Give out all jobs and gather the replies, before `until`; those of builds are made ahead.
+
+        After RayLost it may be called again, with another pool, which gets all that has no reply.
+        """
+        self.queue = deque(index for index in range(len(self.jobs)) if index not in self.replies)
+        pool.begin()
         while self._unfinished():
-            self.pool.start_missing()
-            for actor in self.pool.idle():
+            if _is_over(until()):
+                self._give_up(pool)
+                break
+            pool.start_missing()
+            for actor in pool.idle():
                 if self.queue or self._make():
                     index = self.queue.popleft()
-                    self.pool.give(actor, self.kind, index, self.jobs[index])
-            if not self.pool.may_become_ready():
+                    pool.give(actor, self.kind, index, self.jobs[index])  # type: ignore[arg-type]
+            if not pool.may_become_ready():
                 while self.queue or self._make():
                     self._finish(self.queue.popleft(), NO_NODE)
             if self._unfinished():
-                made = ahead and self._make()
-                for actor in self.pool.wait(0.0 if made else 1.0):
-                    self._receive(actor)
+                made = self.kind == "build" and self._make()
+                for actor in pool.wait(0.0 if made else 1.0):
+                    self._receive(pool, actor)
         return [self.replies[index] for index in range(len(self.jobs))]
+
+    def _give_up(self, pool: ActorPool | LocalPool) -> None:
+        """Nothing is waited for any more."""
+        pool.stop_busy()
+        while self._make():
+            pass
+        for index in range(len(self.jobs)):
+            if index not in self.replies:
+                self._finish(index, TOO_LATE)
 
     def _unfinished(self) -> bool:
         return self.source is not None or len(self.replies) < len(self.jobs)
@@ -195,10 +244,10 @@ class _Batch(Generic[R]):
         self.losses.append(0)
         return True
 
-    def _receive(self, actor: Actor) -> None:
+    def _receive(self, pool: Any, actor: Any) -> None:
         """Take the news of an actor; a job that was lost too often fails, and else is queued again."""
         index = actor.job
-        text = self.pool.receive(actor)
+        text = pool.receive(actor)
         if index is None or text is None:
             return
         reply = text if isinstance(text, Failed) else reply_of(self.jobs[index], text)
@@ -215,6 +264,10 @@ class _Batch(Generic[R]):
         self.replies[index] = reply
         if self.done is not None:
             self.done(index, reply)
+
+
+def _is_over(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until
 
 
 def node_cores(ray: Any) -> dict[str, int]:

@@ -10,6 +10,7 @@ until the driver's end of its stdin closes and then ends every such process.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from pathlib import Path
 
 VARIABLE = "STRIDESMITH_SESSION"
 PATIENCE_SECONDS = 5.0
+PREFIX = "ss-ray-"
+OWNER = ".owner"
 
 
 def main() -> None:
@@ -29,12 +32,41 @@ def main() -> None:
     remove_folder(folder)
 
 
+def own(folder: str, token: str) -> int:
+    """Mark a session's folder as that of this process: its token in a file beside it, locked until the process ends.
+
+    Beside it and not in it, since whoever has a file open in the folder belongs to the session.
+    """
+    descriptor = os.open(folder + OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, token.encode())
+    return descriptor
+
+
+def sweep(parent: str) -> list[str]:
+    """End sessions of ours whose owners are dead, where their guardians could not, and remove their folders."""
+    gone = []
+    for mark in Path(parent).glob(f"{PREFIX}*{OWNER}"):
+        with contextlib.suppress(OSError), open(mark, "rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                continue
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            token, folder = file.read().decode(errors="replace"), str(mark).removesuffix(OWNER)
+            if token.isalnum():
+                end_session(token, folder)
+            remove_folder(folder)
+            gone.append(folder)
+    return gone
+
+
 def remove_folder(folder: str) -> None:
-    """Remove `folder`, into which a process that is being killed may still write."""
+    """Remove `folder`, into which a process that is being killed may still write, and the mark of its owner."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while os.path.exists(folder) and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.05)
+    if not os.path.exists(folder):
+        Path(folder + OWNER).unlink(missing_ok=True)
 
 
 def end_session(token: str, folder: str = "") -> int:
@@ -69,6 +101,14 @@ def members(token: str, folder: str = "") -> list[int]:
             if marked or (folder and _has_open(entry, folder)):
                 found.append(int(entry.name))
     return found
+
+
+def name_of(pid: int) -> str:
+    """The command of a process, at most 15 characters; empty where the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _has_open(process: Path, folder: str) -> bool:

@@ -44,7 +44,8 @@ from .protocol import (
 )
 
 if TYPE_CHECKING:
-    from ...backends.kernel import Artifact, Bound
+    from ...backends.artifact import Artifact
+    from ...backends.executable import Bound
     from ...backends.lower import Lowered
     from ...backends.samples import Sample
     from ...ir.stmt import PrimFunc
@@ -197,13 +198,15 @@ def race(job: Race, tick: Tick) -> Raced:
     checked = [_verified(kernel, job, tick) for kernel in job.kernels]
     racers = [entry for entry in checked if not isinstance(entry, Failed)]
     target = Target.from_json(job.kernels[0].artifact["target"])
-    before = measure_peak(target, _peak_dtype(job.dtype))
+    before = measure_peak(target, _peak_dtype(job.dtype)) if job.roof else 0.0
     tick()
     times = iter(interleave([r.kernel for r in racers], [r.seconds for r in racers], job.rounds, job.seconds))
     results = tuple(
         entry if isinstance(entry, Failed) else Measured(samples=tuple(next(times)), max_abs_error=entry.max_abs_error)
         for entry in checked
     )
+    if not job.roof:
+        return Raced(results=results, roof=None)
     peak = max(before, measure_peak(target, _peak_dtype(job.dtype)))
     return Raced(results=results, roof=Roof(peak, measure_bandwidth(target)))
 
@@ -301,7 +304,7 @@ _RIVALS: dict[str, _Ticking | None] = {}
 
 
 def _bytes_of(artifact: Artifact) -> int:
-    from ...backends.kernel import Memory
+    from ...backends.executable import Memory
 
     buffers = [*artifact["params"], *artifact["workspaces"]]
     return sum(Memory(name, tuple(shape), dtype, scope).nbytes for name, shape, dtype, scope in buffers)

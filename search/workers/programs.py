@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,7 @@ from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ...ir.verify.rules import VerifyError, verify
 from ...space.design.space import Space, generate
-from ...space.schedule import Schedule, ScheduleError
-from ...space.trace import Trace
+from ...space.schedule import Schedule, ScheduleError, Trace
 from ..tasks.task import ProgramName
 
 if TYPE_CHECKING:
@@ -61,9 +61,27 @@ def drawn(script: str, target: Target, choice: Choice) -> Schedule:
     raise LookupError(f"the design space that this version of the package derives has no sketch `{choice.sketch}`")
 
 
-@lru_cache(maxsize=4)
+SAMPLE_BYTES = 1 << 30  # of reference results that are kept, beside those that were asked for last
+_samples: OrderedDict[tuple[str, int], tuple[Sample, ...]] = OrderedDict()
+
+
 def samples(name: str, seed: int) -> tuple[Sample, ...]:
-    """The samples of a program (a `ProgramName` as JSON text), computed once."""
+    """The samples of a program (a `ProgramName` as JSON text), computed once while there is room for them."""
+    key = name, seed
+    if key not in _samples:
+        _samples[key] = _made(name, seed)
+        while len(_samples) > 1 and sum(map(_bytes, _samples.values())) > SAMPLE_BYTES:
+            _samples.popitem(last=False)
+    _samples.move_to_end(key)
+    return _samples[key]
+
+
+def _bytes(found: tuple[Sample, ...]) -> int:
+    arrays = (array for s in found for part in (s.inputs, s.expected, s.bounds or {}) for array in part.values())
+    return sum(array.nbytes for array in arrays)
+
+
+def _made(name: str, seed: int) -> tuple[Sample, ...]:
     from ...backends.samples import make_samples
     from ...space.workloads import workload
     from .reference import reference_of

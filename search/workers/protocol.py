@@ -34,15 +34,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from typing import is_typeddict as _is_typeddict
 
-from ...backends.data import Argument
-from ...backends.kernel import Artifact
+from ...backends.artifact import Argument, Artifact
 from ...errors import StridesmithError
 from ...ir.target import Target
 from ..records.status import failure_kind, is_status
 from ..tasks.task import ProgramName, Roof
 
 Trace = list[Any]
-"""A schedule's instructions as `space.trace.Trace` writes them; only that module looks inside."""
+"""A schedule's instructions as `space.schedule.Trace` writes them; only that module looks inside."""
 
 TICK = "tick"
 """The line that a worker sends between a job and its reply to show that it goes on."""
@@ -126,10 +125,10 @@ class Measured(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Raced(Reply):
-    """Results in the order of the entries, and the device's limits (the better peak of before and after)."""
+    """Results in the order of the entries, and the device's limits (the better peak of before and after) if asked."""
 
     results: tuple[Measured | Failed, ...]
-    roof: Roof
+    roof: Roof | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +258,7 @@ class Measure(Job[Measured]):
 class Race(Job[Raced]):
     """Verify kernels and time them in turns for at least `rounds` and at most `seconds`.
 
-    The peak is that of multiply-adds of `dtype`.
+    With `roof` the device's limits are measured beside them; the peak is that of multiply-adds of `dtype`.
     """
 
     kernels: tuple[Compiled, ...]
@@ -268,6 +267,7 @@ class Race(Job[Raced]):
     dtype: str = "float32"
     rounds: int = 20
     seconds: float = 5.0
+    roof: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,26 +7,36 @@ we end.  A cluster is joined by address and left running.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import os
+import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
-from ...errors import TemporaryError
+from ...errors import TemporaryError, UsageError
 from . import guardian, host_lock
-from .threads import daemon_thread
+from .threads import DaemonThread
 
 START_ATTEMPTS = 3
 SERVICES = ("start_monitor", "start_api_server", "start_log_monitor")
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
+CHECK_SECONDS = 8.0
+JOIN_SECONDS = 30.0
+END_SECONDS = 2.0
+CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
+PATIENT = "1000000"  # seconds; a driver that has lost the GCS for a minute is ended by Ray, whatever else it does
 AUTH_TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process, so every private Ray of ours shares it
 
 
@@ -42,41 +52,71 @@ class RaySession:
         self.address = address or os.environ.get("RAY_ADDRESS") or None
         if self.address == "local":
             self.address = None
+        if self.address is not None:
+            check_address(self.address)
         self.cpus = cpus or usable_cores()
         self.private = False
         self._guardian: subprocess.Popen[bytes] | None = None
         self._token = secrets.token_hex(16)
         self._folder = ""
-        self._started: Future[Any] = daemon_thread("stridesmith-ray").submit(self._start)
+        self._owner: int | None = None
+        self._is_closing = False
+        self._started: Future[Any] = DaemonThread("stridesmith-ray").submit(self._start)
 
     @property
     def is_ready(self) -> bool:
         """Whether `ready` would answer at once."""
         return self._started.done()
 
-    def ready(self) -> Any:
-        """The ray module, initialised.  Raises TemporaryError when a cluster does not answer."""
-        return self._started.result()
+    def ready(self, until: float | None = None) -> Any:
+        """The ray module, initialised.
 
-    def close(self) -> None:
-        """End a private Ray with all its processes; leave a cluster as it is."""
-        with contextlib.suppress(BaseException):
-            ray = self._started.result()
-            if self.private or self.address:
-                ray.shutdown()
+        Raises TemporaryError when a cluster does not answer, or a private Ray is not there at `until`
+        (`time.monotonic`).
+        """
+        if self.address is not None:
+            until = min(until or float("inf"), time.monotonic() + CHECK_SECONDS + JOIN_SECONDS)
+        try:
+            return self._started.result(None if until is None else max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            if self._started.done():
+                raise
+            where = f"the Ray cluster at {self.address}" if self.address else "the local Ray"
+            raise TemporaryError(f"{where} did not answer in time; try again, or without --address") from None
+
+    @property
+    def core(self) -> list[int]:
+        """The processes that a private Ray cannot do without, on systems that tell."""
+        return [pid for pid in guardian.members(self._token) if guardian.name_of(pid) in CORE] if self.private else []
+
+    def close(self, *, is_lost: bool = False) -> None:
+        """End a private Ray with all its processes; leave a cluster as it is.  Bounded, whatever Ray does."""
+        self._is_closing = True
+        wait([self._started], END_SECONDS)
+        if self._started.done() and self._started.exception() is None and (self.private or self.address):
+            ended = DaemonThread("stridesmith-ray-end").submit(self._started.result().shutdown)
+            if not is_lost:
+                wait([ended], END_SECONDS)
+            if not ended.done():
+                _let_go(self._started.result())
         self._dismiss_guardian()
 
+    def abandon(self) -> None:
+        """Ray is lost: end what is left of a private one, so that nobody waits for it."""
+        if self.private:
+            guardian.end_session(self._token, self._folder)
+
     def _start(self) -> Any:
-        if self.address:
-            _check_reachable(self.address)
-        with _environment():
-            if self.address and "RAY_AUTH_MODE" not in os.environ and _has_token() and _demands_token(self.address):
-                os.environ["RAY_AUTH_MODE"] = "token"
+        with _environment(), _keeping_sigterm():
+            if self.address and (mode := _answering_mode(self.address)):
+                os.environ["RAY_AUTH_MODE"] = mode
             import ray
 
             if ray.is_initialized():
                 self.address = None
-            elif self.address:
+                return ray
+            _silence(ray)
+            if self.address:
                 self._join(ray, self.address)
             else:
                 self._start_private(ray)
@@ -90,7 +130,9 @@ class RaySession:
 
     def _start_private(self, ray: Any) -> None:
         self.private = True
-        self._folder = tempfile.mkdtemp(prefix="ss-ray-", dir=_short_folder())
+        guardian.sweep(_short_folder())
+        self._folder = tempfile.mkdtemp(prefix=guardian.PREFIX, dir=_short_folder())
+        self._owner = guardian.own(self._folder, self._token)
         self._guardian = subprocess.Popen(
             [sys.executable, "-P", "-m", "stridesmith.search.workers.guardian", self._token, self._folder],
             stdin=subprocess.PIPE, start_new_session=True, env=_guardian_environment(),
@@ -108,7 +150,7 @@ class RaySession:
             except (RuntimeError, ConnectionError, TimeoutError) as error:
                 # On a machine that is very busy Ray's own waiting for its head process can run out.
                 ray.shutdown()
-                if not attempts_left:
+                if not attempts_left or self._is_closing:
                     reason = str(error).split(". ")[0]
                     raise TemporaryError(
                         f"the local Ray did not start: {reason}; try again when the machine is less busy"
@@ -124,6 +166,9 @@ class RaySession:
         assert keeper.stdin is not None
         keeper.stdin.close()
         guardian.remove_folder(self._folder)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
 
 
 def usable_cores() -> int:
@@ -146,12 +191,20 @@ def _environment() -> Iterator[None]:
 
     before = ours()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", PATIENT)
     try:
         yield
     finally:
         for name in set(ours()) - set(before):
             del os.environ[name]
         os.environ.update(before)
+
+
+def _silence(ray: Any) -> None:
+    """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 @contextlib.contextmanager
@@ -179,19 +232,74 @@ def _has_token() -> bool:
     return named or (Path.home() / ".ray" / "auth_token").exists()
 
 
-def _demands_token(address: str) -> bool:
-    """Whether the cluster refuses those without a token.
+def check_address(address: str) -> None:
+    """Raise UsageError for what names no cluster."""
+    host, _, port = address.rpartition(":")
+    if address == "auto" or (re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", host) and port.isdigit() and
+                             0 < int(port) < 65536):  # fmt: skip
+        return
+    hint = "; a Ray client's address, `ray://...`, is none" if "://" in address else ""
+    raise UsageError(f"--address (or RAY_ADDRESS) is auto or HOST:PORT, as in 10.0.0.7:6379, but got {address!r}{hint}")
 
-    A head that finds a token demands it, but Ray's clients send it only when told
-    to, and one that does cannot work with a cluster without; Ray reads the mode when
-    it is imported, so another process asks.
+
+def _answering_mode(address: str) -> str:
+    """The authentication mode in which a cluster answers, empty for the one that is set.  Raises TemporaryError.
+
+    A head that finds a token demands it, but Ray's clients send it only when told to, and one that does cannot work
+    with a cluster without; Ray reads the mode when it is imported.  And `ray.init` waits for minutes where a server
+    is no Ray, or says nothing.  So other processes ask, in each mode at once.
     """
+    if address == "auto":
+        return ""
+    _check_reachable(address)
+    modes = ["disabled", "token"] if "RAY_AUTH_MODE" not in os.environ and _has_token() else [""]
     command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", "--address", address]
-    env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    asking = {
+        mode: subprocess.Popen(
+            command, env={**os.environ, **({"RAY_AUTH_MODE": mode} if mode else {})},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )
+        for mode in modes
+    }  # fmt: skip
+    deadline = time.monotonic() + CHECK_SECONDS
     try:
-        return subprocess.run(command, env=env, capture_output=True, timeout=CONNECT_SECONDS).returncode != 0
-    except subprocess.TimeoutExpired:
-        return False
+        for mode, process in asking.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if process.wait(max(0.0, deadline - time.monotonic())) == 0:
+                    return mode
+    finally:
+        for process in asking.values():
+            process.kill()
+            process.wait()
+    raise TemporaryError(
+        f"what listens at {address} does not answer as a Ray cluster does; give the address of its head's GCS, which "
+        f"`ray start --head` prints (port 6379 by default), or leave out `--address` and RAY_ADDRESS"
+    )
+
+
+def _let_go(ray: Any) -> None:
+    """Ray's own end at the exit of the interpreter would wait for what is lost."""
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    if (function := getattr(worker, "shutdown", None)) is not None:
+        atexit.unregister(function)
+
+
+@contextlib.contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Take back the handler by which Ray prints stacks on SIGTERM and ends the process, in whatever thread it starts.
+
+    Python's `signal` may be called in the main thread alone, so the C library is asked.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    library, before = ctypes.CDLL(None), ctypes.create_string_buffer(512)
+    known = library.sigaction(signal.SIGTERM, None, before) == 0
+    try:
+        yield
+    finally:
+        if known:
+            library.sigaction(signal.SIGTERM, before, None)
 
 
 def _guardian_environment() -> dict[str, str]:
@@ -207,11 +315,9 @@ def _short_folder() -> str:
 def _check_reachable(address: str) -> None:
     """Raise TemporaryError at once where Ray would try for a minute."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "://" in address:
-        return
     try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
         raise TemporaryError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head`, "
             f"or leave out `--address` and RAY_ADDRESS to use this machine alone"

@@ -8,6 +8,7 @@ a part of the program: fewer iterations of the loops around its last statement.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,17 +26,29 @@ from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats
 
 INTERPRETED_STATEMENTS = 2_000_000
+STEP_STATEMENTS = 500
+"""Statements that the interpreter runs at once in the time in which it takes one step of a recurrence."""
 CHECKED_STATEMENTS = 1_000_000
 TOLERANCE = 1e-9
 
 
 def reference_of(func: PrimFunc) -> Reference:
     """Outputs by name from inputs by name, both logical; floats are computed in float64."""
-    if statements(func) <= INTERPRETED_STATEMENTS:
+    if _effort(func) <= INTERPRETED_STATEMENTS:
         return from_func(func).reference
     compiled = compiled_reference(func)
     check_reference(func, compiled)
     return compiled
+
+
+def _effort(func: PrimFunc) -> int:
+    """How long the interpreter takes, in statements run at once: opaque iterators are gone through in steps."""
+    extents = {loop.var: as_int(loop.extent) for loop in walk(func) if isinstance(loop, For)}
+    steps = 0
+    for block in (n for n in walk(func) if isinstance(n, Block)):
+        stepped = {v for item in block.iters if item.kind == "opaque" for v in variables(item.binding)}
+        steps += prod(extents[v] for v in stepped if v in extents) if stepped else 0
+    return statements(func) + STEP_STATEMENTS * steps
 
 
 def compiled_reference(func: PrimFunc) -> Reference:
@@ -80,15 +93,17 @@ def check_reference(func: PrimFunc, reference: Reference) -> int:
 
 
 def shrunken(func: PrimFunc, budget: int) -> PrimFunc | None:
-    """`func` with fewer iterations of the last nest, at most `budget` stores; None where that does not suffice.
+    """`func` with fewer iterations of the last nest, as effort at most `budget`; None where that does not suffice.
 
-    Only loops are shortened whose variable is an index of everything that is
-    stored below them, so that what is stored at all is stored as before.
+    Only loops are shortened whose variable is an index of everything that is stored below them, so that what is stored
+    at all is stored as before: spatial ones, and that of a recurrence where it is the outermost, whose first steps
+    need nothing of the later ones.
     """
     root = func.body
     before, last = _split_last(root.body)
-    while (count := statements(func)) > budget:
-        loop = next((n for n in walk(last) if isinstance(n, For) and _can_shorten(n)), None)
+    while (count := _effort(func)) > budget:
+        loops = [n for n in walk(last) if isinstance(n, For) and as_int(n.extent) > 1]
+        loop = next((n for n in loops if _can_shorten(n, n is loops[0])), None)
         if loop is None:
             return None
         extent = as_int(loop.extent)
@@ -102,19 +117,18 @@ def _split_last(body: Stmt) -> tuple[tuple[Stmt, ...], Stmt]:
     return (body.stmts[:-1], body.stmts[-1]) if isinstance(body, Seq) else ((), body)
 
 
-def _can_shorten(loop: For) -> bool:
-    if as_int(loop.extent) < 2:
-        return False
+def _can_shorten(loop: For, is_outermost: bool) -> bool:
     below = [n for n in walk(loop.body) if isinstance(n, Block)]
     if not below:
         return all(loop.var in store.indices for store in stores(loop.body))
-    return all(_is_spatial_in(block, loop.var) for block in below)
+    kinds = ("spatial", "opaque") if is_outermost else ("spatial",)
+    return all(_is_index_in(block, loop.var, kinds) for block in below)
 
 
-def _is_spatial_in(block: Block, var: Var) -> bool:
-    """Whether `var` alone is one spatial iterator of the block, stored at, and has no other part in it."""
+def _is_index_in(block: Block, var: Var, kinds: tuple[str, ...]) -> bool:
+    """Whether `var` alone is one iterator of the block, of one of `kinds`, stored at, and has no other part in it."""
     own = [i for i in block.iters if var in variables(i.binding)]
-    if len(own) != 1 or own[0].kind != "spatial" or own[0].binding != var:
+    if len(own) != 1 or own[0].kind not in kinds or own[0].binding != var:
         return False
     return all(own[0].var in n.indices for n in walk(block) if isinstance(n, Store))
 

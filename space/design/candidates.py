@@ -179,6 +179,22 @@ class Candidates:
         """For each axis with an outer loop, the number of its tiles, those that a block takes together as one."""
         return {a: -(-self.axes[a].extent // self.cover[a]) // self.block[a] for a in self.part.outer_axes}
 
+    @cached_property
+    def iterations(self) -> Ints:
+        """Iterations of the shared loops, as one."""
+        tiles = dict(self.tiles)
+        if self.pair is not None and set(self.pair) <= set(tiles):
+            high, low = self.pair
+            along = -(-self.extent[low] // self.cover[low]) // self.block[low]
+            tiles[high] = np.where(self.fused, 1, tiles[high])
+            tiles[low] = np.where(self.fused, along, tiles[low])
+        return product([np.where(self.inside[axis], 1, tiles[axis]) for axis in tiles])
+
+    @cached_property
+    def threads(self) -> Ints:
+        """On how many threads these run at most."""
+        return self._numbers("threads", self.target.threads)
+
     def span(self, operand: Operand, reach: Mapping[int, Ints] | Sequence[Ints]) -> list[Ints]:
         """For each dimension, how many indices (from the first to the last) ``reach[axis]`` points touch."""
         return [

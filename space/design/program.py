@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ...ir.layout.index_text import evaluate
-from ...ir.node import walk
-from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
+from ...ir.node import Node, children, walk
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
@@ -45,7 +45,8 @@ class Operand:
     in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
-    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does.
+    `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
+    that a parameter's own layout has padding, of which a copy is not known to be data.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Operand:
     source: str
     producer: str = ""
     tested: tuple[int, ...] = ()
+    padded: bool = False
 
     @property
     def dtype(self) -> str:
@@ -128,9 +130,9 @@ def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
     """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
     found = []
     for block in leaf_blocks(func.body):
-        if _is_elementwise(block) and _writes_internal(func, block):
+        if is_elementwise(block) and _writes_internal(func, block):
             readers = consumers(func, block_stores(block)[0].buffer)
-            if readers and all(_is_elementwise(r) for r in readers):
+            if readers and all(is_elementwise(r) for r in readers):
                 found.append(block.name)
     return tuple(found)
 
@@ -143,12 +145,31 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
     taken = set(epilogues.values())
     main = [b for b in blocks if b.name not in taken and not _is_producer(func, b) and block_stores(b)]
+    main = [b for b in main if read_buffers(b.body)] or main  # what only fills, as padding is filled, is no work
     result = []
     for number, block in enumerate(main):
         anchor = _anchor(func, block, f"b{number}", epilogues, interface)
         if anchor is not None:
             result.append(anchor)
     return tuple(result)
+
+
+def accesses_of(block: Block) -> list[Load | Store]:
+    """What a block loads and stores, its initialisation included."""
+    parts = [block.body, *([] if block.init is None else [block.init])]
+    return [n for part in parts for n in walk(part) if isinstance(n, (Load, Store))]
+
+
+def variables_outside_of_indices(block: Block) -> set[Var]:
+    """The variables that a value or a condition of a block uses itself."""
+    found: set[Var] = set()
+    left: list[Node] = [block.body, block.predicate, *([] if block.init is None else [block.init])]
+    while left:
+        node = left.pop()
+        if isinstance(node, Var):
+            found.add(node)
+        left += [node.value] if isinstance(node, Store) else [] if isinstance(node, Load) else children(node)
+    return found
 
 
 def _is_flat(func: PrimFunc) -> bool:
@@ -164,7 +185,7 @@ def _single(stmt: Stmt) -> bool:
     return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
 
 
-def _is_elementwise(block: Block) -> bool:
+def is_elementwise(block: Block) -> bool:
     """One store at the block's iterators in order, and no reduction."""
     stores = block_stores(block)
     spatial = all(i.kind == "spatial" for i in block.iters)
@@ -181,7 +202,7 @@ def _writes_internal(func: PrimFunc, block: Block) -> bool:
 
 def _is_producer(func: PrimFunc, block: Block) -> bool:
     """An element-wise block that feeds exactly one reduction."""
-    if not _is_elementwise(block) or not _writes_internal(func, block):
+    if not is_elementwise(block) or not _writes_internal(func, block):
         return False
     readers = consumers(func, block_stores(block)[0].buffer)
     return len(readers) == 1 and bool(readers[0].reduce)
@@ -240,7 +261,8 @@ def _anchor(
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
-        operands.append(replace(operand, tested=_tested(func, producer)))
+        padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
+        operands.append(replace(operand, tested=_tested(func, producer), padded=padded))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -316,6 +338,8 @@ def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], 
     for atom, scale in [(a, c) for a, c in terms.items() if not isinstance(a, Var)]:
         used = _vars(atom)
         if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
+            continue
+        if any(isinstance(node, Load) for node in walk(atom)):
             continue
         (var,) = used
         values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]

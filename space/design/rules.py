@@ -28,7 +28,7 @@ from .program import Anchor, inline_candidates
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
-from .techniques.chunks import ROWS, chunk_sizes, in_chunks, of_a_chunk, structures_of_a_chunk
+from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, shared_rows, structures_of_a_chunk
 from .techniques.digits import with_long_vectors
 
 MAX_SKETCHES = 64
@@ -105,18 +105,20 @@ def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
-    schedule = _with_chains_inlined(func)
+    schedule, _ = _normal(func, _constants(interface))
     found = anchors_of(schedule.func, dict(interface))
     sketches: list[Sketch] = []
-    for size in chunk_sizes(found, schedule.func, target):
-        split = in_chunks(schedule, found, size)
-        anchors = tuple(of_a_chunk(anchor, size) for anchor in found)
-        options = [structures_of_a_chunk(anchor, target) for anchor in anchors]
-        if split is None or not all(options):
-            continue
-        start, loops = split
-        count = found[0].axes[ROWS].extent // size
-        sketches += _sketches(func, start, anchors, options, target, f"rows={size};", count, loops)
+    for number, rows in enumerate(shared_rows(found, schedule.func, target)):
+        name = f"rows:{found[0].axes[rows.axes[0]].name}" if number else "rows"
+        for size in chunk_sizes(rows, found, target):
+            split = in_chunks(schedule, found, rows, size)
+            anchors = tuple(of_a_chunk(a, axis, size) for a, axis in zip(found, rows.axes, strict=True))
+            options = [structures_of_a_chunk(a, n, rows, target) for a, n in zip(anchors, rows.axes, strict=True)]
+            if split is None or not all(options):
+                continue
+            start, loops = split
+            count = -(-rows.extent // size)
+            sketches += _sketches(func, start, anchors, options, target, f"{name}={size};", count, loops)
     return tuple(sketches)
 
 

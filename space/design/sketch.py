@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir import dtypes
 from ...ir.collection import uncollected
-from ...ir.stmt import PrimFunc
+from ...ir.stmt import Block, PrimFunc, read_buffers
 from ...ir.target import Target
 from ..errors import ScheduleError
-from ..schedule import Schedule
-from ..trace import Trace
-from ..tree import leaf_blocks, loops_above
+from ..schedule import Schedule, Trace
+from ..tree import block_stores, leaf_blocks, loops_above
 from .apply import feasible, schedule_anchor, verdicts
 from .decision import Decision
 from .program import Axis, Operand
@@ -27,6 +28,8 @@ from .techniques.chunks import merge_chunks
 DRAWN = 4096
 """Rows that are drawn at once, most of which the rules exclude."""
 ROUNDS = 40
+FEW_BYTES = 1 << 16
+"""What one thread fills in less time than it takes to wake others."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,14 @@ def _schedule_rest(sch: Schedule, target: Target) -> None:
         plain = above and all(loop.kind == "serial" for loop in above)
         if plain and not block.reduce and block.init is None and not block.name.endswith("_assume"):
             try:
-                schedule_stage(sch, block.name, target)
+                schedule_stage(sch, block.name, target, shared=not _fills_little(block, target))
             except ScheduleError:
                 continue
+
+
+def _fills_little(block: Block, target: Target) -> bool:
+    """Whether a block only writes numbers, and so few, as those of a halo, that waking threads would take longer."""
+    stores = block_stores(block)
+    if target.kind != "cpu" or not stores or read_buffers(block.body):
+        return False
+    return prod(item.extent for item in block.iters) * dtypes.nbytes(stores[0].buffer.dtype) <= FEW_BYTES

@@ -34,13 +34,15 @@ def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str
     return str(item)
 
 
-def schedule_stage(sch: Schedule, block: str, target: Target) -> None:
+def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = True) -> None:
     """An element-wise block in a nest of its own: outer loops shared, the innermost vectorized if contiguous."""
     loops = sch.get_loops(block)
     if not loops:
         return
     head, last = loops[:-1], loops[-1]
     tail = vectorize_stage(sch, block, last, target)
+    if not shared:
+        return
     if head:
         distribute(sch, sch.fuse(*head) if len(head) > 1 else head[0], target, 1)
     elif tail is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from .activations import ACTIVATIONS, NAMES
-from .operator import FLOATS, Array, Arrays, param
+from .operator import FLOATS, Array, Arrays, hidden, param
 from .text import Program, Shape, Step, affine
 from .window import Window, Window1d, Window2d, Window3d
 
@@ -27,7 +27,13 @@ class Conv(Window):
     ci: int = param(64, "input channels")
     co: int = param(64, "output channels")
     groups: int = param(1, "independent groups of channels")
+    bias: int = hidden(0, "1 if a bias is added for each output channel")
     layout: str = ""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether a bias for each output channel is added."""
+        return self.bias == 1
 
     @property
     def is_last(self) -> bool:
@@ -48,10 +54,13 @@ class Conv(Window):
     def buffers(self) -> dict[str, Shape]:
         per_group = self.ci // self.groups
         w = (*self.taps, per_group, self.co) if self.is_last else (self.co, per_group, *self.taps)
-        return {"x": self.image(self.ci, self.sizes), "w": w, "y": self.image(self.co, self.outs)}
+        bias = {"bias": (self.co,)} if self.has_bias else {}
+        return {"x": self.image(self.ci, self.sizes), "w": w, **bias, "y": self.image(self.co, self.outs)}
 
     def steps(self, program: Program) -> list[Step]:
-        """What is done to a sum before it is the result: nothing but its conversion."""
+        """What is done to a sum before it is the result: the bias is added, or it is only converted."""
+        if self.has_bias:
+            return [("bias", "{v} + " + program.precision.widen("bias[vco{i}]"))]
         return [("store", "{v}")] if program.precision.is_mixed else []
 
     def script(self, dtype: str) -> str:
@@ -102,6 +111,8 @@ class Conv(Window):
             seen = self.tap(image, at).reshape(self.n, g, ci, pixels)
             total += np.ascontiguousarray(weights[(None, ..., *at)]) @ seen
         y = total.reshape(self.n, self.co, *self.outs)
+        if self.has_bias:
+            y += arrays["bias"].reshape(-1, *[1] * len(self.space))
         return {"y": np.ascontiguousarray(np.moveaxis(y, 1, -1)) if self.is_last else y}
 
 
@@ -157,14 +168,12 @@ class Conv2dBiasAct(Conv2d):
 
     act: str = param("relu", "activation", choices=NAMES)
 
-    def buffers(self) -> dict[str, Shape]:
-        shapes = super().buffers()
-        return {"x": shapes["x"], "w": shapes["w"], "bias": (self.co,), "y": shapes["y"]}
+    @property
+    def has_bias(self) -> bool:
+        return True
 
     def steps(self, program: Program) -> list[Step]:
-        types = program.precision
-        return [("bias", "{v} + " + types.widen("bias[vco{i}]")), ACTIVATIONS[self.act].step(types.accumulator)]
+        return [*super().steps(program), ACTIVATIONS[self.act].step(program.precision.accumulator)]
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
-        bias = arrays["bias"] if self.is_last else arrays["bias"][:, None, None]
-        return {"y": ACTIVATIONS[self.act].compute(super().compute(arrays)["y"] + bias)}
+        return {"y": ACTIVATIONS[self.act].compute(super().compute(arrays)["y"])}

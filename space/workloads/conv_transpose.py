@@ -10,15 +10,115 @@ import numpy as np
 
 from ...errors import ShapeError
 from .operator import Array, Arrays, Operator, param
-from .text import Program, Shape, literal
+from .precision import Precision
+from .text import Program, Shape, affine, literal
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The program of a transposed convolution in one, two or three dimensions, a letter of `space` for each.
+
+    It gathers: ``y[n, co, o] = sum over ci, k of spread[n, ci, o + k d] w[ci, co, K - 1 - k]`` where `spread` has x
+    at every `strides`-th place behind a border of ``d (K - 1) - cuts``, and 0 elsewhere.  With groups, weights are
+    ``[ci, co of a group, k...]``.
+    """
+
+    n: int
+    ci: int
+    co: int
+    space: str
+    sizes: Shape
+    taps: Shape
+    strides: Shape
+    cuts: Shape
+    outs: Shape
+    dilations: Shape
+    groups: int = 1
+    bias: bool = False
+    layout: str = "nchw"
+
+    @property
+    def is_last(self) -> bool:
+        """Whether channels are the last axis."""
+        return self.layout.endswith("c")
+
+    def image(self, channels: int, extents: Shape) -> Shape:
+        """The shape of an image in the layout."""
+        return (self.n, *extents, channels) if self.is_last else (self.n, channels, *extents)
+
+    def buffers(self) -> dict[str, Shape]:
+        """Every parameter buffer's shape, inputs first."""
+        per_group = self.co // self.groups
+        w = (*self.taps, self.ci, per_group) if self.is_last else (self.ci, per_group, *self.taps)
+        bias = {"bias": (self.co,)} if self.bias else {}
+        return {"x": self.image(self.ci, self.sizes), "w": w, **bias, "y": self.image(self.co, self.outs)}
+
+    def script(self, name: str, types: Precision) -> str:
+        """The program as text."""
+        shapes = self.buffers()
+        program = Program(name, types)
+        program.inputs([(buffer, shape) for buffer, shape in shapes.items() if buffer != "y"])
+        program.output("y", shapes["y"])
+        steps = [("store", "{v}")] if types.is_mixed else []
+        if self.bias:
+            steps = [("bias", "{v} + " + types.widen("bias[vco{i}]"))]
+        total = program.alloc("acc", shapes["y"]) if steps else "y"
+        self._spread(program)
+        self._sum(program, total)
+        n, co = ("n", self.n), ("co", self.co)
+        outs = [(f"o{a}", e) for a, e in zip(self.space, self.outs, strict=True)]
+        axes = [n, *outs, co] if self.is_last else [n, co, *outs]
+        program.stages("y", total, axes, [a for a, _ in axes], steps)
+        return program.text()
+
+    def _sum(self, program: Program, total: str) -> None:
+        """The reduction."""
+        grouped = self.groups > 1
+        each, filters = self.ci // self.groups, self.co // self.groups
+        group = [("g", self.groups)] if grouped else []
+        channel = affine("vg", each, "vci") if grouped else "vci"
+        filtered = affine("vg", filters, "vco") if grouped else "vco"
+        outs = [(f"o{a}", e) for a, e in zip(self.space, self.outs, strict=True)]
+        taps = [(f"k{a}", e) for a, e in zip(self.space, self.taps, strict=True)]
+        turned = [f"{e - 1} - vk{a}" for a, e in zip(self.space, self.taps, strict=True)]
+        seen = [affine(f"vo{a}", 1, f"vk{a}", d) for a, d in zip(self.space, self.dilations, strict=True)]
+        n, co, ci, point = ("n", self.n), ("co", filters), ("ci", each), [f"v{a}" for a, _ in outs]
+        if self.is_last:
+            spatial, reduce = [n, *outs, *group, co], [*taps, ci]
+            x, w, y = ["vn", *seen, channel], [*turned, channel, "vco"], ["vn", *point, filtered]
+        else:
+            spatial, reduce = [n, *group, co, *outs], [ci, *taps]
+            x, w, y = ["vn", channel, *seen], [channel, "vco", *turned], ["vn", filtered, *point]
+        axes = [(a, e, "S") for a, e in spatial] + [(a, e, "R") for a, e in reduce]
+        target = f"{total}[{', '.join(y)}]"
+        update = f"{target} = {target} + {program.load('x_spread', x)} * {program.load('w', w)}"
+        program.add("conv", axes, update, f"{target} = {program.zero()}")
+
+    def _spread(self, program: Program) -> None:
+        """``x_spread[b + i s] = x[i]`` and 0 elsewhere, with the border ``b = d (k - 1) - cut``."""
+        reach = [d * (k - 1) for d, k in zip(self.dilations, self.taps, strict=True)]
+        shape = self.image(self.ci, tuple(map(int.__add__, self.outs, reach)))
+        inside: list[str] = []
+        at: dict[str, str] = {"n": "vpn", "c": "vpc"}
+        for a, whole, cut, size, stride in zip(self.space, reach, self.cuts, self.sizes, self.strides, strict=True):
+            low = whole - cut
+            moved = affine(f"vp{a}", 1, shift=low)
+            inside += [f"{low} <= vp{a} and vp{a} < {low + (size - 1) * stride + 1}"]
+            if stride > 1:
+                inside.append(f"({moved}) % {stride} == 0")
+            at[a] = f"({moved}) // {stride}" if stride > 1 else moved
+        value = f"T.if_then_else({' and '.join(inside)}, x[{', '.join(at[a] for a in self.layout)}], "
+        value += f"{literal(0, program.precision.storage)})"
+        program.alloc("x_spread", shape, program.precision.storage)
+        axes = [(f"p{a}", e, "S") for a, e in zip(self.layout, shape, strict=True)]
+        program.add("spread", axes, f"x_spread[{', '.join(f'v{a}' for a, _, _ in axes)}] = {value}")
 
 
 @dataclass(frozen=True)
 class Conv2dTranspose(Operator):
     """``y[n, co, ih s + kh - p, iw s + kw - p] += x[n, ci, ih, iw] w[ci, co, kh, kw]`` over ci, ih, iw, kh, kw.
 
-    The program gathers: it spreads `x` by the stride inside a border of ``k - 1 - p``,
-    and convolves that with the kernel turned round.
+    The program gathers, as `Transposed` says.
     """
 
     name: ClassVar[str] = "conv2d_transpose"
@@ -83,47 +183,11 @@ class Conv2dTranspose(Operator):
         return {"x": self._image(self.ci, self.h, self.w), "w": w, "y": self._image(self.co, self.oh, self.ow)}
 
     def script(self, dtype: str) -> str:
-        shapes = self.buffers()
-        program = Program(self.name, self.precision(dtype))
-        program.inputs([("x", shapes["x"]), ("w", shapes["w"])])
-        program.output("y", shapes["y"])
-        mixed = program.precision.is_mixed
-        total = program.alloc("acc", shapes["y"]) if mixed else "y"
-        self._spread(program)
-        n, co, oh, ow = ("n", self.n), ("co", self.co), ("oh", self.oh), ("ow", self.ow)
-        ci, kh, kw = ("ci", self.ci), ("kh", self.kh), ("kw", self.kw)
-        turned = [f"{self.kh - 1} - vkh", f"{self.kw - 1} - vkw"]
-        if self.layout == "nchw":
-            spatial, reduce = [n, co, oh, ow], [ci, kh, kw]
-            x, w = ["vn", "vci", "voh + vkh", "vow + vkw"], ["vci", "vco", *turned]
-        else:
-            spatial, reduce = [n, oh, ow, co], [kh, kw, ci]
-            x, w = ["vn", "voh + vkh", "vow + vkw", "vci"], [*turned, "vci", "vco"]
-        axes = [(a, e, "S") for a, e in spatial] + [(a, e, "R") for a, e in reduce]
-        target = f"{total}[{', '.join(f'v{a}' for a, _ in spatial)}]"
-        update = f"{target} = {target} + {program.load('x_spread', x)} * {program.load('w', w)}"
-        program.add("conv", axes, update, f"{target} = {program.zero()}")
-        if mixed:
-            program.stages("y", total, spatial, [a for a, _ in spatial], [("store", "{v}")])
-        return program.text()
-
-    def _spread(self, program: Program) -> None:
-        """``x_spread[b + i s] = x[i]`` and 0 elsewhere, with the border ``b = k - 1 - p``."""
-        low_h, low_w = self.kh - 1 - self.pad_h, self.kw - 1 - self.pad_w
-        shape = self._image(self.ci, self.oh + self.kh - 1, self.ow + self.kw - 1)
-        inside: list[str] = []
-        at: dict[str, str] = {"n": "vpn", "c": "vpc"}
-        for a, low, size, stride in (("h", low_h, self.h, self.stride_h), ("w", low_w, self.w, self.stride_w)):
-            moved = f"vp{a} - {low}" if low else f"vp{a}"
-            inside += [f"{low} <= vp{a} and vp{a} < {low + (size - 1) * stride + 1}"]
-            if stride > 1:
-                inside.append(f"({moved}) % {stride} == 0")
-            at[a] = f"({moved}) // {stride}" if stride > 1 else moved
-        value = f"T.if_then_else({' and '.join(inside)}, x[{', '.join(at[a] for a in self.layout)}], "
-        value += f"{literal(0, program.precision.storage)})"
-        program.alloc("x_spread", shape, program.precision.storage)
-        axes = [(f"p{a}", e, "S") for a, e in zip(self.layout, shape, strict=True)]
-        program.add("spread", axes, f"x_spread[{', '.join(f'v{a}' for a, _, _ in axes)}] = {value}")
+        made = Transposed(
+            self.n, self.ci, self.co, "hw", (self.h, self.w), (self.kh, self.kw), (self.stride_h, self.stride_w),
+            (self.pad_h, self.pad_w), (self.oh, self.ow), (1, 1), layout=self.layout,
+        )  # fmt: skip
+        return made.script(self.name, self.precision(dtype))
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
         """Scatters each input pixel, which the program does not do."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .operator import Array, Arrays, param
+from .operator import Array, Arrays, hidden, param
 from .text import Program, Shape
 from .window import Window2d
 
@@ -22,20 +22,26 @@ class DepthwiseConv2d(Window2d):
     order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "dilation", "layout")
 
     c: int = param(64, "channels")
+    bias: int = hidden(0, "1 if a bias is added for each channel")
     layout: str = param("nchw", "order of the axes of x and y", choices=("nchw", "nhwc"))
 
     def buffers(self) -> dict[str, Shape]:
+        bias = {"bias": (self.c,)} if self.bias else {}
         if self.layout == "nchw":
-            return {"x": (self.n, self.c, *self.sizes), "w": (self.c, *self.taps), "y": (self.n, self.c, *self.outs)}
-        return {"x": (self.n, *self.sizes, self.c), "w": (*self.taps, self.c), "y": (self.n, *self.outs, self.c)}
+            x, w, y = (self.n, self.c, *self.sizes), (self.c, *self.taps), (self.n, self.c, *self.outs)
+        else:
+            x, w, y = (self.n, *self.sizes, self.c), (*self.taps, self.c), (self.n, *self.outs, self.c)
+        return {"x": x, "w": w, **bias, "y": y}
 
     def script(self, dtype: str) -> str:
         shapes = self.buffers()
         program = Program(self.name, self.precision(dtype))
-        program.inputs([("x", shapes["x"]), ("w", shapes["w"])])
+        program.inputs([(name, shape) for name, shape in shapes.items() if name != "y"])
         program.output("y", shapes["y"])
-        mixed = program.precision.is_mixed
-        total = program.alloc("acc", shapes["y"]) if mixed else "y"
+        steps = [("store", "{v}")] if program.precision.is_mixed else []
+        if self.bias:
+            steps = [("bias", "{v} + " + program.precision.widen("bias[vc{i}]"))]
+        total = program.alloc("acc", shapes["y"]) if steps else "y"
         source = self.pad_stage(program, shapes["x"], self.layout, 0)
         n, c = ("n", self.n), ("c", self.c)
         if self.layout == "nchw":
@@ -46,8 +52,7 @@ class DepthwiseConv2d(Window2d):
         target = f"{total}[{', '.join(f'v{a}' for a, _ in axes)}]"
         update = f"{target} = {target} + {program.load(source, x)} * {program.load('w', w)}"
         program.add("conv", loops, update, f"{target} = {program.zero()}")
-        if mixed:
-            program.stages("y", total, axes, [a for a, _ in axes], [("store", "{v}")])
+        program.stages("y", total, axes, [a for a, _ in axes], steps)
         return program.text()
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
@@ -58,4 +63,6 @@ class DepthwiseConv2d(Window2d):
         y = np.zeros((self.n, self.c, *self.outs), np.result_type(x, w))
         for at in self.all_taps():
             y += self.tap(image, at) * w[(slice(None), *at, None, None)]
+        if self.bias:
+            y += arrays["bias"][:, None, None]
         return {"y": y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(0, 2, 3, 1))}

@@ -48,6 +48,11 @@ def param(
     return field(default=default, metadata={"meaning": meaning, "choices": choices, "least": least, "most": most})
 
 
+def hidden(default: Any, meaning: str) -> Any:
+    """A dataclass field that generators of programs set, and that no table of parameters shows."""
+    return field(default=default, metadata={"meaning": meaning, "choices": (), "least": 0, "most": 0})
+
+
 def flag(default: int, meaning: str) -> Any:
     """A dataclass field that is 0 or 1."""
     return param(default, meaning, least=0, most=1)

@@ -7,26 +7,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from .operator import FLOATS, Array, Arrays, Operator, flag, param
+from .operator import FLOATS, Array, Arrays, Operator, flag, hidden, param
 from .precision import Precision, plain
 from .text import Program, Shape, literal
-from .window import Window2d
+from .window import Window, Window1d, Window2d, Window3d
 
 LAYOUTS = ("nchw", "nhwc")
 
 
 @dataclass(frozen=True)
-class Pool2d(Window2d):
-    """Windows over each channel of an image."""
+class Pool(Window):
+    """Windows over each channel of an image of any rank."""
 
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
 
     c: int = param(64, "channels")
-    h: int = param(112, "input height")
-    w: int = param(112, "input width")
-    stride_h: int = param(2, "step between windows")
-    stride_w: int = param(2, "step between windows")
-    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+    layout: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether channels are the last axis."""
+        return self.layout.endswith("c")
 
     def check(self) -> None:
         super().check()
@@ -34,7 +35,7 @@ class Pool2d(Window2d):
 
     def image(self, extents: Shape) -> Shape:
         """The shape of an image in the workload's layout."""
-        return (self.n, self.c, *extents) if self.layout == "nchw" else (self.n, *extents, self.c)
+        return (self.n, *extents, self.c) if self.is_last else (self.n, self.c, *extents)
 
     def buffers(self) -> dict[str, Shape]:
         return {"x": self.image(self.sizes), "y": self.image(self.outs)}
@@ -42,12 +43,12 @@ class Pool2d(Window2d):
     def axes(self) -> list[tuple[str, int]]:
         """The loops over the result."""
         n, c = ("n", self.n), ("c", self.c)
-        return [n, c, *self.out_axes] if self.layout == "nchw" else [n, *self.out_axes, c]
+        return [n, *self.out_axes, c] if self.is_last else [n, c, *self.out_axes]
 
     def pool(self, program: Program, into: str, fill: float, update: str) -> None:
         """Add the reduction: `update` has ``{y}`` for the result and ``{x}`` for a pixel."""
         source = self.pad_stage(program, self.buffers()["x"], self.layout, fill)
-        at = ["vn", "vc", *self.seen] if self.layout == "nchw" else ["vn", *self.seen, "vc"]
+        at = ["vn", *self.seen, "vc"] if self.is_last else ["vn", "vc", *self.seen]
         axes = [(a, e, "S") for a, e in self.axes()] + [(a, e, "R") for a, e in self.tap_axes]
         y = f"{into}[{', '.join(f'v{a}' for a, _ in self.axes())}]"
         init = f"{y} = {literal(fill, program.precision.accumulator)}"
@@ -55,20 +56,16 @@ class Pool2d(Window2d):
 
     def planes(self, x: Array) -> Array:
         """``x`` with channels first."""
-        return x if self.layout == "nchw" else x.transpose(0, 3, 1, 2)
+        return np.moveaxis(x, -1, 1) if self.is_last else x
 
-    def result(self, y: Array) -> dict[str, Array]:
+    def channels(self, y: Array) -> dict[str, Array]:
         """``y`` with channels first, in the workload's layout."""
-        return {"y": y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(0, 2, 3, 1))}
+        return {"y": np.ascontiguousarray(np.moveaxis(y, 1, -1)) if self.is_last else y}
 
 
 @dataclass(frozen=True)
-class MaxPool2d(Pool2d):
-    """``y[n, c, oh, ow] = max over kh, kw of x[n, c, oh s + kh d - p, ow s + kw d - p]``, -inf outside."""
-
-    name: ClassVar[str] = "max_pool2d"
-    summary: ClassVar[str] = "largest value of each window, padded with -inf"
-    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "dilation", "layout")
+class MaxPool(Pool):
+    """``y[n, c, o] = max over k of x[n, c, o s + k d - p]``, -inf outside, with o and k of any rank."""
 
     def precision(self, dtype: str) -> Precision:
         return plain(dtype)
@@ -83,21 +80,21 @@ class MaxPool2d(Pool2d):
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
         image = self.padded(self.planes(arrays["x"]), float("-inf"))
-        return self.result(np.maximum.reduce([self.tap(image, at) for at in self.all_taps()]))
+        return self.channels(np.maximum.reduce([self.tap(image, at) for at in self.all_taps()]))
 
 
 @dataclass(frozen=True)
-class AvgPool2d(Pool2d):
-    """``y[n, c, oh, ow] = (sum over kh, kw of x[n, c, oh s + kh - p, ow s + kw - p]) / count``, 0 outside.
+class AvgPool(Pool):
+    """``y[n, c, o] = (sum over k of x[n, c, o s + k - p]) / count``, 0 outside, with o and k of any rank.
 
-    ``count`` is ``kh kw``, or without `include_pad` the number of pixels of the window inside the image.
+    ``count`` is the number of taps, or without `include_pad` that of the pixels of the window inside the image.
+    The last `beyond` pixels of the border count in no case.
     """
 
-    name: ClassVar[str] = "avg_pool2d"
-    summary: ClassVar[str] = "mean of each window, padded with 0"
-    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "include_pad", "layout")
-
     include_pad: int = flag(1, "1 if padding counts as pixels of the mean")
+    beyond: tuple[int, ...] = hidden(
+        (), "pixels at the end of the border that are there only to complete the last window"
+    )
 
     def script(self, dtype: str) -> str:
         shapes = self.buffers()
@@ -111,23 +108,102 @@ class AvgPool2d(Pool2d):
         program.stages("y", total, axes, [a for a, _ in axes], [("mean", mean)])
         return program.text()
 
+    def _counted(self) -> list[tuple[int, int]]:
+        """From which pixel to which before the end a window counts, in each direction."""
+        if not self.include_pad:
+            return [(0, size) for size in self.sizes]
+        beyond = self.beyond or (0,) * len(self.space)
+        spans = zip(self.sizes, self.borders, self.ends, beyond, strict=True)
+        return [(-front, size + end - extra) for size, front, end, extra in spans]
+
     def _count(self, dtype: str) -> str:
-        if self.include_pad or not any(self.borders):
+        if not any(self.beyond if self.include_pad else self.both):
             return literal(int(np.prod(self.taps)), dtype)
         inside = []
-        for a, size, taps, stride, border in zip(
-            self.space, self.sizes, self.taps, self.strides, self.borders, strict=True
+        for a, (first, last), taps, stride, border in zip(
+            self.space, self._counted(), self.taps, self.strides, self.borders, strict=True
         ):
             low = f"vo{a}{{i}} * {stride} - {border}"
-            inside.append(f"(T.min({size}, {low} + {taps}) - T.max(0, {low}))")
+            inside.append(f"(T.min({last}, {low} + {taps}) - T.max({first}, {low}))")
         return f"T.Cast({dtype!r}, {' * '.join(inside)})"
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
         x = self.planes(arrays["x"])
         image = self.padded(x, 0)
         total: Array = np.add.reduce([self.tap(image, at) for at in self.all_taps()])
-        counted = self.padded(np.ones(self.sizes, x.dtype), float(self.include_pad))
-        return self.result(total / np.add.reduce([self.tap(counted, at) for at in self.all_taps()]))
+        counted = np.zeros(image.shape[2:], x.dtype)
+        counted[tuple(slice(a + p, b + p) for (a, b), p in zip(self._counted(), self.borders, strict=True))] = 1
+        return self.channels(total / np.add.reduce([self.tap(counted, at) for at in self.all_taps()]))
+
+
+@dataclass(frozen=True)
+class MaxPool1d(Window1d, MaxPool):
+    """Windows along a row."""
+
+    name: ClassVar[str] = "max_pool1d"
+    summary: ClassVar[str] = "largest value of each window along a row, padded with -inf"
+
+    layout: str = param("ncw", "order of the axes of x and y", choices=("ncw", "nwc"))
+
+
+@dataclass(frozen=True)
+class MaxPool2d(Window2d, MaxPool):
+    """Windows over an image."""
+
+    name: ClassVar[str] = "max_pool2d"
+    summary: ClassVar[str] = "largest value of each window, padded with -inf"
+    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "dilation", "layout")
+
+    h: int = param(112, "input height")
+    w: int = param(112, "input width")
+    stride_h: int = param(2, "step between windows")
+    stride_w: int = param(2, "step between windows")
+    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+
+
+@dataclass(frozen=True)
+class MaxPool3d(Window3d, MaxPool):
+    """Windows over a volume."""
+
+    name: ClassVar[str] = "max_pool3d"
+    summary: ClassVar[str] = "largest value of each window of a volume, padded with -inf"
+
+    layout: str = param("ncdhw", "order of the axes of x and y", choices=("ncdhw", "ndhwc"))
+
+
+@dataclass(frozen=True)
+class AvgPool1d(Window1d, AvgPool):
+    """Windows along a row."""
+
+    name: ClassVar[str] = "avg_pool1d"
+    summary: ClassVar[str] = "mean of each window along a row, padded with 0"
+
+    layout: str = param("ncw", "order of the axes of x and y", choices=("ncw", "nwc"))
+
+
+@dataclass(frozen=True)
+class AvgPool2d(Window2d, AvgPool):
+    """Windows over an image."""
+
+    name: ClassVar[str] = "avg_pool2d"
+    summary: ClassVar[str] = "mean of each window, padded with 0"
+    order: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w", "k", "stride", "pad", "include_pad", "layout")
+
+    h: int = param(112, "input height")
+    w: int = param(112, "input width")
+    stride_h: int = param(2, "step between windows")
+    stride_w: int = param(2, "step between windows")
+    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+
+
+@dataclass(frozen=True)
+class AvgPool3d(Window3d, AvgPool):
+    """Windows over a volume."""
+
+    name: ClassVar[str] = "avg_pool3d"
+    summary: ClassVar[str] = "mean of each window of a volume, padded with 0"
+
+    layout: str = param("ncdhw", "order of the axes of x and y", choices=("ncdhw", "ndhwc"))
 
 
 @dataclass(frozen=True)

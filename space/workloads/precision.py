@@ -29,6 +29,7 @@ class Precision:
 
 _MIXED = {
     "float16": Precision("float16", "float32", "float16"),
+    "bfloat16": Precision("bfloat16", "float32", "bfloat16"),
     "int8": Precision("int8", "int32", "int32"),
 }
 

@@ -24,11 +24,18 @@ def affine(base: str, scale: int, offset: str = "", offset_scale: int = 1, shift
     text = base if scale == 1 else f"{base} * {scale}"
     if offset:
         text += f" + {offset}" if offset_scale == 1 else f" + {offset} * {offset_scale}"
-    return f"{text} - {shift}" if shift else text
+    return f"{text} - {shift}" if shift > 0 else f"{text} + {-shift}" if shift else text
+
+
+def element(buffer: str, at: Sequence[str]) -> str:
+    """``buffer[i, j]``; the one element of a buffer without dimensions is ``buffer[()]``."""
+    return f"{buffer}[{', '.join(at) or '()'}]"
 
 
 def block(name: str, axes: Sequence[AxisText], body: str, init: str = "") -> str:
     """A loop nest around one block; `body` and `init` are single stores over the iterators."""
+    if not axes:
+        return f'    with T.block("{name}"):\n        {body}'
     loops = ", ".join(axis for axis, _, _ in axes)
     iters = ", ".join(f"v{axis}" for axis, _, _ in axes)
     extents = ", ".join(str(extent) for _, extent, _ in axes)
@@ -59,13 +66,15 @@ class Program:
     allocs: list[str] = field(default_factory=list)
     nests: list[str] = field(default_factory=list)
 
-    def inputs(self, shapes: Sequence[tuple[str, Shape]]) -> None:
-        """Declare the parameters that are read."""
-        self.params += [f"    {name}: T.Buffer({shape}, {self.precision.storage!r})," for name, shape in shapes]
+    def inputs(self, shapes: Sequence[tuple[str, Shape]], dtype: str = "") -> None:
+        """Declare parameters that are read, of the stored type or of `dtype`."""
+        self.params += [
+            f"    {name}: T.Buffer({shape}, {(dtype or self.precision.storage)!r})," for name, shape in shapes
+        ]
 
-    def output(self, name: str, shape: Shape) -> None:
-        """Declare the parameter that is written."""
-        self.params.append(f"    {name}: T.Buffer({shape}, {self.precision.result!r}),")
+    def output(self, name: str, shape: Shape, dtype: str = "") -> None:
+        """Declare the parameter that is written, of the result's type or of `dtype`."""
+        self.params.append(f"    {name}: T.Buffer({shape}, {(dtype or self.precision.result)!r}),")
 
     def alloc(self, name: str, shape: Shape, dtype: str = "") -> str:
         """Allocate a buffer of the accumulator's type, or of `dtype`; returns its name."""
@@ -74,7 +83,7 @@ class Program:
 
     def load(self, buffer: str, at: Sequence[str]) -> str:
         """An element of a stored buffer, in the accumulator's type."""
-        return self.precision.widen(f"{buffer}[{', '.join(at)}]")
+        return self.precision.widen(element(buffer, at))
 
     def zero(self) -> str:
         """0 in the accumulator's type."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import ShapeError
-from .operator import Array, Operator, param
+from .operator import Array, Operator, hidden, param
 from .text import Program, Shape, affine, literal
 
 
@@ -25,6 +25,7 @@ class Window(Operator):
     space: ClassVar[str]
 
     n: int = param(1, "batch")
+    after: tuple[int, ...] = hidden((), "the border at the end of each direction, where it is not that in front")
 
     def _value(self, name: str) -> int:
         value: int = getattr(self, name)
@@ -51,6 +52,16 @@ class Window(Operator):
         return tuple(self._value(f"pad_{a}") for a in self.space)
 
     @property
+    def ends(self) -> Shape:
+        """Pixels of padding at the end of each direction."""
+        return self.after or self.borders
+
+    @property
+    def both(self) -> Shape:
+        """Pixels of padding in each direction in all."""
+        return tuple(map(int.__add__, self.borders, self.ends))
+
+    @property
     def dilations(self) -> Shape:
         """Steps between taps."""
         return tuple(self._value(f"dilation_{a}") for a in self.space)
@@ -58,7 +69,7 @@ class Window(Operator):
     @property
     def outs(self) -> Shape:
         """The output's extents."""
-        return tuple(map(windows, self.sizes, self.taps, self.strides, self.borders, self.dilations))
+        return tuple(map(windows, self.sizes, self.taps, self.strides, self.both, self.dilations))
 
     @property
     def out_axes(self) -> list[tuple[str, int]]:
@@ -78,14 +89,14 @@ class Window(Operator):
 
     def check(self) -> None:
         """Raise ShapeError unless one window fits the padded image in every direction."""
-        for axis, size, taps, border, step in zip(
-            self.space, self.sizes, self.taps, self.borders, self.dilations, strict=True
+        for axis, size, taps, border, both, step in zip(
+            self.space, self.sizes, self.taps, self.borders, self.both, self.dilations, strict=True
         ):
-            if windows(size, taps, 1, border, step) < 1:
+            if windows(size, taps, 1, both, step) < 1:
                 reach = step * (taps - 1) + 1
                 raise ShapeError(
                     f"`{self.name}`: a kernel of k{axis}={taps}{f' with dilation {step}' if step > 1 else ''} spans "
-                    f"{reach}, but {axis}={size} with pad {border} on each side is only {size + 2 * border}; use a "
+                    f"{reach}, but {axis}={size} with pad {border} on each side is only {size + both}; use a "
                     f"smaller k{axis} or more pad"
                 )
 
@@ -104,13 +115,15 @@ class Window(Operator):
         `shape` is that of `x` and `axes` a letter for each of its dimensions.  Without
         a border there is nothing to add.
         """
-        border = dict(zip(self.space, self.borders, strict=True))
-        if not any(border.values()):
+        if not any(self.both):
             return "x"
+        border, both = (dict(zip(self.space, pixels, strict=True)) for pixels in (self.borders, self.both))
         dtype = program.precision.storage
         borders = [border.get(a, 0) for a in axes]
-        extents = tuple(e + 2 * p for e, p in zip(shape, borders, strict=True))
-        inside = [f"{p} <= vp{a} and vp{a} < {e + p}" for a, e, p in zip(axes, shape, borders, strict=True) if p]
+        extents = tuple(e + both.get(a, 0) for a, e in zip(axes, shape, strict=True))
+        inside = [
+            f"{p} <= vp{a} and vp{a} < {e + p}" for a, e, p in zip(axes, shape, borders, strict=True) if both.get(a, 0)
+        ]
         at = ", ".join(affine(f"vp{a}", 1, shift=p) for a, p in zip(axes, borders, strict=True))
         value = f"T.if_then_else({' and '.join(inside)}, x[{at}], {literal(fill, dtype)})"
         everywhere = ", ".join(f"vp{a}" for a in axes)
@@ -121,8 +134,8 @@ class Window(Operator):
 
     def padded(self, x: Array, fill: float) -> Array:
         """``x[..., h, w]`` with its border of `fill`."""
-        borders = [(0, 0)] * (x.ndim - len(self.space)) + [(p, p) for p in self.borders]
-        return np.pad(x, borders, constant_values=fill) if any(self.borders) else x
+        borders = [(0, 0)] * (x.ndim - len(self.space)) + list(zip(self.borders, self.ends, strict=True))
+        return np.pad(x, borders, constant_values=fill) if any(self.both) else x
 
     def tap(self, image: Array, at: Sequence[int]) -> Array:
         """What the tap `at` of every window sees: a view ``[..., oh, ow]`` of the padded image ``[..., h, w]``."""
@@ -203,6 +216,9 @@ class Window3d(Window):
     dilation_w: int = param(1, "step between taps")
 
 
-def windows(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """How many windows fit: ``(size + 2 pad - dilation (kernel - 1) - 1) // stride + 1``; below 1 if none."""
-    return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+def windows(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """How many windows fit: ``(size + padding - dilation (kernel - 1) - 1) // stride + 1``; below 1 if none.
+
+    `padding` counts the pixels on both sides.
+    """
+    return (size + padding - dilation * (kernel - 1) - 1) // stride + 1

@@ -8,7 +8,7 @@ import pytest
 
 from stridesmith.backends import cores
 from stridesmith.backends.cores import BURSTS, ENOUGH, PATIENCE_SECONDS, TRIALS, Cores, settler
-from stridesmith.backends.devices import host_cpu
+from stridesmith.backends.host import host_cpu
 from stridesmith.ir.target import Target
 
 

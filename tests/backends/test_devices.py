@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stridesmith.backends import cpu_topology as topology
-from stridesmith.backends import devices
+from stridesmith.backends import devices, host
 from stridesmith.errors import UnknownTarget, UsageError
 from stridesmith.ir.target import Target
 
@@ -63,7 +63,7 @@ def test_threads_are_a_cpus():
 
 def test_list_starts_with_the_cpu():
     """The CPU is always there."""
-    assert devices.list_devices()[0] == devices.host_cpu()
+    assert devices.list_devices()[0] == host.host_cpu()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_list_starts_with_the_cpu():
 )
 def test_instruction_sets(machine, features, expected):
     """The widest complete instruction set decides width and number of registers."""
-    assert devices.vector_isa(machine, dict.fromkeys(features, True)) == expected
+    assert host.vector_isa(machine, dict.fromkeys(features, True)) == expected
 
 
 @pytest.mark.parametrize(

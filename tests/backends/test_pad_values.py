@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
-from stridesmith.backends.data import Argument, arguments_of, pack, pad_values, padding, unpack
+from stridesmith.backends.artifact import Argument
+from stridesmith.backends.data import arguments_of, pack, pad_values, padding, unpack
 from stridesmith.ir.interpreter.memory import DEFINED, FORBIDDEN, UNDEF
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.schedule import Schedule

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from cpu_programs import matmul_tile
 
-from stridesmith.backends import devices, peak
+from stridesmith.backends import devices, host, peak
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm.compile import compile_assembly
 from stridesmith.errors import DeviceMissing
 
-HOST = replace(devices.host_cpu(), threads=1)
+HOST = replace(host.host_cpu(), threads=1)
 
 
 @pytest.fixture(autouse=True)

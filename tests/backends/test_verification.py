@@ -8,7 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from stridesmith.backends.data import Argument, pack, padding, positions, unpack
+from stridesmith.backends.artifact import Argument
+from stridesmith.backends.data import pack, padding, positions, unpack
 from stridesmith.backends.samples import analyse, make_samples, statements
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
@@ -19,7 +20,7 @@ GUARD = 16
 
 
 class NumpyKernel:
-    """A kernel written in NumPy over flat memory with guard zones, as `kernel.Bound` offers it."""
+    """A kernel written in NumPy over flat memory with guard zones, as `executable.Bound` offers it."""
 
     def __init__(self, arguments: list[Argument], function: Callable[..., None], workspace: int = 0) -> None:
         self.arguments, self.function = arguments, function

@@ -26,7 +26,7 @@ def made_up(weights: Weights, kernels: int = 25, shapes: int = 40, noise: float 
     count = kernels * shapes
     columns = {name: rng.uniform(0, 0.5, count) for name in COLUMNS}
     columns |= {name: rng.uniform(1, 5, count) for name in ("accumulators", "body", "reduce_trips", "steps")}
-    columns |= {name: np.full(count, -20.0) for name in COLUMNS if name.startswith("copied:")}
+    columns |= {name: np.full(count, -20.0) for name in COLUMNS if name.startswith(("copied:", "meets"))}
     columns["branches"] = rng.uniform(0, 3, count)
     columns["lanes_used"] = rng.choice([0.5, 1.0], count)
     shape = np.repeat(np.arange(shapes), kernels)

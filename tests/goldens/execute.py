@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stridesmith.backends.data import Argument, arguments_of, pack, padding, unpack
+from stridesmith.backends.artifact import Argument
+from stridesmith.backends.data import arguments_of, pack, padding, unpack
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Module, PrimFunc
 

@@ -87,6 +87,8 @@ def _excludes(c: Candidates) -> Verdicts:
         if number in c.part.of("place"):
             yield "layout of what is inlined", (place != INLINE) | ~moved
             yield "size of a stage inside", (place != INNER) | (c.chunk_bytes(number) <= MAX_SCRATCH)
+        if operand.padded and operand.source == "fixed":
+            yield "copy of padding over the edge", ~moved | ~c.reached_over(number, "reduce")
         if number not in c.part.of("pad"):
             yield "room over the edge", ~any_over
             continue

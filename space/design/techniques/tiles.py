@@ -14,6 +14,7 @@ from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Ints
 from ..decision import OVERCOMPUTE, PEEL, Collector
 from ..plan import Plan, one
+from ..program import Anchor
 from ..structure import Site
 from . import factored, fused_rows, panels
 from .technique import Phase, Technique, Verdicts
@@ -35,6 +36,8 @@ def _opens(site: Site, out: Collector) -> None:
         name = item.name
         if axis == site.structure.vec and site.target.kind == "cpu":
             pairs = vector_shapes(item.extent, site.lanes, site.structure.factored)
+            if _is_cut(site.anchor, axis):
+                pairs = [(v, lane) for v, lane in pairs if item.extent % (v * lane) == 0]
             table = {
                 f"tile:{name}:lane": [lane for _, lane in pairs],
                 f"tile:{name}:reg": [v * lane for v, lane in pairs],
@@ -48,6 +51,12 @@ def _opens(site: Site, out: Collector) -> None:
         else:
             sizes = [t for t in (ROWS if axis == site.structure.row else SIDE_ROWS) if t <= item.extent]
         out.add("tile", axis, f"tile:{name}", "tile", sizes, [str(t) for t in sizes], {f"tile:{name}:reg": sizes})
+
+
+def _is_cut(anchor: Anchor, axis: int) -> bool:
+    """Whether the anchor has a chunk of the points of an axis: vectors that the next chunk shares would be none's."""
+    dim = anchor.output.plain_dim(axis)
+    return dim is not None and anchor.output.shape[dim] != anchor.axes[axis].extent
 
 
 def vector_shapes(extent: int, lanes: int, factored: bool) -> list[tuple[int, int]]:

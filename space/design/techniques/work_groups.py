@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..candidates import Bools, Candidates, Ints
+from ..candidates import Bools, Candidates
 from ..decision import Collector
 from ..plan import Plan, one
 from ..program import Anchor
@@ -78,10 +78,7 @@ def _covers_tiles(c: Candidates) -> Bools:
     """Of the items of a linear group at most a fifth have no shared iteration; a grid is no larger than the number
     of tiles along either of its axes, which are shared.
     """
-    shared: Ints = np.ones(1, np.int64)
-    for axis in c.part.outer_axes:
-        shared = shared * np.where(c.inside[axis], 1, c.tiles[axis])
-    linear = 4 * -(-shared // c.items) * c.items <= 5 * shared
+    linear = 4 * -(-c.iterations // c.items) * c.items <= 5 * c.iterations
     grid: Bools = np.ones(1, bool)
     for along, side in ((c.structure.vec, c.group("x")), (c.structure.row, c.group("y"))):
         if along is not None and along in c.tiles:

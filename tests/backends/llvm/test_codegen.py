@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cpu_programs import lowered, matmul_tile, run
 
-from stridesmith.backends import cpu, devices
+from stridesmith.backends import cpu, host
 from stridesmith.backends.llvm.codegen import entry_name, generate
 from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Cast, Load, Ramp, Var, const, if_then_else, maximum
@@ -93,6 +93,17 @@ def test_values_of_a_branch_stay_in_it():
     np.testing.assert_array_equal(b[:62], DATA[1:63] + DATA[2:])
 
 
+def test_memories_of_one_name_have_addresses_of_their_own():
+    """What two branches allocate under one name is two memories, also where an address is shared by what follows."""
+    tile = Buffer("tile", (64,))
+    whole = For(k, const(64), Store(tile, (k,), A[k] * const(2.0)))
+    part = For(j, const(8), Store(tile, (i * 8 + j,), A[i * 8 + j]))
+    copy = For(j, const(8), Store(OUT, (i * 8 + j,), tile[i * 8 + j]))
+    branches = If((i % 2).equal(0), Allocate(tile, Seq((part, copy))), Allocate(tile, Seq((whole, copy))))
+    expected = np.where(np.arange(64) // 8 % 2 == 0, DATA, 2 * DATA)
+    np.testing.assert_array_equal(run(For(i, const(8), branches), {A: DATA}, OUT), expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_parallel_loop_captures_its_surroundings(threads):
     """Buffers, loop variables, lets and a workspace reach the body; each thread has its own local memory."""
@@ -157,7 +168,7 @@ def hot_loop(assembly, instruction):
 AVX2 = Target(cpu="haswell", features="", vector_bits=256, registers=16)
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 @pytest.mark.parametrize(
     ("rows", "columns", "lanes", "target", "broadcasts"),
     [
@@ -180,7 +191,7 @@ def test_register_tile_lives_in_registers(rows, columns, lanes, target, broadcas
     assert len(block) <= rows * columns // lanes + broadcasts + columns // lanes + 6
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 def test_maximum_is_vmaxps():
     """A max-pool's inner loop takes one vmaxps, one comparison for NaN and one blend for each vector."""
     x = Ramp(i * 64 + j * 8, const(1), 8)
@@ -215,7 +226,7 @@ def convolution_row(kernel, rows, lanes=8, columns=2):
     return Allocate(tile, Seq(tuple(steps))), x, w, out
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 def test_unrolled_reduction_does_not_spill():
     """Values that neighbouring steps share are loaded again rather than kept, where the tile fills the registers."""
     assembly = cpu.assembly(lowered(*convolution_row(5, 6)), AVX2)
@@ -223,7 +234,7 @@ def test_unrolled_reduction_does_not_spill():
     assert block.count("vfmadd") == 60 and "(%rsp)" not in assembly
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 @pytest.mark.parametrize(("rows", "columns", "kernel"), [(14, 1, 4), (12, 1, 5), (6, 2, 5), (4, 3, 3)])
 def test_accumulators_stay_in_their_registers(rows, columns, kernel):
     """Where the instruction is named, a tile that nearly fills the registers has no move and no spill."""
@@ -236,7 +247,7 @@ def test_accumulators_stay_in_their_registers(rows, columns, kernel):
     assert not [line for line in block if re.search(r"vmov[au]ps\s+%ymm\d+, %ymm\d+", line)]
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 def test_shared_values_stay_where_registers_are_free():
     """A small tile keeps what the next step reads: 3 + 2 broadcasts for three steps of 3 rows."""
     block = "\n".join(hot_loop(cpu.assembly(lowered(*convolution_row(3, 3)), AVX2), "vfmadd"))
@@ -253,7 +264,7 @@ def test_unrolled_reduction_is_right():
     np.testing.assert_array_equal(got.reshape(6, 16), expected)
 
 
-@pytest.mark.skipif(devices.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
+@pytest.mark.skipif(host.host_cpu().isa not in ("avx2", "avx512"), reason="compares x86 instructions")
 def test_padded_load_has_no_branch():
     """A load that gives a constant outside of its buffer reads from that constant instead of jumping."""
     inside = Binary("and", i >= 2, i < 30)

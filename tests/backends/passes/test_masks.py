@@ -15,8 +15,8 @@ from masking import AVX2, AVX512, RUNNING, WITHOUT, annotated, read, run
 from scale import scaled
 
 import stridesmith as ss
+from stridesmith.backends.artifact import Argument
 from stridesmith.backends.cpu import assembly
-from stridesmith.backends.data import Argument
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm import mask
 from stridesmith.backends.llvm.codegen import generate

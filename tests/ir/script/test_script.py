@@ -120,6 +120,24 @@ def test_one_line_and_its_column_are_blamed() -> None:
     assert pickle.loads(pickle.dumps(error)).column == 18
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1.0 + " * 100_000 + "$", "$"),
+        ("b" * 1_000_000, "bbb"),
+        ("1.0" + " " * 300_000 + "+ missing  # " + "x" * 300_000, "missing"),
+    ],
+)  # fmt: skip
+def test_an_error_repeats_little_of_a_long_line(text: str, shown: str) -> None:
+    """Of a megabyte what is around the place, and the caret still points at it."""
+    head = "@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n"
+    with pytest.raises(ScriptError) as raised:
+        parse(f"{head}    A[0] = {text}\n")
+    assert len(str(raised.value)) < 1500
+    *_, line, caret = str(raised.value).splitlines()
+    assert line[caret.index("^") :].startswith(shown)
+
+
 HEAD = '@T.prim_func\ndef f(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4,), "int32")):\n'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.backends.address import address
-from stridesmith.backends.data import Argument
+from stridesmith.backends.artifact import Argument
 from stridesmith.backends.devices import discover
-from stridesmith.backends.kernel import Bound, Executable
+from stridesmith.backends.executable import Bound, Executable
 from stridesmith.errors import NoRecord, UsageError
+from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
@@ -23,6 +25,13 @@ from stridesmith.space.workloads import workload
 
 WORK = workload("matmul", m=6, n=7, k=5)
 CPU = discover("cpu", threads=2)
+TWO = """
+@T.prim_func
+def two(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), z: T.Buffer((8,), "float32")):
+    for i in range(8):
+        y[i] = x[i] + T.float32(1)
+        z[i] = x[i] + T.float32(2)
+"""
 
 
 class Product(Executable):
@@ -138,7 +147,7 @@ def test_a_fixed_argument_must_lie_as_the_caller_has_it() -> None:
     [
         (lambda a, b: (a,), TypeError, "takes 2 inputs"),
         (lambda a, b: (a, b, a), TypeError, "takes 2 inputs"),
-        (lambda a, b: (a.tolist(), b), TypeError, "`a` must be a NumPy array"),
+        (lambda a, b: (a.tolist(), b), TypeError, "`a` must be an array"),
         (lambda a, b: (a, b.astype("float64")), TypeError, "`b` must have dtype float32"),
         (lambda a, b: (a.astype(">f4"), b), TypeError, "`a` must have dtype"),
         (lambda a, b: (a, b.T), ValueError, "`b` must have shape"),
@@ -166,6 +175,40 @@ def test_a_wrong_output_is_named() -> None:
     shared = store[:30].reshape(6, 5)
     with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
         kernel(shared, b, out=store[20:62].reshape(6, 7))
+
+
+class Foreign:
+    """Another library's array: it shares its memory by DLPack, as long as it is on the CPU."""
+
+    def __init__(self, array: Any, on_cpu: bool = True) -> None:
+        self.array, self.on_cpu = array, on_cpu
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if not self.on_cpu:
+            raise BufferError("it is on another device")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_foreign_arrays_are_used_where_they_are() -> None:
+    """Inputs and results of other libraries are read and written in place, and `out` is returned as it was given."""
+    sch = Schedule(WORK.func)
+    kernel = build(sch.func, CPU, {"a": "fixed", "b": "constant", "c": "fixed"})
+    a, b = operands()
+    store = np.zeros((6, 7), "float32")
+    out = Foreign(store)
+    assert kernel(Foreign(a), Foreign(b), out=out) is out
+    np.testing.assert_array_equal(store, kernel(a, b))
+    np.testing.assert_array_equal(kernel.pack(b=Foreign(b))(a), store)
+    memory = np.zeros(100, "float32")
+    with pytest.raises(ValueError, match="`c` is written and shares memory with `a`"):
+        kernel(Foreign(memory[:30].reshape(6, 5)), b, out=Foreign(memory[20:62].reshape(6, 7)))
+    with pytest.raises(TypeError, match="`a`, a Foreign, does not share its memory with NumPy: it is on another"):
+        kernel(Foreign(a, on_cpu=False), b)
+    with pytest.raises(TypeError, match="`a` must have dtype float32, but got float64"):
+        kernel(Foreign(a.astype("float64")), b)
 
 
 def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:
@@ -270,6 +313,58 @@ def test_the_direct_call_refuses_overlap_and_read_only_results() -> None:
     locked.setflags(write=False)
     with pytest.raises(ValueError, match="read-only"):
         kernel(a, b, out=locked)
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    """A kernel that fails where a call is not direct."""
+    kernel = compiled()
+
+    def careful(*args: Any) -> None:
+        raise AssertionError("the careful way was taken")
+
+    monkeypatch.setattr(kernel, "_call", careful)
+    return kernel
+
+
+def test_plain_arrays_are_called_directly(direct: Kernel) -> None:
+    """With `out` and without; what is allocated is new each time, and no array has references that stay."""
+    a, b = operands()
+    out = np.zeros((6, 7), np.float32)
+    counts = [sys.getrefcount(x) for x in (a, b, out)]
+    results = [direct(a, b) for _ in range(100)]
+    for _ in range(100):
+        direct(a, b, out=out)
+    assert [sys.getrefcount(x) for x in (a, b, out)] == counts
+    assert len({r.ctypes.data for r in results}) == 100
+    for result in (*results, out):
+        np.testing.assert_allclose(result, a @ b, rtol=1e-5)
+
+
+def test_a_call_that_is_declined_leaves_the_kernel_free(direct: Kernel) -> None:
+    """After a wrong argument, of a wrong number or at any place, the next right call is direct."""
+    a, b = operands()
+    for wrong in ((a,), (a, b, b), (b, a), (a, None), (a, b[:, ::-1])):
+        with pytest.raises(AssertionError, match="careful"):
+            direct(*wrong)
+        np.testing.assert_allclose(direct(a, b), a @ b, rtol=1e-5)
+
+
+def test_several_results_come_as_a_tuple() -> None:
+    """Given or new; a single array in their place is told."""
+    func = parse(TWO)
+    kernel = build(func, CPU, dict.fromkeys("xyz", "fixed"))
+    x = np.arange(8, dtype=np.float32)
+    y, z = kernel(x)
+    np.testing.assert_array_equal((y, z), (x + 1, x + 2))
+    given = [np.zeros(8, np.float32), np.zeros(8, np.float32)]
+    found = kernel(x, out=given)
+    assert found[0] is given[0] and found[1] is given[1]
+    np.testing.assert_array_equal(given, (x + 1, x + 2))
+    with pytest.raises(TypeError, match="2 outputs"):
+        kernel(x, out=np.zeros((8,), np.float32))
+    with pytest.raises(ValueError, match="`z` is written and shares memory with `y`"):
+        kernel(x, out=[given[0], given[0]])
 
 
 def test_addresses_are_where_numpy_says() -> None:

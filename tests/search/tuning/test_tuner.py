@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import tempfile
 import threading
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ import pytest
 import synthetic_space as synthetic
 
 from stridesmith.errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError, WrongResult
+from stridesmith.search.records.aside import Aside
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.log import read_log
 from stridesmith.search.records.record import Record
@@ -405,12 +407,18 @@ def test_a_lying_record_is_measured_before_it_counts(world: World) -> None:
     assert not told.verified or told.latency_us > honest.latency_us
 
 
-@pytest.mark.parametrize("at", [1, 6, 21])
-def test_ctrl_c_keeps_the_best_so_far(world: World, at: int) -> None:
-    """SIGINT during a round: `done` says so, everything announced is stored, and the executor is closed."""
-    world.executor.on_measure = lambda number: os.kill(os.getpid(), signal.SIGINT) if number == at else None
-    with pytest.raises(Interrupted):
+@pytest.mark.parametrize(
+    ("at", "number", "code"),
+    [(1, signal.SIGINT, 130), (6, signal.SIGINT, 130), (21, signal.SIGINT, 130), (6, signal.SIGTERM, 143),
+     (6, signal.SIGHUP, 129)],
+)  # fmt: skip
+def test_signals_keep_the_best_so_far(world: World, at: int, number: signal.Signals, code: int) -> None:
+    """During a round: `done` says so, everything announced is stored, and the executor is closed."""
+    before = signal.getsignal(number)
+    world.executor.on_measure = lambda measured: os.kill(os.getpid(), number) if measured == at else None
+    with pytest.raises(Interrupted) as raised:
         world.run(trials=64)
+    assert raised.value.exit_code == code and signal.getsignal(number) is before
     assert world.executor.closed == 1
     announced = {event["record"] for event in world.of("trial")}
     assert announced == {r.id for r in world.stored()}
@@ -435,7 +443,7 @@ def test_records_are_kept_aside_while_the_database_is_locked(world: World, monke
     put = Database.put_records
     calls = iter(range(1000))
 
-    def sometimes(self: Database, records: Any) -> list[str]:
+    def sometimes(self: Database, records: Any, seconds: float) -> list[str]:
         if 3 <= next(calls) < 6:
             raise TemporaryError("locked")
         return put(self, records)
@@ -447,16 +455,20 @@ def test_records_are_kept_aside_while_the_database_is_locked(world: World, monke
     assert any("kept aside" in note["message"] for note in world.of("note"))
 
 
-def test_what_cannot_be_written_at_the_end_is_in_a_log(tmp_path: Path, world: World) -> None:
-    """Exit 74 or 75 names the log, and the log has the records."""
+def test_what_cannot_be_written_at_the_end_is_in_a_log(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be put aside either, exit 74 or 75 names the log, and the log has the records."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     record = world.run(trials=4)
     with Database(tmp_path / "other.db") as database:
         writer = RecordWriter(database)
 
-        def full(records: Any) -> list[str]:
+        def full(records: Any, seconds: float) -> list[str]:
             raise StorageError("the disk is full")
 
         database.put_records = full  # type: ignore[method-assign]
+        monkeypatch.setattr(Aside, "append", lambda self, records: full(records, 0))
         writer.put([record])
         with pytest.raises(StorageError, match="tune import"):
             writer.flush()

@@ -83,3 +83,26 @@ def test_small_and_large_programs_have_equal_references(monkeypatch: pytest.Monk
     interpreted = reference_of(CONV.func)(arrays)["y"]
     monkeypatch.setattr(reference, "INTERPRETED_STATEMENTS", 10)
     assert np.allclose(reference_of(CONV.func)(arrays)["y"], interpreted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5000), 1), ((5000, 3), 0), ((1, 5000), 1)])
+def test_a_long_recurrence_is_compiled_and_checked_in_its_first_steps(shape: tuple[int, int], axis: int) -> None:
+    """The interpreter would go through it step by step: it takes a part, in which a wrong result is found."""
+    kinds = ["opaque" if axis == at else "spatial" for at in range(2)]
+    before = "vi, vj - 1" if axis else "vi - 1, vj"
+    func = parse(f"""
+@T.prim_func
+def main(x: T.Buffer({shape}, "float32"), y: T.Buffer({shape}, "float32")):
+    for i, j in T.grid{shape}:
+        with T.block("scan"):
+            vi = T.axis.{kinds[0]}({shape[0]}, i)
+            vj = T.axis.{kinds[1]}({shape[1]}, j)
+            y[vi, vj] = x[vi, vj] + T.if_then_else({"vj" if axis else "vi"} > 0, y[{before}], T.float32(0))
+""")
+    assert isinstance(func, PrimFunc)
+    right = compiled_reference(func)
+    x = np.random.default_rng(0).standard_normal(shape)
+    assert np.allclose(reference_of(func)({"x": x})["y"], np.cumsum(x, axis), rtol=1e-9, atol=1e-9)
+    assert 1000 < check_reference(func, right) < 5000 * 3
+    with pytest.raises(ArithmeticError, match="`y` differs"):
+        check_reference(func, lambda arrays: {"y": right(arrays)["y"] + 1})

@@ -9,7 +9,7 @@ from draws import candidates, func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
-from stridesmith.backends.data import arguments_of
+from stridesmith.backends.data import arguments_of, is_in_place
 from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
@@ -18,8 +18,7 @@ from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.design.techniques.digits import DIGITS
-from stridesmith.space.schedule import Schedule
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, Trace
 from stridesmith.space.workloads import workload
 
 GROUPED = """
@@ -87,7 +86,7 @@ def test_a_grouped_convolution_is_linear_in_groups_and_channels() -> None:
 def test_memory_stays_as_it_is() -> None:
     """Every argument lies in memory as the caller gives it: the layouts that are recorded are reshapes."""
     for argument in arguments_of(normal(func_of(GROUPED)).func):
-        assert argument.index_map and argument.is_in_place
+        assert argument.index_map and is_in_place(argument)
 
 
 def test_the_trace_replays() -> None:

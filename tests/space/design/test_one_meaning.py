@@ -102,6 +102,8 @@ def test_the_scheduled_program_has_the_chunks_and_edges_that_were_read(name: str
             block = find_block(func, part.anchor.block)
             around = [loop for loop in loops(func, "parallel") if any(n is block for n in walk(loop))]
             assert [extent_of(loop) for loop in around] == ([chunks[at]] if around else [])
+            if around and part.of("threads"):
+                assert chunks[at] == found.iterations[at % len(found.iterations)]
             checked += len(around)
             edges = [int(how[at % len(how)]) for how in found.boundary]
             tile = loops(func, "unrolled") + loops(func, "vectorized")

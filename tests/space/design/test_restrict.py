@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stridesmith.backends.devices import host_cpu
+from stridesmith.backends.host import host_cpu
 from stridesmith.space.design.decision import BRANCH
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.space import generate

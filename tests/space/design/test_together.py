@@ -62,6 +62,74 @@ def scaled(x: T.Buffer((24, 24), "float32"), y: T.Buffer((24, 24), "float32")):
 """
 
 
+PIXELS = """
+@T.prim_func
+def channels(x: T.Buffer((1, 6, 100), "float32"), y: T.Buffer((1, 6, 100), "float32")):
+    m = T.alloc_buffer((1, 100), "float32")
+    e = T.alloc_buffer((1, 6, 100), "float32")
+    s = T.alloc_buffer((1, 100), "float32")
+    for n, p, c in T.grid(1, 100, 6):
+        with T.block("peak"):
+            vn, vp, vc = T.axis.remap("SSR", [n, p, c])
+            with T.init():
+                m[vn, vp] = T.float32("-inf")
+            m[vn, vp] = T.max(m[vn, vp], x[vn, vc, vp])
+    for n, c, p in T.grid(1, 6, 100):
+        with T.block("power"):
+            vn, vc, vp = T.axis.remap("SSS", [n, c, p])
+            e[vn, vc, vp] = T.exp(x[vn, vc, vp] - m[vn, vp])
+    for n, p, c in T.grid(1, 100, 6):
+        with T.block("total"):
+            vn, vp, vc = T.axis.remap("SSR", [n, p, c])
+            with T.init():
+                s[vn, vp] = T.float32(0)
+            s[vn, vp] = s[vn, vp] + e[vn, vc, vp]
+    for n, c, p in T.grid(1, 6, 100):
+        with T.block("share"):
+            vn, vc, vp = T.axis.remap("SSS", [n, c, p])
+            y[vn, vc, vp] = e[vn, vc, vp] / s[vn, vp]
+"""
+
+GROUPS = """
+@T.prim_func
+def groups(x: T.Buffer((20, 40), "float32"), y: T.Buffer((20, 40), "float32")):
+    s = T.alloc_buffer((5,), "float32")
+    for g, c, p in T.grid(5, 4, 40):
+        with T.block("total"):
+            vg, vc, vp = T.axis.remap("SRR", [g, c, p])
+            with T.init():
+                s[vg] = T.float32(0)
+            s[vg] = s[vg] + x[vg * 4 + vc, vp] * x[vg * 4 + vc, vp]
+    for c, p in T.grid(20, 40):
+        with T.block("normal"):
+            vc, vp = T.axis.remap("SS", [c, p])
+            y[vc, vp] = x[vc, vp] * T.rsqrt(s[vc // 4] + T.float32(1))
+"""
+
+EPILOGUE = """
+@T.prim_func
+def mixed(e: T.Buffer((10, 40), "float32"), v: T.Buffer((10, 40, 24), "float32"), y: T.Buffer((10, 24), "float32")):
+    z = T.alloc_buffer((10,), "float32")
+    o = T.alloc_buffer((10, 24), "float32")
+    for g, i in T.grid(10, 40):
+        with T.block("total"):
+            vg, vi = T.axis.remap("SR", [g, i])
+            with T.init():
+                z[vg] = T.float32(0)
+            z[vg] = z[vg] + e[vg, vi] * e[vg, vi]
+    for g, c, i in T.grid(10, 24, 40):
+        with T.block("mix"):
+            vg, vc, vi = T.axis.remap("SSR", [g, c, i])
+            with T.init():
+                o[vg, vc] = T.float32(0)
+            o[vg, vc] = o[vg, vc] + e[vg, vi] * v[vg, vi, vc]
+    for g, c in T.grid(10, 24):
+        with T.block("share"):
+            vg, vc = T.axis.remap("SS", [g, c])
+            y[vg, vc] = o[vg, vc] / (z[vg] + T.float32(1))
+"""
+
+
 def func_of(text: str) -> PrimFunc:
     func = parse(text)
     assert isinstance(func, PrimFunc)
@@ -83,14 +151,58 @@ def expected(name: str) -> dict[float, dict[str, Any]]:
     return {poison: logical_results(program(name), poison) for poison in POISONS}
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_chunks_are_divisors_of_the_rows(name: str) -> None:
-    """Every chunk has as many rows, and each thread at least one chunk; rows of prime number run one by one."""
-    rows = SHAPES[name]["rows"]
-    sizes = {int(s.name.removeprefix("rows=").split(";")[0]) for s in in_chunks(workload(name, **SHAPES[name]).func)}
-    assert sizes == {size for size in (1, 2, 4, 8, 16, 32) if rows % size == 0 and rows // size >= CPU.threads}
-    prime = workload(name, **SHAPES[name] | {"rows": 7}).func
-    assert {s.name.split(";")[0] for s in in_chunks(prime)} == {"rows=1"}
+def sizes_of(func: PrimFunc, prefix: str = "rows=") -> list[int]:
+    """The sizes of a program's chunks along its first axis."""
+    names = [sketch.name.split(";")[0] for sketch in in_chunks(func)]
+    return list(dict.fromkeys(int(name.removeprefix(prefix)) for name in names if name.startswith(prefix)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(12, [1, 2, 4]), (6, [1, 2]), (49, [1, 2, 4, 7, 16]), (588, [1, 2, 4, 7, 14, 28]), (7, [1, 2])]
+)
+def test_chunks_are_divisors_where_they_can_be(rows: int, sizes: list[int]) -> None:
+    """About powers of two, divisors if there are; each thread has a chunk, and none a third more than its share."""
+    for name in SHAPES:
+        assert sizes_of(workload(name, **SHAPES[name] | {"rows": rows}).func) == sizes
+
+
+@pytest.mark.parametrize("text", [PIXELS, GROUPS, EPILOGUE], ids=["pixels", "groups", "epilogue"])
+def test_rows_are_found_by_what_stages_hand_on(text: str) -> None:
+    """Pixels between other axes, digits, and results that an element-wise block takes up are rows as well."""
+    func = func_of(text)
+    sketches = in_chunks(func)
+    assert sketches
+    want = {poison: logical_results(func, poison) for poison in POISONS}
+    for sketch in sketches[:: max(1, len(sketches) // 4)]:
+        for choice in sketch.draw(np.random.default_rng(5), scaled(2)):
+            made = sketch.schedule(choice).func
+            lowered = lower(made, CPU)
+            assert sum(isinstance(node, For) and node.kind == "parallel" for node in walk(lowered.body)) == 1
+            for poison, results in want.items():
+                for key, array in logical_results(made, poison).items():
+                    np.testing.assert_allclose(array, results[key], rtol=1e-5, err_msg=str(sketch.labels(choice)))
+
+
+def test_vectors_run_along_rows_that_are_contiguous() -> None:
+    """A chunk of pixels is whole vectors in every stage, and a tile of them divides it; the last one may be shorter."""
+    lanes = CPU.vector_lanes("float32")
+    for sketch in in_chunks(func_of(PIXELS)):
+        size = int(sketch.name.removeprefix("rows=").split(";")[0])
+        assert size % lanes == 0 and 100 % size
+        for part in sketch.parts:
+            axis = part.anchor.axes[part.structure.vec]
+            assert axis.extent == size
+            shapes = part.decisions[part.of("tile")[part.structure.vec]].values
+            assert shapes and all(size % (vectors * lane) == 0 for vectors, lane in shapes)
+
+
+@pytest.mark.parametrize("text", [PIXELS, GROUPS, EPILOGUE], ids=["pixels", "groups", "epilogue"])
+def test_names_of_variables_decide_nothing(text: str) -> None:
+    """A program with other names, whose loops are in another order, has the same chunks."""
+    other = text.replace("for n, p, c in T.grid(1, 100, 6)", "for c, n, p in T.grid(6, 1, 100)")
+    other = other.replace("for n, c, p in T.grid(1, 6, 100)", "for p, c, n in T.grid(100, 6, 1)")
+    other = other.replace("vp", "a").replace("vg", "b").replace("vc", "aa")
+    assert [s.name for s in in_chunks(func_of(other))] == [s.name for s in in_chunks(func_of(text))]
 
 
 @pytest.mark.parametrize("name", [*SHAPES, "two products"])
@@ -114,7 +226,7 @@ def test_threads_meet_once_and_only_chunks_are_in_memory(name: str) -> None:
         func = sketch.schedule(choice).func
         lowered = lower(func, CPU)
         loops = [node for node in walk(lowered.body) if isinstance(node, For) and node.kind == "parallel"]
-        assert [loop.extent.value for loop in loops] == [SHAPES[name]["rows"] // rows]  # type: ignore[attr-defined]
+        assert [loop.extent.value for loop in loops] == [-(-SHAPES[name]["rows"] // rows)]  # type: ignore[attr-defined]
         assert lowered.workspaces == ()
         handed = [n.buffer for n in walk(lowered.body) if isinstance(n, Allocate) and n.buffer.scope == "global"]
         assert handed and all(buffer.size <= rows * SHAPES[name]["cols"] for buffer in handed)
@@ -124,13 +236,17 @@ def test_threads_meet_once_and_only_chunks_are_in_memory(name: str) -> None:
 
 
 def test_stages_that_need_other_rows_stay_apart() -> None:
-    """A maximum of each row is there after its chunk; one of each column only after all of them."""
-    assert in_chunks(func_of(ROWS_AND_COLUMNS.format(kinds="SR", kept="vi")))
-    assert not in_chunks(func_of(ROWS_AND_COLUMNS.format(kinds="RS", kept="vj")))
+    """A maximum of each row is there after its chunk, one of each column after one of columns, others later."""
+    rows, columns = (func_of(ROWS_AND_COLUMNS.format(kinds=k, kept=v)) for k, v in (("SR", "vi"), ("RS", "vj")))
+    assert sizes_of(rows) == [1, 2, 4, 8] and sizes_of(columns) == [8]
+    turned = ROWS_AND_COLUMNS.format(kinds="SR", kept="vi")
+    assert turned.count("/ m[vi]") == 1
+    assert not in_chunks(func_of(turned.replace("/ m[vi]", "/ m[23 - vi]")))
+    assert not in_chunks(func_of(turned.replace("/ m[vi]", "/ (m[vi] + m[vj])")))
 
 
 def test_programs_without_chunks() -> None:
-    """A single stage, stages with an epilogue or a producer of their own, and devices with work-groups have none."""
+    """A single stage, also with an epilogue or a producer of its own, and devices with work-groups have none."""
     assert not in_chunks(workload("row_sum", rows=8, cols=40).func)
     assert not in_chunks(workload("conv2d_bias_act", ci=3, h=8, w=8, co=8, k=3).func)
     softmax = workload("softmax", **SHAPES["softmax"]).func

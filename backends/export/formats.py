@@ -1,0 +1,134 @@
+"""The files in which a library leaves.
+
+==========  ==========================================================================================================
+``so``      a shared object, its header and a .pc file
+``c``       a C file with the assembly, and the header: for builds that take sources and link no library.  Assembly at
+            the top of a C file needs no other tool than the compiler of the project, and no binary file in its tree
+``ll``      LLVM IR, and the header
+``asm``     assembly, and the header
+``cl``      the OpenCL source, and a host program in C that sets it up and runs it
+``script``  the scheduled programs as text: ours, and TVM's dialect in a second file
+``wheel``   a Python package with the shared object, for NumPy and DLPack, that needs NumPy alone
+==========  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from ...errors import UsageError, did_you_mean
+from ..llvm.compile import LinkedModule
+from .header import header_text, pkg_config
+from .library import Library
+from .linker import find_linker
+from .module import linked, shared_object, triple_of
+
+Files: TypeAlias = "list[Path]"
+
+
+def export(library: Library, path: str | Path, format: str = "so") -> Files:
+    """Write `library` to the file `path` in a format, with what belongs to it beside; returns what was written.
+
+    A wheel is written into the folder of `path`, with the name that wheels must have.  Raises UsageError for a format
+    that there is not or that the library's target does not have, ToolMissing where a linker is needed and missing.
+    """
+    writer = FORMATS.get(format)
+    if writer is None:
+        hint = did_you_mean(format, FORMATS)
+        raise UsageError(f"there is no format {format!r}{hint}; there are {', '.join(FORMATS)}")
+    wanted = {"cl": "opencl", "script": library.target.kind}.get(format, "cpu")
+    if library.target.kind != wanted:
+        fitting = "cl or script" if wanted == "cpu" else "so, c, ll, asm, wheel or script"
+        kind = library.target.kind
+        raise UsageError(f"the format {format} is for {wanted}, but this kernel is for {kind}; use {fitting}")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return writer(library, path)
+
+
+def name_of(path: str | Path, format: str) -> str:
+    """The name that a file gives to a library: ``libconv.so`` is `conv`."""
+    stem = Path(path).name.split(".")[0]
+    return stem.removeprefix("lib") if format == "so" else stem
+
+
+def _so(library: Library, path: Path) -> Files:
+    find_linker(triple_of(library.target).partition("-")[0])  # before anything is compiled
+    shared_object(library, path)
+    return [path, _header(library, path), _text(path.with_name(f"{library.name}.pc"), pkg_config(library, path.name))]
+
+
+def _c(library: Library, path: Path) -> Files:
+    return [_text(path, _embedded(library, linked(library))), _header(library, path)]
+
+
+def _ll(library: Library, path: Path) -> Files:
+    return [_text(path, linked(library).text), _header(library, path)]
+
+
+def _asm(library: Library, path: Path) -> Files:
+    return [_text(path, linked(library).assembly()), _header(library, path)]
+
+
+def _script(library: Library, path: Path) -> Files:
+    return [
+        _text(path if dialect == "stridesmith" else path.with_suffix(f".{dialect}.py"), text)
+        for dialect, text in library.texts.items()
+    ]
+
+
+def _cl(library: Library, path: Path) -> Files:
+    from .opencl_host import host_text, source_texts
+
+    named = source_texts(library).items()
+    sources = [_text(path if k == 0 else path.with_name(f"{name}.cl"), text) for k, (name, text) in enumerate(named)]
+    return [*sources, _text(path.with_suffix(".c"), host_text(library))]
+
+
+def _wheel(library: Library, path: Path) -> Files:
+    from .wheel import write_wheel
+
+    find_linker(triple_of(library.target).partition("-")[0])
+    return [write_wheel(library, path.parent if path.suffix == ".whl" else path)]
+
+
+FORMATS: Mapping[str, Callable[[Library, Path], Files]] = {
+    "so": _so, "c": _c, "ll": _ll, "asm": _asm, "cl": _cl, "script": _script, "wheel": _wheel,
+}  # fmt: skip
+
+
+def _header(library: Library, path: Path) -> Path:
+    return _text(path.with_name(f"{library.name}.h"), header_text(library))
+
+
+def _text(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _embedded(library: Library, module: LinkedModule) -> str:
+    """C with the assembly in one block at its top.
+
+    Labels get the library's name, since a compiler has labels of its own in the same file.
+    """
+    label = re.compile(r"\.L(?=[A-Za-z_])")
+    lines = []
+    for line in module.assembly().splitlines():
+        if not line.lstrip().startswith((".ascii", ".asciz", ".string")):
+            line = label.sub(f".L{library.name}_", line)
+        lines.append('"' + line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '\\n"')
+    return "\n".join(
+        [
+            f"/* {library.name}: what {library.name}.h declares, as assembly for the compiler of any project. */",
+            f'#include "{library.name}.h"',
+            "",
+            "__asm__(",
+            *lines,
+            '".text\\n"',
+            ");",
+            "",
+        ]
+    )

@@ -1,0 +1,148 @@
+"""The header of a library: each function with the shapes, layouts, alignment and pad values of its arguments."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ... import __version__
+from ...ir import dtypes
+from ..artifact import Argument
+from ..data import is_in_place
+from .cpu_check import architecture, needed
+from .interface import MESSAGES
+from .library import Function, Library, c_name, nbytes
+
+C_TYPES = {
+    "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",
+    "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double",
+}  # fmt: skip
+"""C's type of each element type; a float16 or bfloat16 is its bits."""
+_CODES = ("OK", "WRONG_CPU", "BAD_POINTER", "NO_MEMORY")
+
+
+def header_text(library: Library) -> str:
+    """The header file."""
+    macro = library.name.upper()
+    parts = [
+        _comment(_opening(library)),
+        f"#ifndef {macro}_H\n#define {macro}_H\n\n#include <stdint.h>\n\n"
+        f'#ifdef __cplusplus\nextern "C" {{\n#endif\n',
+        f'#define {macro}_VERSION "{__version__}"\n#define {macro}_THREADS {library.target.threads}\n',
+        _codes(macro),
+        *(_function(library, function) for function in library.functions),
+        _services(library.name, macro),
+        f"#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {macro}_H */\n",
+    ]
+    return "\n".join(parts)
+
+
+def prototype(function: Function) -> str:
+    """The declaration without a semicolon."""
+    parameters = ", ".join(_declared(a) for a in function.parameters) or "void"
+    return f"int {function.name}({parameters})"
+
+
+def pkg_config(library: Library, file: str) -> str:
+    """The .pc file of the shared object `file`, which lies in the same folder, as the header does."""
+    plain = file.startswith("lib") and file.endswith(".so")
+    named = f"-l{file[3:-3]}" if plain else f"-l:{file}"
+    return (
+        f"prefix=${{pcfiledir}}\n\nName: {library.name}\nDescription: {library.about or library.name}, "
+        f"made by stridesmith\nVersion: {__version__}\nLibs: -L${{prefix}} {named} -Wl,-rpath,${{prefix}}\n"
+        f"Cflags: -I${{prefix}}\n"
+    )
+
+
+def cpu_sentence(library: Library) -> str:
+    """Which CPU the code needs."""
+    features = ", ".join(needed(library.target)) or "nothing beyond every CPU of the architecture"
+    return f"{architecture(library.target).replace('_', '-')} with {features}"
+
+
+def _opening(library: Library) -> str:
+    tuned = f"tuned for {library.target.name}, {library.target.threads} threads"
+    return (
+        f"{library.name}: {library.about or 'a kernel'}\n\nMade by stridesmith {__version__}; {tuned}.\n\n"
+        f"Needs: {cpu_sentence(library)}. {library.name}_supported() asks the CPU at hand, and every function does; on "
+        f"another one nothing is computed and {library.name.upper()}_WRONG_CPU is returned.\n\n"
+        "Any number of threads may call at once; one call at a time uses the thread pool, the others run on their "
+        "caller's thread. A child after fork() has a pool of its own. Idle threads sleep. Arrays are C-contiguous, "
+        "aligned to their elements; 64 bytes are faster. An array that is written shares no memory with another one."
+    )
+
+
+def _codes(macro: str) -> str:
+    rows = [f"  {macro}_{name} = {code}, /* {MESSAGES[code]} */" for code, name in enumerate(_CODES)]
+    return "\n".join(["/* What every function returns. */", "enum {", *rows, "};", ""])
+
+
+def _function(library: Library, function: Function) -> str:
+    sizes = [
+        f"#define {function.name.upper()}_{c_name(a.name).upper()}_BYTES INT64_C({nbytes(a)})"
+        for a in function.parameters
+        if not a.is_scalar
+    ]
+    lines = [f"{function.summary}.", ""]
+    lines += [_argument(a, function.packers.get(a.name, "")) for a in function.parameters]
+    if function.scratch_bytes:
+        lines.append("")
+        lines.append(f"Keeps {function.scratch_bytes} bytes of memory for each of up to 16 calls at once; "
+                     f"{library.name}_release() frees them.")  # fmt: skip
+    return "\n".join([_comment("\n".join(lines)), *sizes, f"{prototype(function)};", ""])
+
+
+def _argument(argument: Argument, packer: str) -> str:
+    """A line for a parameter: direction, element type, shape, layout, padding."""
+    kind = "out" if argument.is_output else "in "
+    if argument.is_scalar:
+        return f"{argument.name}: {kind} {argument.dtype}, a number"
+    logical = f"{argument.dtype} {_shape(argument.logical_shape)}"
+    if is_in_place(argument):
+        return f"{argument.name}: {kind} {logical}, {nbytes(argument)} bytes"
+    packed = f", written by {packer}" if packer else ""
+    text = (
+        f"{argument.name}: {kind} {logical}{packed}, lies in memory as {_shape(argument.physical_shape)}, "
+        f"{nbytes(argument)} bytes: {argument.index_map}"
+    )
+    return text + (f"; padding {_padding(argument.pad_value)}" if argument.pads else "")
+
+
+def _padding(pad_value: str) -> str:
+    if pad_value == "undef":
+        return "may hold anything"
+    return f"holds {pad_value}" if pad_value else "is never touched"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "".join(f"[{extent}]" for extent in shape) or "[]"
+
+
+def _services(name: str, macro: str) -> str:
+    return textwrap.dedent(f"""\
+        /* The version that made the library, to compare with {macro}_VERSION. */
+        const char *{name}_version(void);
+        /* What a returned code means. */
+        const char *{name}_message(int code);
+        /* 1 if this CPU and its system run the code, else 0. */
+        int {name}_supported(void);
+        /* The threads of a call, its caller included; {macro}_THREADS at first. Less than 1 sets that number again. */
+        int {name}_threads(void);
+        void {name}_set_threads(int threads);
+        /* Free the memory that is kept between calls. */
+        void {name}_release(void);
+        """)
+
+
+def _declared(argument: Argument) -> str:
+    kind, name = C_TYPES[dtypes.element(argument.dtype)], c_name(argument.name)
+    if argument.is_scalar:
+        return f"{kind} {name}"
+    return f"{'' if argument.is_output else 'const '}{kind} *{name}"
+
+
+def _comment(text: str) -> str:
+    """A block comment of at most 120 columns; what it holds cannot end it."""
+    lines: list[str] = []
+    for line in text.replace("*/", "* /").splitlines():
+        lines += textwrap.wrap(line, 115, subsequent_indent="    " if ": " in line[:40] else "") or [""]
+    return "/* " + "\n * ".join(lines).replace(" \n", "\n") + "\n */"

@@ -1,0 +1,207 @@
+"""A tuned kernel on NumPy arrays, and on whatever else on the CPU has ``__dlpack__``.
+
+This file stands alone: it is part of every exported package, beside the shared object and ``interface.json``, which
+says what the functions take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ALIGNMENT = 64
+_DTYPES = {"bfloat16": "uint16"}
+_SCALARS = {
+    "bool": ctypes.c_uint8, "int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32,
+    "int64": ctypes.c_int64, "uint8": ctypes.c_uint8, "float32": ctypes.c_float, "float64": ctypes.c_double,
+}  # fmt: skip
+
+
+class Argument(NamedTuple):
+    """What a function takes: `physical_shape` is how it lies in memory, `index_map` and `pad_value` say why."""
+
+    name: str
+    logical_shape: tuple[int, ...]
+    physical_shape: tuple[int, ...]
+    dtype: str
+    index_map: str
+    pad_value: str
+    is_output: bool
+    is_scalar: bool
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """NumPy's type; a bfloat16 is its bits."""
+        return np.dtype(_DTYPES.get(self.dtype, self.dtype))
+
+
+class Code:
+    """The shared object of a folder, loaded once for all kernels made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        described = json.loads((folder / "interface.json").read_text(encoding="utf-8"))
+        self.name: str = described["name"]
+        self.about: str = described["about"]
+        self.functions: list[Mapping[str, Any]] = described["functions"]
+        self._object = ctypes.CDLL(str(folder / described["file"]))
+        if not self.function(f"{self.name}_supported")():
+            raise ImportError(f"{self.name} needs a CPU that this machine has not: {described['cpu']}")
+        self._message = self.function(f"{self.name}_message")
+        self._message.restype = ctypes.c_char_p
+
+    def function(self, name: str) -> Any:
+        """The function of C; its calls release the interpreter lock."""
+        return getattr(self._object, name)
+
+    def call(self, name: str, arguments: Sequence[Any]) -> None:
+        """One call.  Raises RuntimeError with the library's words where it computed nothing."""
+        code = self.function(name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name}: {self._message(code).decode()}")
+
+    def threads(self) -> int:
+        """The threads of a call, its caller included."""
+        return int(self.function(f"{self.name}_threads")())
+
+    def set_threads(self, number: int) -> None:
+        """Let calls use so many threads; 0 is the number that the kernel was tuned for."""
+        self.function(f"{self.name}_set_threads")(ctypes.c_int(number))
+
+
+class Kernel:
+    """``y = kernel(x, w)``, or ``kernel(x, w, out=y)``; ``kernel.pack(w=w)`` packs constants once.
+
+    Arrays are C-contiguous and of exactly the expected shape and dtype: the logical one, except that an argument whose
+    layout the kernel has chosen has the physical one, see `to_physical` and `to_logical`.  Nothing is cast or copied.
+    """
+
+    def __init__(self, code: Code, packed: Mapping[str, Any] | None = None) -> None:
+        main = code.functions[0]
+        self.signature = tuple(Argument(*map(_hashable, item)) for item in main["parameters"])
+        self._code, self._name, self._packers = code, main["name"], main["packers"]
+        self._packed = dict(packed or {})
+        self._inputs = [a for a in self.signature if not a.is_output and a.name not in self._packed]
+        self._outputs = [a for a in self.signature if a.is_output]
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Run on `inputs`; returns the output, or a tuple of them, which are `out` where that is given."""
+        if len(inputs) != len(self._inputs):
+            names = ", ".join(a.name for a in self._inputs)
+            raise TypeError(f"{self._name} takes {len(self._inputs)} inputs ({names}), but got {len(inputs)}")
+        given: dict[str, Any] = dict(self._packed)
+        for argument, value in zip(self._inputs, inputs):  # noqa: B905, lengths are equal
+            given[argument.name] = value if argument.is_scalar else self._input(argument, value)
+        results = self._results(out)
+        for argument, array in zip(self._outputs, results[1]):  # noqa: B905, lengths are equal
+            for name, other in given.items():
+                if isinstance(other, np.ndarray) and np.may_share_memory(array, other):
+                    raise ValueError(f"`{argument.name}` is written and shares memory with `{name}`")
+            given[argument.name] = array
+        self._code.call(self._name, [_passed(a, given[a.name]) for a in self.signature])
+        return results[0][0] if len(results[0]) == 1 else tuple(results[0])
+
+    def pack(self, **constants: Any) -> Kernel:
+        """A kernel with these inputs packed once; it takes the others."""
+        packed = dict(self._packed)
+        names = {a.name: a for a in self._inputs}
+        for name, value in constants.items():
+            if name not in names:
+                raise TypeError(f"{self._name} has no input {name!r} to pack; there are {', '.join(names)}")
+            array = self._input(names[name], value)
+            packed[name] = array.copy() if name not in self._packers else array
+        return Kernel(self._code, packed)
+
+    def to_physical(self, name: str, array: Any) -> Any:
+        """A logical array in the layout that argument `name` has in memory."""
+        return self._moved(name, f"{self._code.name}_pack_{name}", array, to_logical=False)
+
+    def to_logical(self, name: str, array: Any) -> Any:
+        """The logical array of what the kernel has written as `name`."""
+        return self._moved(name, f"{self._code.name}_unpack_{name}", array, to_logical=True)
+
+    def _moved(self, name: str, mover: str, array: Any, to_logical: bool) -> Any:
+        argument = next(a for a in self.signature if a.name == name)
+        if all(function["name"] != mover for function in self._code.functions):
+            return _checked(argument, argument.logical_shape, array)
+        shapes = argument.logical_shape, argument.physical_shape
+        source, result = shapes[::-1] if to_logical else shapes
+        moved = _empty(result, argument.numpy_dtype)
+        self._code.call(mover, [_address(_checked(argument, source, array)), _address(moved)])
+        return moved
+
+    def _input(self, argument: Argument, value: Any) -> Any:
+        if argument.name in self._packers:
+            return self._moved(argument.name, self._packers[argument.name], value, to_logical=False)
+        return _checked(argument, self._shape(argument), value)
+
+    def _shape(self, argument: Argument) -> tuple[int, ...]:
+        """The shape in which the caller gives an argument that is not packed."""
+        movers = (f"{self._code.name}_pack_{argument.name}", f"{self._code.name}_unpack_{argument.name}")
+        moved = any(function["name"] in movers for function in self._code.functions)
+        return argument.physical_shape if moved else argument.logical_shape
+
+    def _results(self, out: Any) -> tuple[list[Any], list[Any]]:
+        """What is returned, and the arrays to write: new ones, or those of `out`."""
+        if out is None:
+            fresh = [_empty(self._shape(a), a.numpy_dtype) for a in self._outputs]
+            return fresh, fresh
+        given = list(out) if isinstance(out, (tuple, list)) else [out]
+        if len(given) != len(self._outputs):
+            raise TypeError(f"{self._name} has {len(self._outputs)} outputs, but `out` holds {len(given)} arrays")
+        arrays = [_checked(a, self._shape(a), value) for a, value in zip(self._outputs, given)]  # noqa: B905
+        for argument, array in zip(self._outputs, arrays):  # noqa: B905
+            if not array.flags.writeable:
+                raise ValueError(f"`out` for `{argument.name}` is read-only")
+        return given, arrays
+
+
+def _checked(argument: Argument, shape: tuple[int, ...], value: Any) -> Any:
+    """The argument as an array of this shape, without a copy."""
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None:
+        if not hasattr(value, "__dlpack__"):
+            raise TypeError(f"`{argument.name}` must be an array, but got {type(value).__name__}")
+        array = np.from_dlpack(value)
+    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(np.uint16)
+    if array.dtype != argument.numpy_dtype:
+        raise TypeError(f"`{argument.name}` must have dtype {argument.numpy_dtype}, but got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"`{argument.name}` must have shape {shape}, but got {array.shape}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ValueError(f"`{argument.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
+    return array
+
+
+def _passed(argument: Argument, value: Any) -> Any:
+    if not argument.is_scalar:
+        return _address(value)
+    if argument.dtype == "float16":
+        return ctypes.c_uint16(int(np.float16(value).view(np.uint16)))
+    if argument.dtype == "bfloat16":
+        raise TypeError(f"`{argument.name}` is a bfloat16 number, which Python cannot pass")
+    kind = _SCALARS[argument.dtype]
+    if "int" in argument.dtype and np.dtype(argument.dtype).type(value) != value:
+        raise ValueError(f"`{argument.name}` = {value} does not fit the type {argument.dtype}")
+    return kind(value)
+
+
+def _address(array: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """An array at an address that is a multiple of `ALIGNMENT`."""
+    count = int(np.prod(shape, dtype=np.int64))
+    storage = np.empty(count * dtype.itemsize + ALIGNMENT, np.uint8)
+    start = -storage.ctypes.data % ALIGNMENT
+    return storage[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

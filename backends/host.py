@@ -1,0 +1,92 @@
+"""The host's CPU as a target: its instruction set, caches and threads."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from ..ir.target import Target
+from . import cpu_topology as topology
+from .llvm.compile import binding
+
+
+@lru_cache(maxsize=1)
+def host_cpu() -> Target:
+    """The host's CPU, with as many threads as this process may keep busy."""
+    llvm = binding()
+    features = llvm.get_host_cpu_features()
+    isa, bits, registers = vector_isa(platform.machine().lower(), features)
+    caches, (ways, line) = topology.caches(), topology.first_cache()
+    vendor, model = _identity()
+    return Target(
+        kind="cpu",
+        name=model,
+        vendor=vendor,
+        isa=isa,
+        cpu=llvm.get_host_cpu_name(),
+        features=features.flatten(),
+        vector_bits=bits,
+        registers=registers,
+        threads=topology.usable_threads(),
+        units=topology.physical_cores(),
+        l1_bytes=caches.get(1, Target.l1_bytes),
+        l1_ways=ways,
+        line_bytes=line,
+        l2_bytes=caches.get(2, Target.l2_bytes),
+        l3_bytes=caches.get(3, Target.l3_bytes),
+        versions=f"llvmlite {_version('llvmlite')}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",
+    )
+
+
+def vector_isa(machine: str, features: dict[str, bool]) -> tuple[str, int, int]:
+    """``(name, bits of a vector register, number of them)`` of the widest instruction set present."""
+    if machine in ("x86_64", "amd64", "i386", "i686"):
+        if all(features.get(f, False) for f in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
+            return "avx512", 512, 32
+        if features.get("avx2", False) and features.get("fma", False):
+            return "avx2", 256, 16
+        return ("avx", 256, 16) if features.get("avx", False) else ("sse2", 128, 16)
+    if machine in ("aarch64", "arm64"):
+        return "neon", 128, 32
+    return machine or "unknown", 128, 16
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import version
+
+    return version(package)
+
+
+def _identity() -> tuple[str, str]:
+    """Vendor and model name."""
+    if platform.system() == "Darwin":
+        return "Apple", _sysctl("machdep.cpu.brand_string") or platform.machine()
+    fields: dict[str, str] = {}
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        text = ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip().lower(), value.strip())
+    vendor = fields.get("vendor_id") or fields.get("cpu implementer") or "unknown"
+    model = fields.get("model name") or _arm_name(fields) or platform.processor() or platform.machine()
+    return vendor, " ".join(model.split())
+
+
+def _arm_name(fields: dict[str, str]) -> str:
+    """ARM's /proc/cpuinfo has numbers where x86 has a name; LLVM knows the core's."""
+    if "cpu part" not in fields:
+        return ""
+    return f"{binding().get_host_cpu_name()} (part {fields['cpu part']})"
+
+
+def _sysctl(name: str) -> str:
+    command = ["sysctl", "-n", name]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+

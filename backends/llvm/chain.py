@@ -1,0 +1,72 @@
+"""Calls of several compiled functions in one, as LLVM text: what runs a chain of kernels without Python in between.
+
+::
+
+    void run(ptr calls, i64 count, i64 threads)                  calls[k] is (function, argument record)
+    void profile(ptr calls, i64 count, i64 threads, ptr stamps)  stamps[k] are nanoseconds before call k; one more after
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+
+from ...ir.target import Target
+from .compile import LoadedObject, compile_object
+
+_LOOP = """
+define void @{name}(ptr %calls, i64 %count, i64 %threads{stamps}) nounwind {{
+entry:
+  %time = alloca [2 x i64], align 16
+  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %loop, label %done
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{stamp}
+  %call = getelementptr [2 x ptr], ptr %calls, i64 %i
+  %function = load ptr, ptr %call, align 8
+  %place = getelementptr ptr, ptr %call, i64 1
+  %record = load ptr, ptr %place, align 8
+  call void %function(ptr %record, i64 %threads)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+{last}
+  ret void
+}}
+"""
+
+_NOW = """
+declare i32 @clock_gettime(i32, ptr)
+
+define internal void @stamp(ptr %time, ptr %stamps, i64 %number) nounwind {
+  %e = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest = getelementptr i64, ptr %time, i64 1
+  %nanoseconds = load i64, ptr %rest
+  %whole = mul i64 %seconds, 1000000000
+  %ns = add i64 %whole, %nanoseconds
+  %place = getelementptr i64, ptr %stamps, i64 %number
+  store i64 %ns, ptr %place, align 8
+  ret void
+}
+"""
+
+
+def chain_text(system: str = platform.system()) -> str:
+    """The module text for an operating system."""
+    plain = _LOOP.format(name="run", stamps="", stamp="", last="")
+    timed = _LOOP.format(
+        name="profile",
+        stamps=", ptr %stamps",
+        stamp="  call void @stamp(ptr %time, ptr %stamps, i64 %i)",
+        last="  call void @stamp(ptr %time, ptr %stamps, i64 %count)",
+    )
+    return plain + timed + _NOW.replace("{CLOCK_MONOTONIC}", "6" if system == "Darwin" else "1")
+
+
+@lru_cache(maxsize=1)
+def chain_code() -> LoadedObject:
+    """The compiled module, once in a process."""
+    return LoadedObject(compile_object(chain_text(), Target()))

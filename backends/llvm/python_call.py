@@ -1,0 +1,268 @@
+"""A call from Python in native code: arguments are checked and their addresses taken without a step of the interpreter.
+
+A small kernel runs for one microsecond, and the interpreter needs longer for a few arguments.  `native_call` makes a
+function of its own kind (``METH_FASTCALL``), which gets its arguments as pointers to objects, and compares what NumPy's
+array structure says of them (``PyArrayObject_fields``, part of its stable ABI) with a *plan*: plain numbers that say
+what each must be.  Whatever is not exactly so, right or wrong, is declined, and nothing has happened.
+
+    plan    entry, threads, arguments, inputs among them, type, busy, begin of the record, begin of the arguments
+    record  an address for each parameter and workspace, as the kernel wants it
+    args    for each argument: place in the record, dtype, flags, bytes, dimensions, their address, its own address
+
+While the kernel runs the interpreter's lock is released, and the plan is marked as busy: a call from another thread is
+declined.  Where a probe shows that arrays or the interpreter are not as expected here, there is no native call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.target import Target
+from .compile import LoadedObject, compile_object
+
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x0001, 0x0100, 0x0400  # bits of `ndarray.flags.num`
+HEAD, ENTRY = 8, 8  # words before the record, and words of an argument
+TYPE, DATA, NDIM, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64  # offsets in the structure of an array
+SYMBOL = "stridesmith_python_call"
+METH_FASTCALL = 0x0080
+
+TEXT = """
+define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %count) nounwind {
+entry:
+  %self.data = getelementptr i8, ptr %self, i64 {DATA}
+  %plan = load ptr, ptr %self.data
+  %wanted.at = getelementptr i64, ptr %plan, i64 2
+  %wanted = load i64, ptr %wanted.at
+  %inputs.at = getelementptr i64, ptr %plan, i64 3
+  %inputs = load i64, ptr %inputs.at
+  %type.at = getelementptr i64, ptr %plan, i64 4
+  %type = load i64, ptr %type.at
+  %busy = getelementptr i64, ptr %plan, i64 5
+  %record.at = getelementptr i64, ptr %plan, i64 6
+  %record.word = load i64, ptr %record.at
+  %record = getelementptr i64, ptr %plan, i64 %record.word
+  %first.at = getelementptr i64, ptr %plan, i64 7
+  %first.word = load i64, ptr %first.at
+  %first = getelementptr i64, ptr %plan, i64 %first.word
+  %enough = icmp eq i64 %count, %wanted
+  br i1 %enough, label %claim, label %declined
+claim:
+  %claimed = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
+  %free = extractvalue { i64, i1 } %claimed, 1
+  br i1 %free, label %next, label %declined
+next:
+  %n = phi i64 [ 0, %claim ], [ %n.next, %accepted ]
+  %done = icmp eq i64 %n, %count
+  br i1 %done, label %run, label %check
+check:
+  %array.at = getelementptr ptr, ptr %args, i64 %n
+  %array = load ptr, ptr %array.at
+  %n.word = mul i64 %n, {ENTRY}
+  %this = getelementptr i64, ptr %first, i64 %n.word
+  %array.type.at = getelementptr i8, ptr %array, i64 {TYPE}
+  %array.type = load i64, ptr %array.type.at
+  %is.array = icmp eq i64 %array.type, %type
+  br i1 %is.array, label %check.dtype, label %refused
+check.dtype:
+  %array.dtype.at = getelementptr i8, ptr %array, i64 {DTYPE}
+  %array.dtype = load i64, ptr %array.dtype.at
+  %dtype.at = getelementptr i64, ptr %this, i64 1
+  %dtype = load i64, ptr %dtype.at
+  %same.dtype = icmp eq i64 %array.dtype, %dtype
+  %array.flags.at = getelementptr i8, ptr %array, i64 {FLAGS}
+  %array.flags = load i32, ptr %array.flags.at
+  %array.flags.wide = zext i32 %array.flags to i64
+  %flags.at = getelementptr i64, ptr %this, i64 2
+  %flags = load i64, ptr %flags.at
+  %flags.had = and i64 %array.flags.wide, %flags
+  %has.flags = icmp eq i64 %flags.had, %flags
+  %array.ndim.at = getelementptr i8, ptr %array, i64 {NDIM}
+  %array.ndim = load i32, ptr %array.ndim.at
+  %array.ndim.wide = sext i32 %array.ndim to i64
+  %ndim.at = getelementptr i64, ptr %this, i64 4
+  %ndim = load i64, ptr %ndim.at
+  %same.ndim = icmp eq i64 %array.ndim.wide, %ndim
+  %ok.1 = and i1 %same.dtype, %has.flags
+  %ok.2 = and i1 %ok.1, %same.ndim
+  br i1 %ok.2, label %check.shape, label %refused
+check.shape:
+  %array.shape.at = getelementptr i8, ptr %array, i64 {SHAPE}
+  %array.shape = load ptr, ptr %array.shape.at
+  %shape.at = getelementptr i64, ptr %this, i64 5
+  %shape = load ptr, ptr %shape.at
+  br label %dim
+dim:
+  %d = phi i64 [ 0, %check.shape ], [ %d.next, %dim.check ]
+  %all.dims = icmp eq i64 %d, %ndim
+  br i1 %all.dims, label %take, label %dim.check
+dim.check:
+  %array.extent.at = getelementptr i64, ptr %array.shape, i64 %d
+  %array.extent = load i64, ptr %array.extent.at
+  %extent.at = getelementptr i64, ptr %shape, i64 %d
+  %extent = load i64, ptr %extent.at
+  %same.extent = icmp eq i64 %array.extent, %extent
+  %d.next = add i64 %d, 1
+  br i1 %same.extent, label %dim, label %refused
+take:
+  %array.data.at = getelementptr i8, ptr %array, i64 {DATA}
+  %start = load i64, ptr %array.data.at
+  %place = load i64, ptr %this
+  %slot = getelementptr i64, ptr %record, i64 %place
+  store i64 %start, ptr %slot
+  %start.at = getelementptr i64, ptr %this, i64 6
+  store i64 %start, ptr %start.at
+  %bytes.at = getelementptr i64, ptr %this, i64 3
+  %bytes = load i64, ptr %bytes.at
+  %end = add i64 %start, %bytes
+  %is.input = icmp ult i64 %n, %inputs
+  br i1 %is.input, label %accepted, label %other
+other:
+  %k = phi i64 [ 0, %take ], [ %k.next, %apart ]
+  %none.left = icmp eq i64 %k, %n
+  br i1 %none.left, label %accepted, label %overlap
+overlap:
+  %k.word = mul i64 %k, {ENTRY}
+  %that = getelementptr i64, ptr %first, i64 %k.word
+  %that.start.at = getelementptr i64, ptr %that, i64 6
+  %that.start = load i64, ptr %that.start.at
+  %that.bytes.at = getelementptr i64, ptr %that, i64 3
+  %that.bytes = load i64, ptr %that.bytes.at
+  %that.end = add i64 %that.start, %that.bytes
+  %begins.before = icmp ult i64 %that.start, %end
+  %ends.after = icmp ult i64 %start, %that.end
+  %meets = and i1 %begins.before, %ends.after
+  br i1 %meets, label %refused, label %apart
+apart:
+  %k.next = add i64 %k, 1
+  br label %other
+accepted:
+  %n.next = add i64 %n, 1
+  br label %next
+run:
+  %entry.function = load ptr, ptr %plan
+  %threads.at = getelementptr i64, ptr %plan, i64 1
+  %threads = load i64, ptr %threads.at
+  %state = call ptr inttoptr (i64 {SAVE} to ptr)()
+  call void %entry.function(ptr %record, i64 %threads)
+  call void inttoptr (i64 {RESTORE} to ptr)(ptr %state)
+  store atomic i64 0, ptr %busy release, align 8
+  call void inttoptr (i64 {INCREASE} to ptr)(ptr inttoptr (i64 {TRUE} to ptr))
+  ret ptr inttoptr (i64 {TRUE} to ptr)
+refused:
+  store atomic i64 0, ptr %busy release, align 8
+  br label %declined
+declined:
+  call void inttoptr (i64 {INCREASE} to ptr)(ptr inttoptr (i64 {FALSE} to ptr))
+  ret ptr inttoptr (i64 {FALSE} to ptr)
+}
+"""
+
+
+class Expected(NamedTuple):
+    """An argument by position: its place in the record, and what its array must be."""
+
+    place: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_output: bool
+
+
+def native_call(
+    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected]
+) -> Callable[..., bool] | None:
+    """``call(*arrays)`` that runs the kernel at `entry`, or returns False: then nothing has happened to the arrays.
+
+    `arguments` are inputs, then outputs, which must share no memory with another argument; `record` has the
+    addresses of all that is no argument, whose memory the caller keeps.  None where arrays are not as expected.
+    """
+    if not _fits():
+        return None
+    plan = _plan(entry, threads, record, arguments)
+    made: Callable[..., bool] = _new_function(ctypes.byref(_definition()), plan, None)
+    return made
+
+
+def _plan(entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected]) -> NDArray[np.int64]:
+    inputs = sum(not argument.is_output for argument in arguments)
+    begin, shapes = HEAD + len(record), HEAD + len(record) + ENTRY * len(arguments)
+    plan = np.zeros(shapes + sum(len(argument.shape) for argument in arguments), np.int64)
+    plan[:HEAD] = (entry, threads, len(arguments), inputs, id(np.ndarray), 0, HEAD, begin)
+    plan[HEAD:begin] = record
+    for number, argument in enumerate(arguments):
+        flags = C_CONTIGUOUS | ALIGNED | (WRITEABLE if argument.is_output else 0)
+        plan[shapes : shapes + len(argument.shape)] = argument.shape
+        here, size = begin + ENTRY * number, prod(argument.shape) * argument.dtype.itemsize
+        words = (argument.place, id(argument.dtype), flags, size, len(argument.shape), plan.ctypes.data + 8 * shapes)
+        plan[here : here + len(words)] = words
+        shapes += len(argument.shape)
+    return plan
+
+
+class _MethodDefinition(ctypes.Structure):
+    """``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("method", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+@lru_cache(maxsize=1)
+def _definition() -> _MethodDefinition:
+    """The function's definition, compiled once in a process; the interpreter needs it as long as there is a call."""
+    values = {
+        "SYMBOL": SYMBOL, "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
+        "ENTRY": ENTRY, "SAVE": _function("PyEval_SaveThread"), "RESTORE": _function("PyEval_RestoreThread"),
+        "INCREASE": _function("Py_IncRef"), "TRUE": id(True), "FALSE": id(False),
+    }  # fmt: skip
+    text = TEXT
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    loaded = LoadedObject(compile_object(text, Target()))
+    address = loaded.address(SYMBOL)
+    loaded.keep_forever()
+    return _MethodDefinition(b"call", address, METH_FASTCALL, None)
+
+
+def _function(name: str) -> int:
+    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+@lru_cache(maxsize=1)
+def _fits() -> bool:
+    """Whether this is CPython with a lock, in words of 64 bits, and arrays of several kinds look as expected."""
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if sys.implementation.name != "cpython" or not locked or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    base = np.zeros((3, 5), np.float32)
+    frozen = base.copy()
+    frozen.setflags(write=False)
+    probes = (base, base[1:], base[:, 2:], base.T, frozen, np.zeros(0), np.zeros(()), base.view(np.uint8))
+    return object.__basicsize__ == DATA and all(_looks(array) for array in probes)
+
+
+def _looks(array: NDArray[Any]) -> bool:
+    def word(offset: int) -> int:
+        return ctypes.c_int64.from_address(id(array) + offset).value
+
+    def half(offset: int) -> int:
+        return ctypes.c_int32.from_address(id(array) + offset).value
+
+    if (word(TYPE), word(DATA)) != (id(np.ndarray), array.__array_interface__["data"][0]) or half(NDIM) != array.ndim:
+        return False
+    extents = (ctypes.c_int64 * array.ndim).from_address(word(SHAPE)) if array.ndim else ()
+    return tuple(extents) == array.shape and word(DTYPE) == id(array.dtype) and half(FLAGS) == array.flags.num

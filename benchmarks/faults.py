@@ -1,0 +1,342 @@
+"""Faults of processes, each put into a real run so many times: what the run did then, as a table with figures.
+
+    python benchmarks/faults.py [--times 20] [--only raylet_killed,sigterm] [--seconds 20]
+
+Every run tunes a small product into a database of its own.  A row says how often the run kept its promise: it ended in
+its time with the right exit code, every trial that it announced is stored after the next run has begun, and no process
+and no folder is left.  Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stridesmith.search.workers import guardian
+
+STARTED_SECONDS = 90.0
+AFTER_TRIALS = 6
+LATE_SECONDS = 12.0  # beyond its time, that a run may take which has lost Ray
+END_SECONDS = 5.0  # after a signal
+CLEAN_SECONDS = 10.0
+
+
+@dataclass
+class Drive:
+    """A run in a process of its own, with the events that it has sent and when."""
+
+    folder: Path
+    options: tuple[str, ...]
+    events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    noise: str = ""
+
+    def __post_init__(self) -> None:
+        command = [sys.executable, "-m", "stridesmith", *self.options, "--format", "json"]
+        self.began = time.monotonic()
+        environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True, start_new_session=True
+        )
+        self.errors = ""
+        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.events.append((time.monotonic(), json.loads(line)))
+            else:
+                self.noise += line
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self.errors = self.process.stderr.read()
+
+    def told(self) -> set[str]:
+        """The records of announced trials."""
+        return {event["record"] for _, event in self.events if event["event"] == "trial"}
+
+    def last(self) -> dict[str, Any]:
+        return self.events[-1][1] if self.events else {}
+
+    def until(self, count: int) -> None:
+        """Wait for so many trials."""
+        deadline = time.monotonic() + STARTED_SECONDS
+        while len(self.told()) < count and self.process.poll() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the run did not get under way")
+            time.sleep(0.02)
+
+    def end(self, seconds: float) -> float | None:
+        """Seconds from now until the run has ended; None where it had to be killed."""
+        start = time.monotonic()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return None
+        finally:
+            for thread in self._threads:
+                thread.join(10)
+        return time.monotonic() - start
+
+    def session(self) -> tuple[str, str, int]:
+        """Token and folder of its private Ray, and the guardian's process."""
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            words = _words(pid)
+            if "stridesmith.search.workers.guardian" in words and _parent(pid) == self.process.pid:
+                return words[-2], words[-1], pid
+        raise LookupError("the run has no guardian")
+
+    def members(self, title: str) -> list[int]:
+        """Processes of its Ray whose command begins so, or has that name."""
+        token, _, _ = self.session()
+        return [p for p in guardian.members(token) if guardian.name_of(p) == title or _line(p).startswith(title)]
+
+
+def _words(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    return []
+
+
+def _line(pid: int) -> str:
+    return " ".join(_words(pid))
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+# ---------------------------------------------------------------- faults
+
+Injection = Callable[[Drive], None]
+
+
+def to_named(title: str, number: signal.Signals) -> Injection:
+    """A signal to the processes of Ray's with this name."""
+
+    def inject(drive: Drive) -> None:
+        found = drive.members(title)
+        assert found, f"no process {title}"
+        for pid in found:
+            os.kill(pid, number)
+
+    return inject
+
+
+def to_measuring_actor(drive: Drive) -> None:
+    """Stop the actor whose worker measures: the one that holds the host's lock while a kernel is timed."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for pid in drive.members("ray::BenchActor"):
+            if ".measure" in _line(pid):
+                os.kill(pid, signal.SIGSTOP)
+                return
+    raise LookupError("no actor was seen to measure")
+
+
+def to_driver(number: signal.Signals) -> Injection:
+    """A signal to the run itself."""
+    return lambda drive: os.kill(drive.process.pid, number)
+
+
+def to_driver_and_guardian(drive: Drive) -> None:
+    """SIGKILL to both at once."""
+    _, _, keeper = drive.session()
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(drive.process.pid, signal.SIGKILL)
+
+
+def locked_and_killed(drive: Drive) -> None:
+    """Lock the database, let the run tell some trials, and kill it."""
+    connection = sqlite3.connect(drive.folder / "tuned.db", isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    before = len(drive.told())
+    deadline = time.monotonic() + 15
+    while len(drive.told()) < before + 6 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(drive.told()) > before, "nothing was told while the database was locked"
+    os.kill(drive.process.pid, signal.SIGKILL)
+    drive.process.wait()
+    connection.close()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done to a run, with what exit code it ends, and in how many seconds from then (None: in its own time)."""
+
+    inject: Injection
+    code: int
+    seconds: float | None = None
+
+
+FAULTS: dict[str, Fault] = {
+    "none": Fault(lambda drive: None, 0),
+    "raylet_killed": Fault(to_named("raylet", signal.SIGKILL), 0),
+    "raylet_stopped": Fault(to_named("raylet", signal.SIGSTOP), 0),
+    "gcs_killed": Fault(to_named("gcs_server", signal.SIGKILL), 0),
+    "gcs_stopped": Fault(to_named("gcs_server", signal.SIGSTOP), 0),
+    "actors_killed": Fault(to_named("ray::BenchActor", signal.SIGKILL), 0),
+    "actors_stopped": Fault(to_named("ray::BenchActor", signal.SIGSTOP), 0),
+    "measuring_actor_stopped": Fault(to_measuring_actor, 0),
+    "sigint": Fault(to_driver(signal.SIGINT), 130, END_SECONDS),
+    "sigterm": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS),
+    "sighup": Fault(to_driver(signal.SIGHUP), 129, END_SECONDS),
+    "driver_killed": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS),
+    "driver_and_guardian_killed": Fault(to_driver_and_guardian, -9, END_SECONDS),
+    "locked_and_killed": Fault(locked_and_killed, -9, END_SECONDS),
+}
+
+
+def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
+    """Seconds from the fault to the end, None for a hang; and what was not as promised, empty if all was."""
+    folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))
+    options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--seconds", str(seconds), "--db",
+               str(folder / "tuned.db"))  # fmt: skip
+    drive = Drive(folder, options)
+    token = ray_folder = ""
+    try:
+        drive.until(AFTER_TRIALS)
+        token, ray_folder, _ = drive.session()
+        fault.inject(drive)
+        now = time.monotonic()  # on a busy machine this may be late
+        left = max(drive.began + seconds, now) + LATE_SECONDS - now if fault.seconds is None else fault.seconds
+        took = drive.end(left + 10)
+        problems = list(_problems(drive, fault, took, left))
+        problems += _after(drive, token, ray_folder)
+    except (AssertionError, LookupError, TimeoutError) as error:
+        return 0.0, f"not put in: {error}"
+    finally:
+        drive.process.kill()
+        guardian.end_session(token, ray_folder) if token else None
+        shutil.rmtree(folder, ignore_errors=True)
+        if ray_folder:
+            guardian.remove_folder(ray_folder)
+    return took, "; ".join(problems)
+
+
+def _problems(drive: Drive, fault: Fault, took: float | None, left: float) -> Iterator[str]:
+    if took is None:
+        yield "hung"
+    elif took > left:
+        yield f"ended {took - left:.1f} s late"
+    if took is not None and drive.process.returncode != fault.code:
+        yield f"exit code {drive.process.returncode}: {drive.errors[-300:]}"
+    last = drive.last()
+    if fault.code >= 0 and last.get("event") != ("error" if fault.code else "done"):
+        yield f"the last event is {last.get('event')}"
+    if fault.code > 0 and not any(event["event"] == "done" for _, event in drive.events):
+        yield "no best so far"
+    if drive.noise or "Traceback" in drive.errors or "***" in drive.errors:
+        yield f"there is more on the screen: {(drive.noise + drive.errors)[:200]!r}"
+
+
+def _after(drive: Drive, token: str, ray_folder: str) -> list[str]:
+    """What is wrong once another run, of two trials, has followed."""
+    follower = Drive(drive.folder, (*drive.options[:4], "--trials", "2", *drive.options[6:]))
+    follower.end(120)
+    problems = [] if follower.process.returncode == 0 else [f"the next run failed: {follower.errors[-300:]}"]
+    with sqlite3.connect(drive.folder / "tuned.db") as connection:
+        stored = {row[0] for row in connection.execute("SELECT id FROM records")}
+    if lost := drive.told() - stored:
+        problems.append(f"{len(lost)} of {len(drive.told())} announced records lost")
+    deadline = time.monotonic() + CLEAN_SECONDS
+    while time.monotonic() < deadline and (guardian.members(token, ray_folder) or _folders(drive, ray_folder)):
+        time.sleep(0.1)
+    if left := guardian.members(token, ray_folder):
+        problems.append(f"{len(left)} processes left")
+    if folders := _folders(drive, ray_folder):
+        problems.append(f"left: {', '.join(folders)}")
+    return problems
+
+
+def _folders(drive: Drive, ray_folder: str) -> list[str]:
+    """Folders of ours that are left."""
+    found = [p.name for p in drive.folder.iterdir() if p.name.startswith(("stridesmith-", "ss-ray-"))]
+    found += [p.name for p in drive.folder.iterdir() if "aside" in p.name]
+    return found + [p for p in (ray_folder, ray_folder + guardian.OWNER) if os.path.exists(p)]
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def try_address(kind: str) -> tuple[float | None, str]:
+    """The same for ``--address``, of which nothing may be waited for longer than 15 seconds."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        if kind == "no_ray":
+            threading.Thread(target=_answer_nonsense, args=(server,), daemon=True).start()
+        port = server.getsockname()[1]
+        address = {"hello": "hello", "ray_scheme": "ray://127.0.0.1:10001", "nobody": "127.0.0.1:9"}.get(
+            kind, f"127.0.0.1:{port}"
+        )
+        folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))
+        drive = Drive(folder, ("--workload", "matmul", "--address", address, "--db", str(folder / "tuned.db")))
+        took = drive.end(60)
+        shutil.rmtree(folder, ignore_errors=True)
+    code = 2 if kind in ("hello", "ray_scheme") else 75
+    late = took is None or time.monotonic() - drive.began > 15
+    wrong = drive.process.returncode != code or drive.last().get("code") != code
+    return took, "hung, or took longer than 15 s" * late or f"exit {drive.process.returncode}: {drive.errors}" * wrong
+
+
+def _answer_nonsense(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            connection.close()
+
+
+ADDRESSES = ("no_ray", "silent", "nobody", "hello", "ray_scheme")
+
+
+def main() -> int:
+    """Print a row for each fault; 1 where a promise was not kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=1, help="runs for each fault")
+    parser.add_argument("--only", default="", help="names of faults, separated by commas")
+    parser.add_argument("--seconds", type=float, default=20.0, help="the time limit of each run")
+    asked = parser.parse_args()
+    trials: dict[str, Callable[[], tuple[float | None, str]]] = {
+        name: (lambda fault=fault: try_once(fault, asked.seconds)) for name, fault in FAULTS.items()
+    }
+    trials |= {f"address_{kind}": (lambda kind=kind: try_address(kind)) for kind in ADDRESSES}
+    names = asked.only.split(",") if asked.only else list(trials)
+    print("| fault | kept / tried | seconds to the end, median and longest | what went wrong |\n|---|---:|---:|---|")
+    failed = False
+    for name in names:
+        found = [trials[name]() for _ in range(asked.times)]
+        times = sorted(took for took, _ in found if took is not None) or [float("nan")]
+        wrong = sorted({problem for _, problem in found if problem})
+        failed |= bool(wrong)
+        kept = sum(not problem for _, problem in found)
+        print(f"| {name} | {kept} / {len(found)} | {times[len(times) // 2]:.1f}, {times[-1]:.1f} | "
+              f"{'; '.join(wrong)} |", flush=True)  # fmt: skip
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Whole networks in the forms that libraries have for them: what `peer_process.py` prepares for a job with a `model`.
+
+A job has the ONNX file, the shapes of its inputs, and for ours the database.  All libraries get the same inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from peer_forms import Forms, Job
+
+
+def inputs_of(job: Job) -> dict[str, np.ndarray]:
+    """Normal numbers for each input, by name; small integers where the model takes integers."""
+    rng = np.random.default_rng(7)
+    found = {}
+    for name, (shape, dtype) in job["inputs"].items():
+        values = rng.standard_normal(shape) if np.dtype(dtype).kind == "f" else rng.integers(0, 2, shape)
+        found[name] = np.asarray(values).astype(dtype)
+    return found
+
+
+def stridesmith_model(job: Job, threads: int) -> Forms:
+    """The best records of all operators, in one native call."""
+    import stridesmith as ss
+
+    shapes = {name: shape for name, (shape, _) in job["inputs"].items()}
+    model = ss.compile(job["model"], inputs=shapes, db=job["db"], threads=threads)
+    given = inputs_of(job)
+    arrays = tuple(given[tensor.name] for tensor in model.inputs)
+    out = model(*arrays)
+    out = out if isinstance(out, tuple) else (out,)
+    return Forms({"model": lambda: model(*arrays, out=out)})
+
+
+def onnxruntime_model(job: Job, threads: int) -> Forms:
+    """All optimisations, inputs and outputs bound to memory that stays."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = ort.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
+    given = inputs_of(job)
+    binding = session.io_binding()
+    for item in session.get_inputs():
+        binding.bind_cpu_input(item.name, given[item.name])
+    found = session.run(None, given)
+    results = [ort.OrtValue.ortvalue_from_numpy(array) for array in found]
+    for item, result in zip(session.get_outputs(), results, strict=True):
+        binding.bind_ortvalue_output(item.name, result)
+
+    def run() -> Any:
+        session.run_with_iobinding(binding)
+        return results
+
+    return Forms({"session": run})
+
+
+def openvino_model(job: Job, threads: int) -> Forms:
+    """Compiled for latency, with one stream."""
+    import openvino as ov
+
+    core = ov.Core()
+    network = core.read_model(job["model"])
+    network.reshape({name: list(shape) for name, (shape, _) in job["inputs"].items()})
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    request = core.compile_model(network, "CPU", options).create_infer_request()
+    for name, array in inputs_of(job).items():
+        request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+
+    def run() -> Any:
+        request.infer()
+        return [request.get_output_tensor(0).data]
+
+    return Forms({"request": run})
+
+
+def torch_model(job: Job, threads: int) -> Forms:
+    """The file as a PyTorch module, where `onnx2torch` can write it: eager, and compiled with frozen weights."""
+    import torch
+    from onnx2torch import convert
+
+    torch.set_num_threads(threads)
+    module = convert(job["model"]).eval()
+    given = [torch.from_numpy(array) for array in inputs_of(job).values()]
+
+    def first(result: Any) -> Any:
+        return result[0] if isinstance(result, list | tuple) else result
+
+    calls: dict[str, Callable[[], Any]] = {}
+    missing: dict[str, str] = {}
+    with torch.inference_mode():
+        module(*given)
+
+    def eager() -> Any:
+        with torch.inference_mode():
+            return first(module(*given))
+
+    calls["eager"] = eager
+    try:
+        import torch._inductor.config as inductor
+
+        inductor.freezing = True
+        compiled = torch.compile(module)
+        with torch.inference_mode():
+            compiled(*given)
+
+        def run() -> Any:
+            with torch.inference_mode():
+                return first(compiled(*given))
+
+        calls["compile"] = run
+    except Exception as error:  # a compiler that cannot do a network is named, not fatal
+        missing["compile"] = f"{type(error).__name__}: {error}"[:200]
+    return Forms(calls, missing)
+
+
+MODEL_FORMS: dict[str, Callable[[Job, int], Forms]] = {
+    "stridesmith": stridesmith_model, "onnxruntime": onnxruntime_model, "openvino": openvino_model,
+    "torch": torch_model,
+}  # fmt: skip

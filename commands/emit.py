@@ -1,0 +1,80 @@
+"""`tune emit`: a tuned kernel or model as files that need neither Python nor this package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..search.records.database import Database
+from .lookup import record_of, target_of
+from .options import one_work
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+    from ..models.run.model import Model
+    from ..search.calling.kernel import Kernel
+
+
+def run(where: str, options: dict[str, Any], output: Output) -> int:
+    """Write the kernel of a record, of a script as it is written, or a model, in the format that was asked for.
+
+    Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
+    """
+    kernel, target, called = _found(options, output)
+    path, described = Path(where), _described(options.get("isa"), target)
+    if where.endswith("/") or path.is_dir():
+        path = path / _file(called, options["format"])
+    for written in kernel.export(path, options["format"], target=described):
+        output.line(str(written))
+    return 0
+
+
+def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Target, str]:
+    """What leaves, the target that it was made for, and the name of its function where the path gives none."""
+    if options.get("input") and not options.get("model"):
+        raise UsageError("--input goes with --model, whose file leaves a shape open")
+    if options.get("model"):
+        from .models import compiled_model
+
+        model = compiled_model(options, output)
+        return model, model.target, Path(options["model"]).stem
+    return _as_written(options) if options.get("as_written") else _recorded(options)
+
+
+def _recorded(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
+    from ..search.calling.kernel import from_record
+
+    with Database(options.get("db"), read_only=True) as database:
+        record = record_of(options, database)
+    return from_record(record), record.device, record.workload or "kernel"
+
+
+def _as_written(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
+    """The program of `--script` with no other schedule than its own."""
+    from ..search.calling.kernel import build
+    from ..search.tasks.interface import interface_of
+
+    if not options.get("script"):
+        raise UsageError("--as-written goes with --script FILE.py, whose program it takes as it is")
+    entry, target = one_work(options), target_of(options)
+    asked = interface_of(entry.work, entry.interface, options.get("interface"))
+    return build(entry.work.func, target, asked), target, entry.work.name
+
+
+def _described(name: str | None, target: Target) -> Target | None:
+    """The CPU of `--isa`, with the threads that the kernel was tuned for."""
+    from .. import configs
+
+    if name is None:
+        return None
+    if target.kind != "cpu":
+        raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
+    return replace(configs.target(name if name in configs.targets() else f"cpu-{name}"), threads=target.threads)
+
+
+def _file(name: str, format: str) -> str:
+    suffix = {"asm": "s", "script": "py", "wheel": "whl"}.get(format, format)
+    return f"lib{name}.so" if format == "so" else f"{name}.{suffix}"

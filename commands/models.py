@@ -1,0 +1,287 @@
+"""Whole networks on the command line: `tune --model`, `tune run`, `tune replay --model`, `tune show --model`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import NoRecord, StorageError, UsageError
+from ..search.tasks.command_line import command_line
+from .lookup import target_of
+from .options import input_shapes
+from .output import Output, latency, number, percent, scaled
+from .progress import Progress, State
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+    from ..models.network import Network
+    from ..models.run.model import Model
+    from ..models.run.report import Row
+    from ..models.tuning import Tuned
+    from ..search.tasks.task import Roof
+
+R = TypeVar("R")
+
+DEFAULT_SECONDS = 600.0
+OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
+OTHER_SEARCH = ("trials", "stop_at", "sampler", "pin", "dry_run")
+SHOWN_ROWS = 40
+
+
+def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
+    """Tune every operator of a model together, compile it, and say where its time goes."""
+    _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
+    seconds = _seconds(options)
+    target = target_of(options)
+    network = _network(options, target, output)
+    state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
+    with Progress(output, state) as progress:
+        from ..models.tuning import tune_network
+
+        found = tune_network(
+            network, target, seconds, db=options.get("db"), seed=options.get("seed") or 0,
+            address=options.get("address"), start=started, emit=progress,
+        )  # fmt: skip
+    measured = _measured(found.model)
+    _tell_model(options, output, found.model, measured, found)
+    return 0
+
+
+def run(options: Mapping[str, Any], output: Output) -> int:
+    """Run a model with what the database has for it, on given or random inputs."""
+    target = target_of(options)
+    network = _network(options, target, output)
+    model = _model(options, network, target, output)
+    arrays = _arrays(options["data"]) if options.get("data") else None
+    given = dict(zip(network.inputs, model.random_inputs(), strict=True)) if arrays is None else arrays
+    results = model(given)
+    if options.get("out"):
+        _save(options["out"], results)
+    for name, array in results.items():
+        output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
+    rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
+    output.table("outputs", ("name", "shape", "type", "range"), rows)
+    _tell_model(options, output, model, _measured(model))
+    return 0
+
+
+def replay(options: Mapping[str, Any], output: Output) -> int:
+    """Rebuild every record that the model would use, verify it with fresh data, and measure it and the whole again."""
+    from ..models.tasks import tasks_of
+    from ..search.calling.replay import replay as replayed
+    from ..search.records.database import Database
+    from ..search.workers.bench import Bench
+
+    _refuse(options, (*OTHER_WORK, "record"))
+    target = target_of(options)
+    network = _network(options, target, output)
+    rows = []
+    with Database(options.get("db"), read_only=True) as database, Bench() as bench:
+        for item in tasks_of(network, target):
+            task = item.task
+            record = database.best(task.script, task.target, task.interface)
+            if record is None:
+                raise NoRecord(
+                    f"{database.name} has no record of `{item.operators[0].name}` ({task.work}) for {target.key}; "
+                    f"to tune the model, run `{command_line(options)}`"
+                )
+            found = replayed(record, database, bench=bench)
+            output.event(found.event())
+            note = "slower" if found.slower else ""
+            rows.append((str(task.work), item.weight, latency(found.latency_us), latency(found.recorded_us), note))
+    output.table("records, verified again", ("program", "calls", "latency", "recorded", ""), rows)
+    model = _model(options, network, target, output)
+    _tell_model(options, output, model, _measured(model))
+    return 0
+
+
+def show(options: Mapping[str, Any], output: Output) -> int:
+    """Where the time of a model goes: each operator with its share, layouts, copies, and what fell back."""
+    _refuse(options, (*OTHER_WORK, "record", "view"))
+    target = target_of(options)
+    network = _network(options, target, output)
+    model = _model(options, network, target, output)
+    with output.working("measuring the device and the model"):
+        roof = _roof(model)
+        measured = _measured(model)
+        rows = _alone(lambda: model.report(roof=roof))
+    for row in rows:
+        output.event(_row_event(row))
+    ordered = sorted(rows, key=lambda row: -row.latency_us)
+    table = [
+        (
+            row.operator, row.program, latency(row.latency_us), percent(row.share), percent(row.roofline), row.origin,
+            scaled(row.copied, "B") if row.copied else "", "; ".join(t for t in row.layouts if "as given" not in t),
+        )
+        for row in ordered[:SHOWN_ROWS]
+    ]  # fmt: skip
+    columns = ("operator", "program", "time", "share", "of roof", "kernel", "copies", "layouts that differ")
+    output.table("where the time goes", columns, table)
+    if len(ordered) > SHOWN_ROWS:
+        rest = sum(row.share for row in ordered[SHOWN_ROWS:])
+        output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    _tell_model(options, output, model, measured)
+    return 0
+
+
+@dataclass
+class ModelState(State):
+    """What a run for a model has found so far, from the events `tasks` and `turn`."""
+
+    tasks: int = 0
+    known: set[int] = field(default_factory=set)
+    first_us: float | None = None
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Learn from one event."""
+        if event["event"] == "tasks":
+            self.tasks = len(event["tasks"])
+            self.known = {number for number, task in enumerate(event["tasks"]) if task["best_us"] is not None}
+            self.phase = "first candidates of each task"
+        elif event["event"] == "turn":
+            self.trials, self.round = event["trials"], event["turn"]
+            if event["best_us"] is not None:
+                self.known.add(event["task"])
+            self.phase = f"{event['workload']}, called {event['weight']} times: {latency(event['best_us'])}"
+        if event.get("predicted_us") is not None:
+            self.best_us = event["predicted_us"]
+            self.first_us = self.first_us or self.best_us
+
+    def best(self) -> str:
+        """The predicted time of the model, and how far it has fallen."""
+        if self.best_us is None or self.first_us is None:
+            return f"{len(self.known)} of {self.tasks} tasks have a kernel ({self.phase})"
+        return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
+
+
+def _network(options: Mapping[str, Any], target: Target, output: Output) -> Network:
+    from ..models.api import network_of
+
+    output.line(f"stridesmith: reading {options['model']}")
+    return network_of(options["model"], target, input_shapes(options.get("input") or ()))
+
+
+def _model(options: Mapping[str, Any], network: Network, target: Target, output: Output) -> Model:
+    from ..models.api import compiled
+
+    with output.working("compiling the model"):
+        return compiled(network, target, options.get("db"))
+
+
+def compiled_model(options: Mapping[str, Any], output: Output) -> Model:
+    """The model of `--model` with the best kernels that the database has for it."""
+    _refuse(options, (*OTHER_WORK, "record", "as_written"))
+    target = target_of(options)
+    return _model(options, _network(options, target, output), target, output)
+
+
+def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    """An option that a model would ignore is a mistake, not a wish."""
+    for name in names:
+        if options.get(name):
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
+
+
+def _seconds(options: Mapping[str, Any]) -> float:
+    """The time limit of `--seconds`, else of the preset, else the default."""
+    if options.get("seconds"):
+        return float(options["seconds"])
+    if options.get("preset"):
+        from ..configs import preset
+
+        return float(preset(options["preset"]).seconds or DEFAULT_SECONDS)
+    return DEFAULT_SECONDS
+
+
+def _measured(model: Model) -> float:
+    """Microseconds of a run of the whole, alone on this host."""
+    return statistics.median(_alone(model.measure)) * 1e6
+
+
+def _alone(measure: Callable[[], R]) -> R:
+    from ..search.workers import host_lock
+
+    with host_lock.exclusive():
+        return measure()
+
+
+def _roof(model: Model) -> Roof | None:
+    from ..search.workers.bench import Bench
+    from ..search.workers.protocol import MeasureRoof, Roofed
+
+    with Bench() as bench:
+        reply = bench.run(MeasureRoof(target=model.target, dtype="float32"))
+    return reply.roof if isinstance(reply, Roofed) else None
+
+
+def _tell_model(
+    options: Mapping[str, Any], output: Output, model: Model, measured_us: float, tuned: Tuned | None = None
+) -> None:
+    """The event `model` and a table: how fast the whole is, and what it is made of."""
+    fallback = sorted({node.op for node in model.network.foreign})
+    origins = [kernel.origin for kernel in model.kernels.values()]
+    recorded = [k.record.latency_us for k in model.kernels.values() if k.record and k.record.latency_us]
+    predicted = tuned.predicted_us if tuned else sum(recorded) if len(recorded) == len(origins) else None
+    event = {
+        "event": "model", "model": model.network.name, "target": model.target.kind, "device": model.target.name,
+        "threads": model.target.threads, "operators": len(model.network.nodes), "fallback": fallback,
+        "untuned": len(origins) - origins.count("tuned"), "latency_us": measured_us, "predicted_us": predicted,
+        "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
+        "trials": tuned.trials if tuned else None, "seconds": tuned.seconds if tuned else None,
+        "stopped_by": tuned.stopped_by if tuned else None, "db": tuned.db if tuned else options.get("db"),
+    }  # fmt: skip
+    output.event(event)
+    rows = [
+        ("model", f"{model.network.name}, {len(model.network.nodes)} operators"),
+        ("device", f"{model.target.name}, {model.target.threads} threads"),
+        ("latency", latency(measured_us)),
+        ("sum of its kernels", latency(predicted)),
+        ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
+        ("fell back", ", ".join(fallback) or "nothing"),
+        ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
+    ]
+    if tuned:
+        rows.append(("trials", f"{tuned.trials} in {tuned.seconds:.0f} s, stopped by {tuned.stopped_by}"))
+        again = {**options, "db": options.get("db") or tuned.db}
+        rows += [("show", command_line(again, "show")), ("replay", command_line(again, "replay"))]
+    output.line()
+    output.table("model", ("", ""), rows)
+
+
+def _row_event(row: Row) -> dict[str, Any]:
+    return {
+        "event": "operator", "operator": row.operator, "program": row.program, "latency_us": row.latency_us,
+        "share": row.share, "origin": row.origin, "record": row.record, "recorded_us": row.recorded_us,
+        "layouts": list(row.layouts), "copied": row.copied, "only_moves": row.only_moves, "gflops": row.gflops,
+        "roofline": row.roofline,
+    }  # fmt: skip
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    """The arrays of an `.npz` file by name; nothing in it is ever unpickled."""
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(Path(path), allow_pickle=False) as found:
+            return {name: np.ascontiguousarray(found[name]) for name in found.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read the inputs in {path}, no .npz file of plain arrays: {error}") from None
+
+
+def _save(path: str, arrays: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    try:
+        with Path(path).open("wb") as file:
+            np.savez(file, **arrays)
+    except OSError as error:
+        raise StorageError(f"cannot write the outputs to {path}: {error.strerror}") from None
+
+
+def _range(array: Any) -> str:
+    return f"{number(float(array.min()))} to {number(float(array.max()))}" if array.size else "empty"

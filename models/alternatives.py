@@ -1,0 +1,240 @@
+"""Which layouts of a tensor are worth a thought: what its producer and its consumers would like, kept few.
+
+What an operator would like of a tensor is read from the accesses of its program, in the terms of the design space:
+the layouts that it offers for a `free` buffer (`space.design.layouts`), those of a result whose vectors run along one
+of its dimensions, and the borders that the program tests for, as halos.  The layouts of all users of a tensor are
+joined, and those stay that matter for the most work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..errors import ProgramError
+from ..ir.caches import cached
+from ..ir.expr import Call, Const, Load
+from ..ir.node import walk
+from ..ir.stmt import Block, PrimFunc
+from ..ir.target import Target
+from ..space.design import layouts as space_layouts
+from ..space.design.program import Anchor, Operand, anchors, is_elementwise
+from ..space.design.structure import Structure, structures
+from ..space.schedule import Schedule
+from ..space.tree import block_stores, find_block, leaf_blocks
+from .layouts import TensorLayout
+from .network import Network, Operator
+
+MOST = 6
+"""Alternatives of one tensor."""
+
+
+@dataclass(frozen=True)
+class Border:
+    """A halo that a reader tests for: points in front of and behind each dimension, and the value that stands there."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    value: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an operator would like of one of its tensors: layouts without halo, and halos.
+
+    `plain` are the dimensions that it goes along by an iterator alone, so that vectors may run along them, `weight` the
+    points of its work, and `summed` the dimensions that it adds up along, where zeros behind the last block do no harm.
+    """
+
+    layouts: frozenset[TensorLayout] = frozenset()
+    plain: frozenset[int] = frozenset()
+    weight: float = 0.0
+    borders: tuple[Border, ...] = ()
+    summed: frozenset[int] = frozenset()
+
+
+def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str, tuple[TensorLayout, ...]]:
+    """The layouts of each tensor, at most so many, the first as ONNX has it.
+
+    What leaves the network, constants, and what a foreign operator touches lie so and not otherwise; what comes into
+    the network can be copied.
+    """
+    fixed = {*network.outputs, *network.constants}
+    fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+    users: dict[str, list[Wanted]] = {name: [] for name in network.tensors}
+    for node in network.nodes:
+        if isinstance(node, Operator):
+            wanted = wanted_by(node.func, target)
+            for tensor, buffer in zip((*node.inputs, *node.outputs), node.func.buffers, strict=True):
+                users[tensor].append(wanted[buffer.name])
+    return {
+        name: (TensorLayout(tensor.shape),) if name in fixed else _chosen(tensor.shape, users[name], most)
+        for name, tensor in network.tensors.items()
+    }
+
+
+def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], most: int) -> tuple[TensorLayout, ...]:
+    """The layouts that matter most, each with and without the borders that fit."""
+    plain = TensorLayout(shape)
+
+    def vote(layout: TensorLayout) -> tuple[float, int, str]:
+        """Most work first that goes along what the layout brings together; then dimensions further outside."""
+        dim = layout.block[0] if layout.block[0] >= 0 else layout.order[-1]
+        return -sum(user.weight for user in users if dim in user.plain), dim, layout.label
+
+    offered = {layout for user in users for layout in user.layouts} - {plain}
+    orders = [plain, *sorted(offered, key=vote)]
+    borders = _joined([border for user in users for border in user.borders])
+    summed = frozenset(dim for user in users for dim in user.summed)
+    bare = [replace(k, pad_value="0.0" if k.block[0] in summed else "undef") if k.pads else k for k in orders]
+    if not borders:
+        return tuple(bare[:most])
+    found = []
+    for layout, order in zip(bare, orders, strict=True):
+        found.append(layout)
+        for border in borders:
+            cut = layout.block[0]
+            if not layout.pitch and (cut < 0 or not (border.before[cut] or border.after[cut])):
+                made = replace(order, before=border.before, after=border.after, pad_value=border.value)
+                found.append(made)
+    return tuple(found[:most])
+
+
+def _joined(borders: Sequence[Border]) -> list[Border]:
+    """One border for each value, wide enough for all of them; the value that most readers test for first."""
+    values = Counter(border.value for border in borders)
+    found = []
+    for value, _ in values.most_common():
+        same = [border for border in borders if border.value == value]
+        before = tuple(max(sizes) for sizes in zip(*(b.before for b in same), strict=True))
+        after = tuple(max(sizes) for sizes in zip(*(b.after for b in same), strict=True))
+        found.append(Border(before, after, value))
+    return found
+
+
+@cached(1024)
+def wanted_by(func: PrimFunc, target: Target) -> Mapping[str, Wanted]:
+    """What a program would like of each of its parameters, by name."""
+    schedule = Schedule(func)
+    for block in tested(func):
+        try:
+            schedule.compute_inline(block)
+        except ProgramError:
+            continue
+    free = {buffer.name: "free" for buffer in func.buffers}
+    found = {name: Wanted() for name in free}
+    for anchor in anchors(schedule.func, free):
+        for operand in anchor.operands:
+            seen = _parameter(schedule.func, anchor, operand)
+            if seen is not None and seen[0] in found:
+                name, dims = seen
+                found[name] = _both(found[name], _of_operand(schedule.func, anchor, operand, dims, target))
+    return found
+
+
+def _both(a: Wanted, b: Wanted) -> Wanted:
+    """What two blocks of a program would like of one tensor."""
+    weight = max(a.weight, b.weight)
+    plain = a.plain & b.plain if a.weight else b.plain
+    return Wanted(a.layouts | b.layouts, plain, weight, a.borders + b.borders, a.summed | b.summed)
+
+
+def _of_operand(func: PrimFunc, anchor: Anchor, operand: Operand, dims: tuple[int, ...], target: Target) -> Wanted:
+    """What an anchor would like of an operand, whose dimensions are `dims` of a parameter."""
+    plain = {operand.plain_dim(axis) for axis in range(len(anchor.axes))} - {None}
+    return Wanted(
+        frozenset(_layouts(anchor, operand, dims, target)),
+        frozenset(dims[dim] for dim in plain if dim is not None),
+        float(prod(axis.extent for axis in anchor.axes)),
+        () if operand.is_output else _border(func, anchor, operand),
+        _summed(anchor, operand),
+    )
+
+
+def tested(func: PrimFunc) -> list[str]:
+    """Element-wise blocks that read where a condition holds, and have a number elsewhere."""
+    return [
+        block.name
+        for block in leaf_blocks(func.body)
+        if is_elementwise(block) and block_stores(block)[0].buffer not in func.params and _outside(block)
+    ]
+
+
+def _outside(block: Block) -> list[Const]:
+    """The numbers that stand where the conditions of a block do not hold."""
+    found = [n.args[2] for n in walk(block.body) if isinstance(n, Call) and n.name == "if_then_else"]
+    return [value for value in found if isinstance(value, Const)]
+
+
+def _parameter(func: PrimFunc, anchor: Anchor, operand: Operand) -> tuple[str, tuple[int, ...]] | None:
+    """The parameter that an operand is, and its dimension for each of the operand's; of a sum, what is made of it."""
+    rank = len(operand.dims)
+    if operand.buffer in func.params:
+        return (operand.buffer.name, tuple(range(rank))) if rank else None
+    if not operand.is_output or not anchor.epilogue:
+        return None
+    block = find_block(func, anchor.epilogue)
+    (store,) = block_stores(block)
+    reads = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer == operand.buffer}
+    (indices,) = reads
+    if store.buffer not in func.params or not set(indices) <= set(store.indices):
+        return None
+    return store.buffer.name, tuple(store.indices.index(i) for i in indices)
+
+
+def _layouts(anchor: Anchor, operand: Operand, dims: tuple[int, ...], target: Target) -> Iterator[TensorLayout]:
+    """Layouts that the design space would give an operand."""
+    lanes = target.vector_lanes(operand.dtype)
+    extents = [0] * len(dims)
+    for dim, extent in zip(dims, operand.shape, strict=True):
+        extents[dim] = extent
+    for structure in structures(anchor, target):
+        for layout in _of_structure(anchor, operand, structure):
+            made = _as_layout(TensorLayout(tuple(extents)), layout, dims[layout.dim] if layout.dim >= 0 else -1, lanes)
+            if made is not None:
+                yield made
+
+
+def _of_structure(anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[space_layouts.Layout]:
+    """The space's layouts of an input; of a result, vectors' axis in blocks or last."""
+    if not operand.is_output:
+        yield from space_layouts.alternatives(anchor, operand, structure)
+    elif (dim := operand.plain_dim(structure.vec)) is not None:
+        yield space_layouts.Tiled(dim, structure.vec)
+        yield space_layouts.Last(dim)
+
+
+def _as_layout(plain: TensorLayout, layout: space_layouts.Layout, dim: int, lanes: int) -> TensorLayout | None:
+    """The layout in terms that do not depend on decisions; None for what does, or leaves everything as it is."""
+    last = len(plain.shape) - 1
+    if isinstance(layout, (space_layouts.Tiled, space_layouts.Blocked)):
+        size = layout.size or lanes
+        return replace(plain, block=(dim, size)) if plain.shape[dim] > size // 2 else None
+    if isinstance(layout, space_layouts.Last) and dim != last:
+        return replace(plain, order=(*(k for k in range(last + 1) if k != dim), dim))
+    if isinstance(layout, space_layouts.Pitched):
+        return replace(plain, pitch=layout.size)
+    return None
+
+
+def _border(func: PrimFunc, anchor: Anchor, operand: Operand) -> tuple[Border, ...]:
+    """The halo of an input that is read under a condition, beyond its first and last elements."""
+    values = {repr(float(v.value)) for v in _outside(find_block(func, anchor.block))}
+    before, after = [], []
+    for extent, terms, offset in zip(operand.shape, operand.dims, operand.offsets, strict=True):
+        reach = [c * (anchor.axes[a].extent - 1) for a, c in terms]
+        before.append(max(0, -(offset + sum(min(0, r) for r in reach))))
+        after.append(max(0, offset + sum(max(0, r) for r in reach) + 1 - extent))
+    if len(values) != 1 or not (any(before) or any(after)):
+        return ()
+    return (Border(tuple(before), tuple(after), values.pop()),)
+
+
+def _summed(anchor: Anchor, operand: Operand) -> frozenset[int]:
+    """The dimensions of an input along which products are added up."""
+    if anchor.op != "+" or operand.is_output:
+        return frozenset()
+    plain = (operand.plain_dim(axis) for axis in anchor.reduce)
+    return frozenset(dim for dim in plain if dim is not None)

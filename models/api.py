@@ -1,0 +1,70 @@
+"""`ss.compile`: a model file or a network, as one callable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from .network import Network
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+    from ..search.tuning.events import Emit
+    from .run.model import Model
+
+Source: TypeAlias = "str | os.PathLike[str] | Network"
+Shapes: TypeAlias = Mapping[str, Sequence[int]]
+
+
+def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> Network:
+    """A network with its operators in groups: the one that an ONNX file holds, or a given one.
+
+    `inputs` gives shapes to inputs that a file leaves open.
+    """
+    from .fusion import fused
+
+    if isinstance(source, Network):
+        return fused(source, target)
+    from .onnx import read
+
+    return fused(read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()}), target)
+
+
+def compile(
+    source: Source,
+    target: str | Target = "cpu",
+    *,
+    seconds: float | None = None,
+    inputs: Shapes | None = None,
+    db: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    emit: Emit | None = None,
+) -> Model:
+    """The model of an ONNX file or a network: ``y = model(x)``.
+
+    With `seconds` its operators are tuned for so long, and what is found is kept in the database.  Without, the best
+    kernels that the database has are used, and what the estimate likes best for operators that it has none of.
+    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.
+    """
+    from ..search.tasks.task import device_of
+    from .tuning import tune_network
+
+    device = device_of(target, threads)
+    network = network_of(source, device, inputs)
+    if seconds is not None:
+        return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
+    return compiled(network, device, db)
+
+
+def compiled(network: Network, target: Target, db: str | None = None) -> Model:
+    """A network as it is, with the best kernels that the database has for its operators."""
+    from ..search.records.database import Database
+    from .run.kernels import kernels_of
+    from .run.model import Model
+    from .tasks import tasks_of
+
+    with Database(db, read_only=True) as database:
+        return Model(network, kernels_of(tasks_of(network, target), database), target)

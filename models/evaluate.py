@@ -1,0 +1,102 @@
+"""What a network means: its programs by the interpreter, foreign operators by the reference implementation of ONNX.
+
+Programs of many statements run as scalar code that was compiled without any schedule and checked against the
+interpreter (`search.workers.reference`); floats are then computed in float64 within an operator and rounded to the
+tensor's type after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..backends.samples import Reference
+from ..errors import InternalError, ModelProblem, UsageError
+from ..ir.caches import cached
+from ..ir.stmt import PrimFunc
+from ..search.workers.reference import reference_of
+from .network import Array, Foreign, Network, Node, Operator, Tensor
+
+
+def evaluate(network: Network, arrays: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
+    """The outputs of a network by name, from its inputs by name; with `keep`, every tensor that it computes."""
+    values: dict[str, Array] = {**network.constants}
+    for name in network.inputs:
+        values[name] = _given(network.tensors[name], arrays)
+    left = {name: len(readers) for name, readers in network.consumers.items()}
+    for node in network.nodes:
+        values.update(outputs_of(network, node, values))
+        for name in dict.fromkeys(node.inputs):
+            left[name] -= 1
+            if not keep and not left[name] and name not in network.outputs:
+                del values[name]
+    return values if keep else {name: values[name] for name in network.outputs}
+
+
+def outputs_of(network: Network, node: Node, values: Mapping[str, Array]) -> dict[str, Array]:
+    """What one node computes from the tensors before it."""
+    if isinstance(node, Foreign):
+        return _foreign(network, node, values)
+    return _program(network, node, values)
+
+
+def _program(network: Network, node: Operator, values: Mapping[str, Array]) -> dict[str, Array]:
+    names = [buffer.name for buffer in node.func.buffers]
+    given = {param: values[name] for param, name in zip(names, node.inputs, strict=False)}
+    found = _reference(node.func)(given)
+    results = {}
+    for param, name in zip(names[len(node.inputs) :], node.outputs, strict=True):
+        results[name] = found[param].astype(network.tensors[name].dtype, copy=False)
+    return results
+
+
+@cached(512)
+def _reference(func: PrimFunc) -> Reference:
+    return reference_of(func)
+
+
+def _foreign(network: Network, node: Foreign, values: Mapping[str, Array]) -> dict[str, Array]:
+    found = run_foreign(node, {name: values[name] for name in node.inputs})
+    for name, value in list(found.items()):
+        tensor = network.tensors.get(name)
+        if tensor is not None and tensor.dtype == "object":
+            found[name] = value.astype(object)
+        if tensor is not None and value.shape != tensor.shape:
+            raise InternalError(
+                f"`{node.name}` ({node.op}) gave `{name}` of shape {list(value.shape)}, not {list(tensor.shape)}"
+            )
+    return found
+
+
+def run_foreign(node: Foreign, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a foreign operator by the reference implementation of ONNX."""
+    try:
+        results: list[Any] = _session(node.model).run(None, dict(arrays))
+    except Exception as error:  # the reference implementation raises what NumPy and its own checks raise
+        raise ModelProblem(
+            f"the reference implementation of ONNX cannot run `{node.name}` ({node.op}), for which there is no program "
+            f"here: {type(error).__name__}: {error}"
+        ) from None
+    return {name: np.asarray(value) for name, value in zip(node.outputs, results, strict=True)}
+
+
+@cached(512)
+def _session(model: bytes) -> Any:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(onnx.load_from_string(model))
+
+
+def _given(tensor: Tensor, arrays: Mapping[str, Array]) -> Array:
+    if tensor.name not in arrays:
+        raise UsageError(f"the network's input `{tensor.name}`, {tensor.dtype}{list(tensor.shape)}, is missing")
+    array = np.asarray(arrays[tensor.name])
+    if (array.shape, str(array.dtype)) != (tensor.shape, tensor.dtype):
+        raise UsageError(
+            f"the network's input `{tensor.name}` is {tensor.dtype}{list(tensor.shape)}, but got "
+            f"{array.dtype}{list(array.shape)}"
+        )
+    return array

@@ -1,0 +1,301 @@
+"""Fusion: operators that are groups of one anchor with what precedes and follows it element by element.
+
+Two operators become one where only the second reads what the first computes, and where the design space sees in
+the merged program no more work than before: one *anchor* (`space.design.program`), of which the other blocks are
+producers and epilogue.  So a bias, an activation, a residual or a scaling follow a convolution in its registers, and
+transposes, reshapes, slices and borders become indices.  Stages of the same rows, such as those of a softmax or a layer
+normalisation written as many operators, become one where the space has sketches that run them together
+(`techniques.chunks`).
+
+Nothing here asks for an operator's name.  Programs are merged (`merge.py`) and then rewritten by primitives, each of
+which proves its step: element-wise blocks are inlined, and a block that reads a reduction's result through an index
+map iterates over that result instead (`transform_block_layout`).
+
+What must hold, by number:
+
+1. the first operator has one result, which is no result of the network, and no other operator reads it; a program
+   that only moves elements is merged into each of its readers;
+2. an element is not computed many times over: a reader of more elements than the first computes, or one that reads at
+   several places, takes only what is cheap;
+3. two programs that both reduce are merged only if none of the two reads an element many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from ..errors import ProgramError
+from ..ir.caches import cached
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
+from ..ir.node import children, transform, walk
+from ..ir.script.printer import expr_text
+from ..ir.stmt import Block, PrimFunc, Stmt, Store
+from ..ir.target import Target
+from ..space.design.apply import prepared
+from ..space.design.program import Anchor, anchors, inline_candidates, is_elementwise
+from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
+from ..space.schedule import Schedule
+from ..space.tree import block_stores, consumers, leaf_blocks, producers
+from .merge import merged
+from .network import Network, Operator
+
+ZERO = const(0)
+CHEAP = 4
+"""Operations that may be repeated for each reader of an element."""
+
+
+def fused(network: Network, target: Target) -> Network:
+    """The network with its operators in groups; it computes the same."""
+    network = _tidied(network)
+    for pick in (_followers, _readers):
+        while (found := next(pick(network, target), None)) is not None:
+            network = found
+    return network
+
+
+# ---------------------------------------------------------------- which operators
+
+
+def _followers(network: Network, target: Target) -> Iterator[Network]:
+    """Networks in which an element-wise operator is merged into what it follows."""
+    for node in network.nodes:
+        if isinstance(node, Operator) and not _reduces(node.func):
+            yield from _merging_into(network, node, target)
+
+
+def _readers(network: Network, target: Target) -> Iterator[Network]:
+    """Networks in which any operator is merged with one that it reads."""
+    for node in network.nodes:
+        if isinstance(node, Operator):
+            yield from _merging_into(network, node, target)
+
+
+def _merging_into(network: Network, second: Operator, target: Target) -> Iterator[Network]:
+    """Networks in which one of the operators that `second` reads is merged with it, the latest first."""
+    order = {node.name: number for number, node in enumerate(network.nodes)}
+    found = {network.producer[t].name: network.producer[t] for t in second.inputs if t in network.producer}
+    for first in sorted(found.values(), key=lambda node: -order[node.name]):
+        if not isinstance(first, Operator) or not _may_merge(network, first, second):
+            continue
+        (passed,) = first.outputs
+        one = _merged(first, second, target)
+        if one is None:
+            continue
+        left = [n for n in network.consumers[passed] if n is not second]
+        nodes = tuple(one if n is second else n for n in network.nodes if n is not first or left)
+        tensors = network.tensors if left else {t: v for t, v in network.tensors.items() if t != passed}
+        yield network.with_nodes(nodes, tensors)
+
+
+def _may_merge(network: Network, first: Operator, second: Operator) -> bool:
+    """Conditions 1 to 3, as far as they can be told before merging."""
+    if len(first.outputs) != 1 or first.outputs[0] in network.outputs:
+        return False
+    (passed,) = first.outputs
+    alone = len(network.consumers[passed]) == 1
+    if not alone and not _only_moves(first.func):
+        return False
+    if _reduces(first.func) and _reduces(second.func):
+        return _reads_once(first.func) and _reads_once(second.func)
+    if not _reduces(first.func) and not _reduces(second.func):
+        return _is_cheap(first.func) or not _repeats(second, passed)
+    return True
+
+
+def _reduces(func: PrimFunc) -> bool:
+    """Whether some block of a program does more than to compute each of its elements by itself."""
+    return not all(is_elementwise(block) for block in leaf_blocks(func.body))
+
+
+def _only_moves(func: PrimFunc) -> bool:
+    """Whether a program computes nothing: its values are elements, numbers, or chosen among these."""
+    return not _reduces(func) and _operations(func) == 0
+
+
+def _is_cheap(func: PrimFunc) -> bool:
+    return _operations(func) <= CHEAP
+
+
+def _operations(func: PrimFunc) -> int:
+    """Arithmetic for an element, all blocks together; a function such as exp counts for many."""
+    return sum(_weight(n) for block in leaf_blocks(func.body) for s in block_stores(block) for n in _values(s.value))
+
+
+def _weight(node: Expr) -> int:
+    if isinstance(node, Call):
+        return 0 if node.name == "if_then_else" else 2 * CHEAP
+    return int(isinstance(node, Binary) and node.dtype not in ("bool", "int64"))
+
+
+def _values(value: Expr) -> Iterator[Expr]:
+    """The expressions in a value, without those in indices."""
+    yield value
+    for child in () if isinstance(value, Load) else _operands(value):
+        yield from _values(child)
+
+
+def _operands(value: Expr) -> tuple[Expr, ...]:
+    return tuple(child for child in children(value) if isinstance(child, Expr))
+
+
+def _repeats(second: Operator, passed: str) -> bool:
+    """Whether an element-wise program reads more elements of an input, repeated ones counted, than there are."""
+    buffer = dict(zip(second.inputs, second.func.buffers, strict=False))[passed]
+    return _reads(leaf_blocks(second.func.body), buffer) > buffer.size
+
+
+def _reads_once(func: PrimFunc) -> bool:
+    """Whether each reduction has, for each of its points, an element of its own in some input."""
+    for block in leaf_blocks(func.body):
+        largest = max((n.buffer.size for n in walk(block.body) if isinstance(n, Load)), default=0)
+        if block.reduce and prod(i.extent for i in block.iters) > largest:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- merging
+
+
+def _merged(first: Operator, second: Operator, target: Target) -> Operator | None:
+    """Both operators as one, called as that which reduces, or None; pairs that are wired alike are merged once."""
+    tensors = list(dict.fromkeys((*first.inputs, *first.outputs, *second.inputs, *second.outputs)))
+    number = {tensor: str(k) for k, tensor in enumerate(tensors)}
+    one, other = (replace(_renamed(op, number), name="") for op in (first, second))
+    found = _as_one(one, other, target)
+    leads = first if _reduces(first.func) and not _reduces(second.func) else second
+    back = {short: tensor for tensor, short in number.items()}
+    return None if found is None else replace(_renamed(found, back), name=leads.name)
+
+
+def _renamed(op: Operator, found: Mapping[str, str]) -> Operator:
+    """The operator with other names for its tensors."""
+    return replace(op, inputs=tuple(found[t] for t in op.inputs), outputs=tuple(found[t] for t in op.outputs))
+
+
+@cached(1024)
+def _as_one(first: Operator, second: Operator, target: Target) -> Operator | None:
+    """Both operators as one, None where the merged program is more than one anchor, or stages of the same rows."""
+    one = merged(first, second, ())
+    if not _reduces(first.func):
+        one = replace(one, func=replace(one.func, name=second.func.name))
+    before = max(len(_work(op.func)) for op in (first, second))
+    try:
+        func = tidied(one.func)
+    except ProgramError:
+        return None
+    if not any(_is_one(view, before, target) for view in (func, prepared(Schedule(func), frozenset()).func)):
+        return None
+    return replace(one, func=func)
+
+
+def _is_one(func: PrimFunc, before: int, target: Target) -> bool:
+    """Whether a merged program is no more work than its parts were at most, or stages that run together."""
+    work = _work(func)
+    if not work or not _is_covered(func, work):
+        return False
+    return len(work) <= before or _runs_in_chunks(func, work, target)
+
+
+def _work(func: PrimFunc) -> tuple[Anchor, ...]:
+    return anchors(func, {})
+
+
+def _is_covered(func: PrimFunc, work: tuple[Anchor, ...]) -> bool:
+    """Whether every block is an anchor, or scheduled with one."""
+    known = {name for a in work for name in (a.block, a.epilogue, *(o.producer for o in a.operands))}
+    return all(block.name in known for block in leaf_blocks(func.body))
+
+
+def _runs_in_chunks(func: PrimFunc, work: tuple[Anchor, ...], target: Target) -> bool:
+    """Whether the design space can run all stages, without epilogues, for some rows before the next ones."""
+    if any(anchor.epilogue for anchor in work):
+        return False
+    found = [(rows, size) for rows in shared_rows(work, func, target) for size in chunk_sizes(rows, work, target)[-1:]]
+    return any(in_chunks(Schedule(func), work, rows, size) is not None for rows, size in found)
+
+
+def _tidied(network: Network) -> Network:
+    """The network with each program in the form in which fusion looks at it."""
+    return network.with_nodes(
+        tuple(replace(n, func=tidied(n.func)) if isinstance(n, Operator) else n for n in network.nodes)
+    )
+
+
+@cached(1024)
+def tidied(func: PrimFunc) -> PrimFunc:
+    """An equal program: chains of element-wise blocks inlined, readers of a reduction's result iterating over it."""
+    schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
+    while True:
+        if found := inline_candidates(schedule.func):
+            schedule.compute_inline(found[0])
+            continue
+        cheap = next(_repeated(schedule.func), None)
+        if cheap is None:
+            break
+        schedule.compute_inline(cheap)
+    for name, text in list(_through_maps(schedule.func)):
+        aligned = schedule.copy()
+        try:
+            aligned.transform_block_layout(name, text)
+        except ProgramError:
+            continue
+        schedule = aligned
+    return schedule.func
+
+
+def _with_unit_iterators(block: Block) -> Block:
+    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: an element-wise block reads at all of its iterators."""
+    if not is_elementwise(block):
+        return block
+    single = [i.var for i in block.iters if i.extent == 1]
+
+    def full(node: object) -> object:
+        if not isinstance(node, Load):
+            return node
+        free = iter([v for v in single if v not in node.indices])
+        shape = node.buffer.shape
+        found = (next(free, i) if i == ZERO and e == 1 else i for i, e in zip(node.indices, shape, strict=True))
+        return Load(node.buffer, tuple(found))
+
+    body: Stmt = transform(block.body, full)
+    return replace(block, body=body)
+
+
+def _repeated(func: PrimFunc) -> Iterator[str]:
+    """Element-wise blocks that are cheap or read once, and whose value a stage of its own would only carry along."""
+    for block in leaf_blocks(func.body):
+        if not is_elementwise(block) or block_stores(block)[0].buffer in func.params:
+            continue
+        buffer = block_stores(block)[0].buffer
+        readers = consumers(func, buffer)
+        if not readers or producers(func, buffer) != (block,):
+            continue
+        weight = sum(_weight(n) for n in _values(block_stores(block)[0].value))
+        once = weight == 0 or _reads(readers, buffer) <= buffer.size
+        if (once and not _chooses(block)) or (weight <= CHEAP and len(readers) > 1):
+            yield block.name
+
+
+def _reads(blocks: Sequence[Block], buffer: Buffer) -> int:
+    """How many times elements of a buffer are read."""
+    places = [(b, {n.indices for n in walk(b.body) if isinstance(n, Load) and n.buffer == buffer}) for b in blocks]
+    return sum(len(found) * prod(i.extent for i in block.iters) for block, found in places)
+
+
+def _chooses(block: Block) -> bool:
+    """Whether a value is chosen by a condition, as a border is, which schedules treat as a stage."""
+    return any(isinstance(n, Call) and n.name == "if_then_else" for n in walk(block.body))
+
+
+def _through_maps(func: PrimFunc) -> Iterator[tuple[str, str]]:
+    """Element-wise blocks that read a reduction's result through an index map, with the map as text."""
+    reduced = {block_stores(b)[0].buffer for b in leaf_blocks(func.body) if b.reduce}
+    for block in leaf_blocks(func.body):
+        if not is_elementwise(block) or not isinstance(block.body, Store):
+            continue
+        places = {n.indices for n in walk(block.body) if isinstance(n, Load) and n.buffer in reduced - {*func.params}}
+        if len(places) == 1 and not all(isinstance(i, Var) for i in next(iter(places))):
+            names = ", ".join(i.var.name for i in block.iters)
+            yield block.name, f"lambda {names}: [{', '.join(expr_text(i) for i in next(iter(places)))}]"

@@ -1,0 +1,99 @@
+"""How a tensor may lie in memory between the operators that share it.
+
+A layout says for a tensor of any rank: the order of its dimensions, one of them cut into blocks whose inner part comes
+last, a halo in front of and behind each dimension, room at the end of rows (a pitch), and what all of that padding
+holds.  Of an image ``[n, c, h, w]`` with 20 channels ``block=(1, 16)`` with a halo of one pixel is
+
+    [n, c // 16, h + 1, w + 1, c % 16]    of extents [n, 2, H + 2, W + 2, 16]
+
+`alternatives.py` says which layouts of a tensor are worth a thought, `laid_out.py` gives them to a program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..ir.layout.index_map import IndexMap
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """A layout of a tensor with `shape`; the fields' defaults leave it as ONNX has it.
+
+    `order` has the dimensions, outermost first.  Of the dimension ``block[0]`` the part inside of blocks of
+    ``block[1]`` points comes last.  `before` and `after` are halos by dimension, `pitch` the room at the end of rows.
+    `pad_value` is what the padding holds: a number as text, ``"undef"``, or empty where it may not be touched.
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    block: tuple[int, int] = (-1, 1)
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    pitch: int = 0
+    pad_value: str = ""
+
+    def __post_init__(self) -> None:
+        rank = len(self.shape)
+        object.__setattr__(self, "order", self.order or tuple(range(rank)))
+        object.__setattr__(self, "before", self.before or (0,) * rank)
+        object.__setattr__(self, "after", self.after or (0,) * rank)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the tensor lies as ONNX has it."""
+        return self == TensorLayout(self.shape)
+
+    @property
+    def has_halo(self) -> bool:
+        """Whether there is room in front of or behind some dimension."""
+        return any(self.before) or any(self.after)
+
+    @property
+    def without_halo(self) -> TensorLayout:
+        """The same order and blocks, and no other padding than that of the last block."""
+        bare = replace(self, before=(), after=(), pitch=0, pad_value="")
+        return replace(bare, pad_value=self.pad_value) if bare.pads else bare
+
+    @property
+    def index_map(self) -> str:
+        """The map from logical to physical indices, as text."""
+        names = [f"d{k}" for k in range(len(self.shape))]
+        places = [f"({n} + {b})" if b else n for n, b in zip(names, self.before, strict=True)]
+        cut, size = self.block
+        body = [f"{places[dim]} // {size}" if dim == cut else places[dim] for dim in self.order]
+        if cut >= 0:
+            body.append(f"{places[cut]} % {size}")
+        return f"lambda {', '.join(names)}: [{', '.join(body)}]"
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """The extents in memory."""
+        cut, size = self.block
+        reached = [e + b + a for e, b, a in zip(self.shape, self.before, self.after, strict=True)]
+        extents = [-(-reached[dim] // size) if dim == cut else reached[dim] for dim in self.order]
+        if cut >= 0:
+            extents.append(size)
+        return (*extents[:-1], extents[-1] + self.pitch)
+
+    @property
+    def pads(self) -> bool:
+        """Whether some element in memory is none of the tensor."""
+        return prod(self.physical_shape) > prod(self.shape)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the elements lie in memory as ONNX has them, one after the other."""
+        made = IndexMap.parse(self.index_map)
+        return not self.pads and made.keeps_memory_order(self.shape, self.physical_shape)
+
+    @property
+    def label(self) -> str:
+        """A short name for reports, such as ``0231`` or ``block1x16+halo2,3=0``."""
+        cut, size = self.block
+        name = f"block{cut}x{size}" if cut >= 0 else "".join(map(str, self.order))
+        halo = [str(d) for d in range(len(self.shape)) if self.before[d] or self.after[d]]
+        name += f"+halo{','.join(halo)}" if halo else ""
+        name += f"+pitch{self.pitch}" if self.pitch else ""
+        return f"{name}={self.pad_value}" if self.pads and self.pad_value else name

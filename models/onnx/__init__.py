@@ -1,0 +1,15 @@
+"""ONNX models in, networks of our programs out.
+
+`reading` takes a file apart without trusting it, `resolve` fixes every shape and folds what
+is constant, `simplify` folds normalisations and scales into the products before them, and
+`importing` gives each node that is left to the builder of its operator (`builders`).  What no
+builder covers stays foreign and runs through the reference implementation of ONNX.
+
+The package `onnx` is an extra (``pip install 'stridesmith[onnx]'``), loaded when a model is read.
+"""
+
+from __future__ import annotations
+
+from .importing import Fate, Imported, import_model, read
+
+__all__ = ["Fate", "Imported", "import_model", "read"]

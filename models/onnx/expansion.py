@@ -1,0 +1,43 @@
+"""Operators that ONNX itself writes as others: taken apart where no builder knows the whole."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import inliner
+
+from .builders import BUILDERS
+from .graph import Graph, Node, node_of
+
+
+def expanded(node: Node, graph: Graph) -> list[Node] | None:
+    """The body that ONNX's definition gives a node; None where there is none, or a builder.
+
+    Where more than the first result is wanted, the body is taken: builders mostly make only that.
+    """
+    has_builder = (node.domain, node.op) in BUILDERS and not any(node.outputs[1:])
+    if has_builder or node.domain not in ("", "ai.onnx.preview.training") or node.outer:
+        return None
+    schema = onnx.defs.get_schema(node.op, graph.opset(node), node.domain)
+    if not schema.has_function and not schema.has_context_dependent_function:
+        return None
+    try:
+        model = inliner.inline_selected_functions(
+            graph.model(node), [(node.domain or "", node.op)], exclude=False, inline_schema_functions=True
+        )
+    except (RuntimeError, ValueError):
+        return None
+    parts = [node_of(proto) for proto in model.graph.node]
+    imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    if any(part.op == node.op for part in parts) or any(graph.opsets.get(d, v) != v for d, v in imported.items()):
+        return None
+    kept = {*node.inputs, *node.outputs, ""}
+    called = {
+        name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)
+    }
+    return [
+        Node(
+            part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",
+            tuple(called[name] for name in part.inputs), tuple(called[name] for name in part.outputs), part.attributes,
+        )
+        for part in parts
+    ]  # fmt: skip

@@ -1,0 +1,203 @@
+"""An ONNX file, read without trust: bounded memory, nothing outside of the model's folder, nothing executed.
+
+1. The file is at most `LARGEST_FILE` bytes, which is the format's own limit.
+2. A tensor has as many bytes as its shape says, and at most `LARGEST_TENSOR`; all together at most `LARGEST_TOTAL`.
+3. External data lies in files below the model's folder, links followed, and inside these files.
+4. Sparse tensors are expanded only within the same limits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ...errors import ModelProblem, StorageError
+from ..network import Array
+
+LARGEST_FILE = 2**31 - 1
+LARGEST_TENSOR = 2**34
+LARGEST_TOTAL = 2**36
+DEEPEST = 16
+"""How deep graphs may be nested in attributes of nodes."""
+
+
+class Weights:
+    """Tensors of a model as arrays, `folder` being where its external data may lie."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.total = 0
+
+    def array(self, tensor: TensorProto) -> Array:
+        """The contents of a tensor.  Raises ModelProblem or StorageError for one that breaks a rule of this module."""
+        wanted = self._admit(tensor.name, tensor.dims, tensor.data_type)
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return self._external(tensor, wanted)
+        try:
+            found: Array = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StorageError(
+                f"the tensor `{_short(tensor.name)}` of shape {list(tensor.dims)} is damaged: {error}"
+            ) from None
+        return found
+
+    def dense(self, tensor: onnx.SparseTensorProto) -> Array:
+        """The contents of a sparse tensor, zeros included."""
+        name = _short(tensor.values.name)
+        self._admit(name, tensor.dims, tensor.values.data_type)
+        values, indices = self.array(tensor.values), self.array(tensor.indices).astype(np.int64)
+        whole = np.zeros(int(np.prod(tensor.dims, dtype=np.int64)), values.dtype)
+        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(tensor.dims), mode="clip")
+        if len(flat) != len(values) or np.any(flat < 0) or np.any(flat >= whole.size):
+            raise StorageError(
+                f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}"
+            )
+        whole[flat] = values
+        return whole.reshape(tuple(tensor.dims))
+
+    def _admit(self, name: str, dims: Iterable[int], element: int) -> int:
+        """The bytes of a tensor, which are counted against the limits."""
+        shape = list(dims)
+        if any(extent < 0 for extent in shape):
+            raise StorageError(f"the tensor `{_short(name)}` is damaged: its shape is {shape}")
+        try:
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
+        except KeyError:
+            raise StorageError(
+                f"the tensor `{_short(name)}` is damaged: no element type has the number {element}"
+            ) from None
+        nbytes = int(dtype.itemsize)
+        for extent in shape:
+            nbytes *= extent
+        self.total += nbytes
+        if nbytes > LARGEST_TENSOR or self.total > LARGEST_TOTAL:
+            raise ModelProblem(
+                f"the tensor `{_short(name)}` of shape {shape} brings the model's weights to {self.total} bytes; one "
+                f"tensor may have {LARGEST_TENSOR} and all together {LARGEST_TOTAL}"
+            )
+        return nbytes
+
+    def _external(self, tensor: TensorProto, wanted: int) -> Array:
+        name = _short(tensor.name)
+        keys = {entry.key: entry.value for entry in tensor.external_data}
+        path = self._inside(name, keys.get("location", ""))
+        try:
+            offset, length = int(keys.get("offset", "0")), int(keys.get("length", str(wanted)))
+        except ValueError:
+            raise StorageError(f"the tensor `{name}` is damaged: its place in `{path.name}` is no number") from None
+        try:
+            size = path.stat().st_size
+            if not path.is_file() or offset < 0 or length < wanted or offset + wanted > size:
+                raise StorageError(
+                    f"the tensor `{name}` of {wanted} bytes lies at {offset} of `{path.name}`, in {length} bytes, but "
+                    f"the file has {size}; is it complete?"
+                )
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(wanted)
+        except OSError as error:
+            raise StorageError(f"the weights of `{name}` cannot be read from `{path}`: {error.strerror}") from None
+        whole = TensorProto()
+        whole.CopyFrom(tensor)
+        whole.data_location = TensorProto.DEFAULT
+        del whole.external_data[:]
+        whole.raw_data = data
+        found: Array = numpy_helper.to_array(whole)
+        return found
+
+    def _inside(self, name: str, location: str) -> Path:
+        """The file of external data, which is below the model's folder."""
+        if self.folder is None:
+            raise ModelProblem(
+                f"the tensor `{name}` lies in another file, `{_short(location)}`, which a model given as bytes cannot "
+                "name; pass the path of the model"
+            )
+        folder = self.folder.resolve()
+        path = Path(os.path.realpath(folder / location)) if location and "\0" not in location else folder
+        if path == folder or not path.is_relative_to(folder):
+            raise ModelProblem(
+                f"the tensor `{name}` names the file `{_short(location)}`, which is not inside of the model's folder "
+                f"`{folder}`; weights are read only from there"
+            )
+        return path
+
+
+def load(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Weights]:
+    """The model in a file, or in its bytes, and the reader of its weights.
+
+    Raises StorageError for what is no readable ONNX file, ModelProblem for what breaks a limit.
+    """
+    if isinstance(source, ModelProto):
+        return _checked(source, "the model"), Weights(None)
+    if isinstance(source, bytes):
+        return _parsed(source, "the model"), Weights(None)
+    path = Path(source)
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise StorageError(f"`{path}` is no file, so that no ONNX model can be read from it")
+        if size > LARGEST_FILE:
+            raise ModelProblem(
+                f"`{path}` has {size} bytes; an ONNX file has at most {LARGEST_FILE}, larger weights are stored as "
+                "external data beside it"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"the model `{path}` cannot be read: {error.strerror}") from None
+    return _parsed(data, f"`{path}`"), Weights(path.parent)
+
+
+def _parsed(data: bytes, name: str) -> ModelProto:
+    if len(data) > LARGEST_FILE:
+        raise ModelProblem(f"{name} has {len(data)} bytes; an ONNX model has at most {LARGEST_FILE}")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RuntimeError, ValueError):
+        raise StorageError(
+            f"{name} is no ONNX model, or a damaged one: its {len(data)} bytes cannot be read as a protocol buffer"
+        ) from None
+    return _checked(model, name)
+
+
+def _checked(model: ModelProto, name: str) -> ModelProto:
+    if not model.HasField("graph") or not model.opset_import or not model.graph.output:
+        raise StorageError(f"{name} is no ONNX model, or a damaged one: it has no graph with outputs and operator sets")
+    _bounded(model.graph, 0)
+    for function in model.functions:
+        for node in function.node:
+            _bounded_node(node, 0)
+    return model
+
+
+def _bounded(graph: GraphProto, depth: int) -> None:
+    if depth > DEEPEST:
+        raise ModelProblem(f"the model's graphs are nested more than {DEEPEST} deep, as none are that are meant to run")
+    if depth and any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
+        raise ModelProblem(
+            f"the inner graph `{_short(graph.name)}` has weights in another file; only the outer one may"
+        )
+    for node in graph.node:
+        _bounded_node(node, depth)
+
+
+def _bounded_node(node: NodeProto, depth: int) -> None:
+    for attribute in node.attribute:
+        sparse = [attribute.sparse_tensor, *attribute.sparse_tensors]
+        tensors = [attribute.t, *attribute.tensors, *(part for s in sparse for part in (s.values, s.indices))]
+        if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors):
+            raise ModelProblem(
+                f"an attribute of the node `{_short(node.name)}` lies in another file; only initializers may"
+            )
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            _bounded(graph, depth + 1)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else name[:77] + "..."

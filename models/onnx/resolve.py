@@ -1,0 +1,362 @@
+"""Every shape known, every constant folded, what has no effect gone: a model as a `Graph`.
+
+Nodes are visited in order, so that a node's inputs have known shapes when it is reached:
+
+1. what computes nothing becomes another name of its input (Identity, Dropout, a cast to the same type, ...);
+2. what has only constant inputs is computed by the reference implementation of ONNX, and so are Shape and Size;
+3. a branch whose condition is constant takes its place;
+4. the shapes of what is left are inferred by ONNX, given the small constants among the inputs; where that leaves
+   something open, by running the reference implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper
+
+from ...errors import ModelProblem, did_you_mean
+from ..network import Array
+from .builders import BUILDERS
+from .expansion import expanded
+from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
+from .graph import Graph, Node, Type, invalid, node_of
+from .reading import Weights
+
+OLDEST = 7
+"""The first version of the operators that is read; those of 9 to 22 are what is tested."""
+
+SMALL = 1 << 14
+"""Constants of so many elements may say something about shapes."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> Graph:
+    """The model with its shapes, of which `inputs` gives those that the model leaves open.
+
+    Raises ModelProblem where something stays unknown or is invalid.
+    """
+    if model.functions:
+        model = _inlined(model)
+    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= opsets.get("", OLDEST) <= newest:
+        raise ModelProblem(
+            f"the model uses version {opsets['']} of ONNX's operators; versions {OLDEST} to {newest} are read. "
+            "`onnx.version_converter.convert_version` brings a model to another version"
+        )
+    graph = Graph(model.graph.name or "network", (), (), {}, {}, [], opsets, model.ir_version)
+    _Resolver(graph, weights).run(model.graph, inputs)
+    graph.prune()
+    return graph
+
+
+def _inlined(model: ModelProto) -> ModelProto:
+    """The model with the bodies of its own functions in the place of their calls."""
+    try:
+        return inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError) as error:
+        raise ModelProblem(f"the functions that the model defines cannot be put in their places: {error}") from None
+
+
+class _Resolver:
+    """Builds a graph node by node; `alias` has the names of what was found to be another tensor."""
+
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph = graph
+        self.weights = weights
+        self.alias: dict[str, str] = {}
+        self.used: set[str] = set()
+
+    def run(self, proto: GraphProto, inputs: Shapes) -> None:
+        """Read a model's graph."""
+        self._initializers(proto)
+        self.used = used_names(proto)
+        given = [i for i in proto.input if i.name not in self.graph.constants]
+        shapes = _input_shapes(given, inputs)
+        for item in given:
+            self.graph.types[item.name] = Type(shapes[item.name], item.type.tensor_type.elem_type)
+        self.graph.inputs = tuple(shapes)
+        for node in proto.node:
+            self.visit(node_of(node))
+        self.graph.outputs = tuple(self._output(o.name) for o in proto.output)
+
+    def _initializers(self, proto: GraphProto) -> None:
+        for tensor in proto.initializer:
+            self.constant(tensor.name, self.weights.array(tensor))
+        for sparse in proto.sparse_initializer:
+            self.constant(sparse.values.name, self.weights.dense(sparse))
+
+    def constant(self, name: str, array: Array) -> None:
+        """A tensor whose value is known."""
+        self.graph.constants[name] = array
+        self.graph.types[name] = Type(array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+
+    def _output(self, name: str) -> str:
+        """A tensor of this very name for an output that is another name of something."""
+        source = self.alias.get(name, name)
+        if source not in self.graph.types:
+            raise ModelProblem(f"nothing in the model computes its output `{name}`")
+        if source == name:
+            return name
+        self.graph.types[name] = self.graph.types[source]
+        if source in self.graph.constants:
+            self.graph.constants[name] = self.graph.constants[source]
+        else:
+            self.graph.nodes.append(Node("Identity", "", f"{name} as an output", (source,), (name,)))
+        return name
+
+    def visit(self, original: Node) -> None:
+        """Fold a node, drop it, or add it with the types of its outputs."""
+        graph = self.graph
+        node = self._wanted(original)
+        for name in node.reads:
+            if name not in graph.types:
+                raise invalid(node, f"it reads `{name}`, which nothing before it computes")
+        for name in node.outputs:
+            if name and (name in graph.types or name in self.alias):
+                raise invalid(node, f"it writes `{name}`, which there is already")
+        known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
+        if node.op == "If" and node.inputs[0] in known:
+            self._branch(node, bool(known[node.inputs[0]]))
+            return
+        types = self._types(node, known)
+        if (source := without_effect(node, graph, types[0])) is not None:
+            self.alias[node.outputs[0]] = source
+            graph.note(node, "without effect")
+            return
+        if is_foldable(node, types, known) and self._fold(node, types):
+            return
+        if (inner := expanded(node, graph)) is not None:
+            graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
+            self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
+            for part in inner:
+                self.visit(part)
+            return
+        types = self._tried(node, types)
+        for name, found in zip(node.outputs, types, strict=False):
+            if name and found is not None:
+                graph.types[name] = found
+        graph.nodes.append(node)
+
+    def _wanted(self, node: Node) -> Node:
+        """The node with the names that its inputs have now, and without outputs that nothing reads."""
+        inputs = tuple(self.alias.get(name, name) for name in node.inputs)
+        attributes = tuple(_with_names(a, self.alias) for a in node.attributes)
+        rest = tuple(name if name in self.used else "" for name in node.outputs[1:])
+        while rest and not rest[-1]:
+            rest = rest[:-1]
+        return Node(node.op, node.domain, node.name, inputs, (*node.outputs[:1], *rest), attributes)
+
+    def _branch(self, node: Node, taken: bool) -> None:
+        """The nodes of the branch that is taken, under names of their own."""
+        graph = node.values["then_branch" if taken else "else_branch"]
+        own = {n for part in graph.node for n in part.output if n} | {t.name for t in graph.initializer}
+        names = {name: f"{node.outputs[0]}/{name}" for name in own}
+        self.used.update(names.get(name, name) for name in used_names(graph))
+        for tensor in graph.initializer:
+            self.constant(names[tensor.name], self.weights.array(tensor))
+        for proto in graph.node:
+            part = node_of(proto)
+            attributes = tuple(_with_names(a, names) for a in part.attributes)
+            inputs, outputs = (tuple(names.get(n, n) for n in side) for side in (part.inputs, part.outputs))
+            self.visit(Node(part.op, part.domain, part.name, inputs, outputs, attributes))
+        for outer, inner in zip(node.outputs, graph.output, strict=True):
+            renamed = names.get(inner.name, inner.name)
+            self.alias[outer] = self.alias.get(renamed, renamed)
+        self.graph.note(node, "the branch that its constant condition takes")
+
+    def _fold(self, node: Node, types: Sequence[Type | None]) -> bool:
+        """Compute a node now; False where the reference implementation cannot."""
+        values = evaluated(self.graph, node, types)
+        if values is None:
+            return False
+        for name, value in zip(node.outputs, values, strict=False):
+            if name:
+                self.constant(name, value)
+        self.graph.note(node, "constant")
+        return True
+
+    def _tried(self, node: Node, types: list[Type | None]) -> list[Type | None]:
+        """The types of a small node that will be foreign, as the reference implementation has them.
+
+        Raises ModelProblem where it has no such operator.
+        """
+        graph = self.graph
+        if (node.domain, node.op) in BUILDERS or node.op in NOT_FOLDED:
+            return types
+        refuse_unknown(graph.model(node), node)
+        known = [found for found in types if found is not None]
+        if sum(t.size for t in (*known, *(graph.types[name] for name in node.reads))) > SMALL:
+            return types
+        given = {n: graph.constants.get(n, np.zeros(graph.types[n].shape, graph.types[n].dtype)) for n in node.reads}
+        values = reference(graph.model(node), given)
+        if values is None:
+            return types
+        shapes = dict(zip([name for name in node.outputs if name], values, strict=True))
+        return [
+            found if found is None else Type(np.shape(shapes[name]), found.element)
+            for name, found in zip(node.outputs, types, strict=True)
+        ]
+
+    def _types(self, node: Node, known: Mapping[str, Array]) -> list[Type | None]:
+        """The types of a node's outputs; None for what is no tensor or not wanted."""
+        try:
+            schema = onnx.defs.get_schema(node.op, self.graph.opset(node), node.domain)
+        except onnx.defs.SchemaError:
+            called = f"{node.domain}::{node.op}" if node.domain else node.op
+            version = self.graph.opset(node)
+            raise ModelProblem(
+                f"the model uses the operator `{called}`, which ONNX does not define"
+                f"{f' in version {version} of its operators' if version else ''}; it cannot be run here"
+            ) from None
+        protos = {name: self.graph.types[name].proto for name in node.reads}
+        data = {n: numpy_helper.from_array(a) for n, a in known.items() if a.size <= SMALL and a.dtype != object}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.graph.opsets.items()]
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, node.proto(), protos, data, None, opsets, self.graph.ir_version
+            )
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+            raise invalid(node, _sentence(error)) from None
+        return [self._type(node, name, found.get(name), known) for name in node.outputs]
+
+    def _type(self, node: Node, name: str, found: TypeProto | None, known: Mapping[str, Array]) -> Type | None:
+        if not name:
+            return None
+        if found is not None and found.HasField("tensor_type"):
+            shape = found.tensor_type.shape
+            if found.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in shape.dim):
+                return Type(tuple(d.dim_value for d in shape.dim), found.tensor_type.elem_type)
+        if len(known) == len(node.reads):
+            return None
+        if found is not None and not found.HasField("tensor_type"):
+            raise ModelProblem(
+                f"the node {node} computes `{name}`, which is no tensor but a {found.WhichOneof('value')}; networks "
+                "pass only tensors"
+            )
+        raise ModelProblem(
+            f"the shape of `{name}`, which the node {node} computes, depends on the contents of its inputs; such a "
+            "model cannot be compiled"
+        )
+
+
+def _sentence(error: Exception) -> str:
+    """The last line of an error of ONNX, without the place in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).rstrip(".")[:300]
+
+
+def used_names(graph: GraphProto) -> set[str]:
+    """All names that nodes of a graph read, inner graphs included, and its outputs."""
+    found = {output.name for output in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                found |= used_names(inner)
+    return found
+
+
+def _with_names(attribute: onnx.AttributeProto, names: Mapping[str, str]) -> onnx.AttributeProto:
+    """An attribute whose graphs call the tensors around them by other names."""
+    if not attribute.HasField("g") and not attribute.graphs:
+        return attribute
+    made = onnx.AttributeProto()
+    made.CopyFrom(attribute)
+    for graph in [made.g] if made.HasField("g") else made.graphs:
+        _rename(graph, names)
+    return made
+
+
+def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    outer = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        node.input[:] = [outer.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                _rename(inner, outer)
+    for output in graph.output:
+        output.name = outer.get(output.name, output.name)
+
+
+def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, tuple[int, ...]]:
+    """The shape of each input, from the model and from what the caller says.
+
+    A name that stands for an extent has one value in the whole model.
+    """
+    names = [item.name for item in given]
+    for name in inputs:
+        if name not in names:
+            raise ModelProblem(
+                f"the model has no input `{name}`{did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
+            )
+    symbols: dict[str, int] = {}
+    for item in given:
+        if item.name in inputs:
+            _compare(item, tuple(inputs[item.name]), symbols)
+    shapes = {}
+    for item in given:
+        tensor = item.type.tensor_type
+        if not item.type.HasField("tensor_type") or tensor.elem_type == TensorProto.UNDEFINED:
+            kind = item.type.WhichOneof("value") or "of unknown type"
+            raise ModelProblem(
+                f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network"
+            )
+        if item.name in inputs:
+            shapes[item.name] = tuple(int(extent) for extent in inputs[item.name])
+            continue
+        found = [d.dim_value if _is_fixed(d) else symbols.get(_symbol(d)) for d in tensor.shape.dim]
+        if not tensor.HasField("shape") or None in found:
+            shown = ",".join(_shown(d) for d in tensor.shape.dim) if tensor.HasField("shape") else "of any rank"
+            example = "x".join(str(extent or "N") for extent in found) or "SHAPE"
+            raise ModelProblem(
+                f"the model leaves the shape of its input `{item.name}` open ({shown}); say it with "
+                f"`--input {item.name}={example}`, with a number for each extent"
+            )
+        shapes[item.name] = tuple(extent for extent in found if extent is not None)
+    return shapes
+
+
+def _compare(item: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
+    """Raise ModelProblem unless `shape` is one that the model allows; learn what its symbols stand for."""
+    tensor = item.type.tensor_type
+    asked = "x".join(map(str, shape))
+    if any(extent < 0 for extent in shape):
+        raise ModelProblem(f"the shape {asked} for the input `{item.name}` has a negative extent")
+    if not tensor.HasField("shape"):
+        return
+    dims = tensor.shape.dim
+    shown = ",".join(map(_shown, dims))
+    if len(dims) != len(shape):
+        raise ModelProblem(
+            f"the input `{item.name}` has {len(dims)} dimensions ({shown}), but {asked} has {len(shape)}; give one "
+            "number for each"
+        )
+    for dim, extent in zip(dims, shape, strict=True):
+        expected = dim.dim_value if _is_fixed(dim) else symbols.setdefault(_symbol(dim) or f"\0{len(symbols)}", extent)
+        if expected != extent:
+            raise ModelProblem(
+                f"the input `{item.name}` of shape {shown} cannot be {asked}: `{_shown(dim)}` is {expected} in "
+                "this model"
+            )
+
+
+def _is_fixed(dim: Any) -> bool:
+    """Whether an extent is a number; some exporters write -1 for one that is not."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def _symbol(dim: Any) -> str:
+    """The name that stands for an extent wherever it appears; none for ``?``, which stands for any."""
+    return "" if dim.dim_param == "?" else str(dim.dim_param)
+
+
+def _shown(dim: Any) -> str:
+    return str(dim.dim_value) if _is_fixed(dim) else dim.dim_param or "?"

@@ -1,0 +1,318 @@
+"""The callable that a network becomes: native calls of all its kernels, and foreign operators in between."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backends.address import address
+from ...backends.chain import CpuChain
+from ...backends.data import Array, pack, unpack
+from ...backends.executable import numpy_dtype
+from ...backends.kernel import BACKENDS, load_chain
+from ...errors import UsageError, did_you_mean
+from ..evaluate import run_foreign
+from ..network import Foreign, Network, Operator, Tensor, problems
+from .plan import nbytes, plan
+from .report import Row, report
+
+if TYPE_CHECKING:
+    from ...backends.executable import Chain
+    from ...ir.target import Target
+    from ...search.tasks.task import Roof
+    from .kernels import Kernel
+
+MOST_SAMPLES = 10_000
+_READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
+
+
+class Model:
+    """A compiled network: ``y = model(x)``, ``model({"x": x})``, or ``model(x, out=y)``.
+
+    Inputs come in the order of `inputs`, or by name, and are C-contiguous arrays of exactly the declared shape and
+    type; outputs come in the order of `outputs`, a single one alone.  A call with a dict gives a dict.  Nothing but
+    outputs without an `out` is allocated.  Calls from several threads wait for each other.
+    """
+
+    def __init__(self, network: Network, kernels: Mapping[str, Kernel], target: Target) -> None:
+        for problem in problems(network):
+            raise UsageError(f"the network `{network.name}` cannot run: {problem}")
+        self.network, self.target, self.kernels = network, target, dict(kernels)
+        self.inputs = tuple(network.tensors[name] for name in network.inputs)
+        self.outputs = tuple(network.tensors[name] for name in network.outputs)
+        backend = BACKENDS[target.kind]()
+        self.plan = plan(network, kernels, backend.alignment, lends=backend.chain is CpuChain)
+        self._chain = load_chain(self.plan.calls, self.plan.blocks, target.kind)
+        for place, array in self.plan.packed:
+            self._chain.write(place, array)
+        self._segments = self._cut()
+        self._given, self._results = self._expected(self.inputs), self._expected(self.outputs)
+        self.values: dict[str, Array] = {}
+        self._moves = _Moves(self, self._chain)
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Run on `inputs`, all by position or one dict by name; into `out`, given in the same way, if it is there."""
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            return self._by_name(inputs[0], out)
+        results = self._run(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
+        return results[0] if len(results) == 1 else results
+
+    def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
+        native = self.plan.layouts.keys() | self.network.constants.keys()
+        return tuple(_Expected(t.name, t.shape, t.dtype, t.name in native) for t in tensors)
+
+    def _by_name(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array]:
+        arrays = _in_order(inputs, self.network.inputs, "input")
+        given = None if out is None else _in_order(out, self.network.outputs, "output")
+        return dict(zip(self.network.outputs, self._run(arrays, given), strict=True))
+
+    def _run(self, inputs: Sequence[Any], out: Sequence[Any] | None, profile: list[float] | None = None) -> Any:
+        if len(inputs) != len(self._given):
+            names = ", ".join(expected.name for expected in self._given)
+            raise TypeError(f"the model takes {len(self._given)} inputs ({names}), but got {len(inputs)}")
+        arrays = [expected.checked(array, _READABLE) for array, expected in zip(inputs, self._given)]  # noqa: B905
+        if out is None:
+            results = [expected.empty() for expected in self._results]
+        else:
+            results = self._checked_results(arrays, out)
+        with self._lock:
+            self._moves.give(arrays, results)
+            for segment in self._segments:
+                segment(profile)
+            self._moves.take(arrays, results)
+        return tuple(results) if out is None else tuple(out)
+
+    def _checked_results(self, inputs: Sequence[Array], out: Sequence[Any]) -> list[Array]:
+        if len(out) != len(self._results):
+            raise TypeError(f"the model has {len(self._results)} outputs, but `out` holds {len(out)} arrays")
+        found = [expected.checked(array, _WRITABLE) for array, expected in zip(out, self._results)]  # noqa: B905
+        others = [(address(array), array.nbytes) for array in (*inputs, *found)]
+        names = (*self.network.inputs, *self.network.outputs)
+        for number in range(len(inputs), len(others)):
+            start, size = others[number]
+            for name, (begin, length) in zip(names, others[:number]):  # noqa: B905, up to the output itself
+                if begin < start + size and start < begin + length:
+                    raise ValueError(f"`{names[number]}` is written and shares memory with `{name}`")
+        return found
+
+    def profile(self, inputs: Sequence[Array] | None = None, runs: int = 20) -> dict[str, float]:
+        """Seconds of each operator inside of whole runs, by name: medians over `runs` runs, after a few to warm up.
+
+        Without `inputs` the model runs on small random numbers.
+        """
+        given = self.random_inputs() if inputs is None else tuple(inputs)
+        out = self._run(given, None)
+        found: list[list[float]] = []
+        for number in range(runs + 3):
+            seconds: list[float] = []
+            self._run(given, out, seconds)
+            if number >= 3:
+                found.append(seconds)
+        return {
+            node.name: statistics.median(run[number] for run in found) for number, node in enumerate(self.network.nodes)
+        }
+
+    def report(
+        self, inputs: Sequence[Array] | None = None, runs: int = 20, roof: Roof | None = None
+    ) -> tuple[Row, ...]:
+        """A row for each operator: its time inside of whole runs, share, layouts, copies, and what fell back.
+
+        With the device's `roof` rows say how near to it they are.
+        """
+        return report(self.network, self.kernels, self.profile(inputs, runs), roof)
+
+    def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
+        """Seconds of whole runs, one after the other for about so long, after a few to warm up; Python is included."""
+        given = self.random_inputs() if inputs is None else tuple(inputs)
+        out = self._run(given, None)
+        for _ in range(3):
+            self._run(given, out)
+        samples: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+            began = time.perf_counter()
+            self._run(given, out)
+            samples.append(time.perf_counter() - began)
+        return samples
+
+    def export(
+        self, path: str | Path, format: str = "so", *, name: str | None = None, target: Target | None = None
+    ) -> list[Path]:
+        """Write files with which the model runs where there is neither Python nor this package; returns them.
+
+        As `Kernel.export`: one function of C, which takes the inputs and then the outputs, and holds the constants.
+        """
+        from ...backends.export.formats import export, name_of
+        from .exporting import library_of
+
+        return export(library_of(self, name or name_of(path, format), target), path, format)
+
+    def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
+        """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
+        rng = np.random.default_rng(seed)
+        return tuple(
+            np.asarray(rng.standard_normal(e.shape) if e.dtype.kind == "f" else rng.integers(0, 2, e.shape)).astype(
+                e.dtype
+            )
+            for e in self._given
+        )
+
+    def _cut(self) -> list[Callable[[list[float] | None], None]]:
+        """The network as native calls of as many operators as follow each other, and foreign operators."""
+        segments: list[Callable[[list[float] | None], None]] = []
+        first = last = 0
+        for node in self.network.nodes:
+            if isinstance(node, Operator):
+                last += 1
+                continue
+            if last > first:
+                segments.append(_native(self._chain, first, last))
+            first = last
+            segments.append(self._foreign(node))
+        if last > first:
+            segments.append(_native(self._chain, first, last))
+        return segments
+
+    def _foreign(self, node: Foreign) -> Callable[[list[float] | None], None]:
+        def run(profile: list[float] | None) -> None:
+            began = time.perf_counter()
+            arrays = {name: self._read(name) for name in node.inputs}
+            for name, value in run_foreign(node, arrays).items():
+                self._write(name, value)
+            if profile is not None:
+                profile.append(time.perf_counter() - began)
+
+        return run
+
+    def _read(self, name: str) -> Array:
+        """A tensor as the network has it, from wherever it is."""
+        if name in self.network.constants:
+            return self.network.constants[name]
+        if name in self.values:
+            return self.values[name]
+        argument = self.plan.layouts[name].argument
+        raw = self._chain.read(self.plan.places[name], nbytes(argument)).view(numpy_dtype(argument.dtype))
+        found = unpack(argument, raw.reshape(argument.physical_shape))
+        return found.view("bfloat16") if argument.dtype == "bfloat16" else found
+
+    def _write(self, name: str, array: Array) -> None:
+        """Put a tensor, as the network has it, where it belongs."""
+        if name not in self.plan.layouts:
+            self.values[name] = array
+            return
+        argument = self.plan.layouts[name].argument
+        if (array.shape, str(array.dtype)) not in (
+            (argument.logical_shape, argument.dtype), (argument.logical_shape, str(numpy_dtype(argument.dtype)))
+        ):  # fmt: skip
+            raise UsageError(
+                f"`{name}` came out as {array.dtype}{list(array.shape)}, but the network has it as "
+                f"{argument.dtype}{list(argument.logical_shape)}"
+            )
+        logical = np.ascontiguousarray(array).view(numpy_dtype(argument.dtype)).reshape(argument.logical_shape)
+        self._chain.write(self.plan.places[name], pack(argument, logical))
+
+
+class _Expected:
+    """What an array of the caller must be; one that no program touches may have any type that NumPy knows."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: str, native: bool) -> None:
+        self.name, self.shape, self.native = name, shape, native
+        self.dtype = numpy_dtype(dtype) if native else np.dtype(dtype)
+
+    def empty(self) -> Array:
+        """Memory for a result; of one that no program writes it is not used."""
+        return np.empty(self.shape, self.dtype)
+
+    def checked(self, array: Any, flags: int) -> Array:
+        """The array, a bfloat16 one as its bits.  Raises TypeError or ValueError for what does not fit."""
+        if type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape:  # noqa: SIM102
+            if array.flags.num & flags == flags:
+                return array
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
+        if self.native and array.dtype.name == "bfloat16" and self.dtype == np.uint16:
+            return self.checked(array.view(np.uint16), flags)
+        if array.dtype != self.dtype:
+            raise TypeError(f"`{self.name}` must have dtype {self.dtype}, but got {array.dtype}")
+        if array.shape != self.shape:
+            raise ValueError(f"`{self.name}` must have shape {self.shape}, but got {array.shape}")
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            raise ValueError(f"`{self.name}` must be C-contiguous and aligned; np.ascontiguousarray makes it so")
+        if flags == _WRITABLE and not array.flags.writeable:
+            raise ValueError(f"`out` for `{self.name}` is read-only")
+        return array.view(np.ndarray)
+
+
+class _Moves:
+    """How arrays of the caller reach the kernels: their addresses where kernels use them, copies elsewhere."""
+
+    def __init__(self, model: Model, chain: Chain) -> None:
+        self._model = model
+        network, lent = model.network, model.plan.lent
+        self._inputs = {name: number for number, name in enumerate(network.inputs)}
+        self._lent: list[tuple[bool, int, Sequence[tuple[Any, int, int]]]] = []
+        self._copied_in: list[tuple[int, str]] = []
+        self._copied_out: list[tuple[int, str]] = []
+        for number, name in enumerate(network.inputs):
+            if name in lent:
+                assert isinstance(chain, CpuChain)
+                self._lent.append((True, number, chain.lent(lent[name])))
+            else:
+                self._copied_in.append((number, name))
+        for number, name in enumerate(network.outputs):
+            if name in lent and name not in self._inputs and name not in network.outputs[:number]:
+                assert isinstance(chain, CpuChain)
+                self._lent.append((False, number, chain.lent(lent[name])))
+            else:
+                self._copied_out.append((number, name))
+
+    def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
+        """Before a run."""
+        for is_input, number, slots in self._lent:
+            start = address(inputs[number] if is_input else out[number])
+            for record, index, offset in slots:
+                record[index] = start + offset
+        for number, name in self._copied_in:
+            self._model._write(name, inputs[number])
+
+    def take(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
+        """After a run."""
+        for number, name in self._copied_out:
+            if name in self._inputs:
+                value = inputs[self._inputs[name]]
+            elif name in self._model.plan.lent:
+                value = out[self._model.network.outputs.index(name)]
+            else:
+                value = self._model._read(name)
+            if value.shape != out[number].shape:
+                raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
+            out[number][...] = value if value.dtype.name != "bfloat16" else value.view(out[number].dtype)
+
+
+def _native(chain: Chain, first: int, last: int) -> Callable[[list[float] | None], None]:
+    plain_run = chain.runner(first, last) if isinstance(chain, CpuChain) else lambda: chain.run(first, last)
+
+    def run(profile: list[float] | None) -> None:
+        if profile is None:
+            plain_run()
+        else:
+            profile.extend(chain.profile(first, last))
+
+    return run
+
+
+def _in_order(given: Mapping[str, Any], names: Sequence[str], what: str) -> list[Any]:
+    for name in given:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+            raise UsageError(f"the model has no {what} {name!r}{hint}")
+    if missing := [name for name in names if name not in given]:
+        raise UsageError(f"the model lacks the {what} {', '.join(map(repr, missing))}")
+    return [given[name] for name in names]

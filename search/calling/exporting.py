@@ -1,0 +1,65 @@
+"""A kernel as a library: its function, and those that pack and unpack what it does not take as the caller has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...backends.data import is_in_place
+from ...backends.export.library import Function, Library, c_name, single
+from ...backends.lower import lower
+from .packing import pack_program, unpack_program
+
+if TYPE_CHECKING:
+    from ...backends.artifact import Argument
+    from ...backends.data import Array
+    from ...ir.stmt import PrimFunc
+    from ...ir.target import Target
+
+
+def library_of(
+    func: PrimFunc,
+    target: Target,
+    name: str,
+    signature: Sequence[Argument],
+    interface: Mapping[str, str],
+    packed: Mapping[str, Array],
+    strict: bool = False,
+    about: str = "",
+) -> Library:
+    """The library `name` of the scheduled program `func`; it holds the constants that are `packed` already.
+
+    Arguments that `interface` calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
+    ``NAME_unpack_ARGUMENT`` brings back.
+    """
+    name = c_name(name)
+    results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
+    held = {argument: argument for argument in packed}
+    main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
+    moved = [a for a in main.parameters if not a.is_scalar and not is_in_place(a)]
+    constant = [a.name for a in moved if interface[a.name] == "constant"]
+    packers = {argument: f"{name}_pack_{c_name(argument)}" for argument in constant}
+    return Library(
+        name,
+        target,
+        (replace(main, packers=packers), *(_mover(a, name, target) for a in moved)),
+        {argument: array.tobytes() for argument, array in packed.items()},
+        about or func.name,
+        {"stridesmith": func.script(), "tvm": func.script(dialect="tvm")},
+    )
+
+
+def _mover(argument: Argument, library: str, target: Target) -> Function:
+    """The function that brings an input into the kernel's layout, or an output out of it."""
+    logical = replace(argument, name="logical", physical_shape=argument.logical_shape, index_map="", pad_value="")
+    physical = replace(argument, name="packed")
+    if argument.is_output:
+        program = lower(unpack_program(argument, target), target)
+        pair = (replace(physical, is_output=False), logical)
+        name, summary = "unpack", f"Bring `{argument.name}` of {library} into its logical layout"
+    else:
+        program = lower(pack_program(argument, target), target)
+        pair = (logical, replace(physical, is_output=True))
+        name, summary = "pack", f"Bring `{argument.name}` into the layout that {library} takes"
+    return single(f"{library}_{name}_{c_name(argument.name)}", summary, pair, program)

@@ -1,0 +1,136 @@
+"""Records that a database does not take at the moment: lines of JSON in a file beside it, until it takes them.
+
+A record is told (to the search, to the user) only when it is in the database or in such a file, so that a driver that
+is killed while the database is locked or full loses none.  A file belongs to the process that holds a lock on it; the
+next run takes up those whose owner is dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ...errors import BadRecord, StorageError, TemporaryError
+from .log import read_log
+from .record import Record, to_line
+
+if TYPE_CHECKING:
+    from .database import Database
+
+ENDING = ".aside.jsonl"
+
+
+class Aside:
+    """The file of this process for one database, made when it is first needed."""
+
+    def __init__(self, database: Database) -> None:
+        self._folder, self._name = place_of(database)
+        self.path = self._folder / f"{self._name}.{os.getpid()}-{os.urandom(3).hex()}{ENDING}"
+        self._file: BinaryIO | None = None
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write records to the disk.  Raises StorageError where that fails too."""
+        try:
+            self._file = self._file or self._open()
+            self._file.write(b"".join(to_line(record).encode() + b"\n" for record in records))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StorageError(f"cannot put records aside in {self.path}: {error.strerror or error}") from None
+
+    def _open(self) -> BinaryIO:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = self.path.open("ab")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_there(self.path, file):
+                return file
+            file.close()  # another run found it before we had the lock, and removed it
+
+    def clear(self) -> None:
+        """The database has them all: remove the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            self.path.unlink(missing_ok=True)
+            file.close()
+
+    def leave(self) -> None:
+        """Let the next run take the file up."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def place_of(database: Database) -> tuple[Path, str]:
+    """The folder of the files of a database, and how their names begin: beside it, or in the user's data folder."""
+    if database.path is not None:
+        return database.path.parent, database.path.name
+    import platformdirs
+
+    digest = hashlib.sha256(database.name.encode()).hexdigest()[:12]
+    return Path(platformdirs.user_data_dir("stridesmith")), f"server-{digest}"
+
+
+def take_up(database: Database) -> list[str]:
+    """Put into the database what dead runs have left aside; sentences that say so.
+
+    A file that the database does not take now stays, and so does one with lines that cannot be read: the others of
+    it are stored.
+    """
+    notes = []
+    folder, name = place_of(database)
+    for path in sorted(folder.glob(f"{name}.*{ENDING}")):
+        with _owned(path) as is_ours:
+            if not is_ours:
+                continue
+            found = list(read_log(path))
+            records = [item for item in found if isinstance(item, Record)]
+            try:
+                database.put_records(records)
+            except (TemporaryError, StorageError) as error:
+                notes.append(f"{len(records)} records of an earlier run are still in {path}: {error}")
+                continue
+            bad = [item for item in found if isinstance(item, BadRecord)]
+            if bad and not _is_torn(path, len(bad)):
+                path.rename(path.with_name(path.name + ".refused"))
+                notes.append(f"{len(bad)} lines of {path}.refused are no records: {bad[0]}")
+            else:
+                path.unlink(missing_ok=True)
+            if records:
+                notes.append(f"{len(records)} records that an earlier run had to put aside are in the database now")
+    return notes
+
+
+def _is_torn(path: Path, bad: int) -> bool:
+    """Whether all that is wrong is a last line without an end: its run was killed while it wrote, and told nothing."""
+    return bad == 1 and not path.read_bytes().endswith(b"\n")
+
+
+@contextmanager
+def _owned(path: Path) -> Iterator[bool]:
+    """Whether the file belongs to nobody any more; meanwhile it belongs to us."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        yield False
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield _is_there(path, file)  # who held the lock before may have removed it
+
+
+def _is_there(path: Path, file: BinaryIO) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

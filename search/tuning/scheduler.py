@@ -1,0 +1,296 @@
+"""Several tasks that share one budget: seconds go where a model's next gain is expected.
+
+```
+first     every task that nothing is known of: a few candidates that the estimate likes
+turns     ask for the task of the next turn while the candidates of this one are built; measure; choose again
+finish    every task whose fastest candidate is new: a short race
+```
+
+The gain of a turn is that of the task's latency times its weight, the number of times that a model calls it.  It is
+expected from what the last turns of the task gained, and from how far the task is from its roof.  All tasks share the
+workers.  A task's candidates are ordinary records, so that a later run for any of them goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import Interrupted
+from ..records.writer import RecordWriter
+from ..tasks.task import Roof, Task
+from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
+from . import events
+from .clock import Clock
+from .events import Emit, Event
+from .loop import Loop
+from .race import final_race, untuned_id
+from .run import Results, Run
+from .settings import settings
+from .study import Study
+
+if TYPE_CHECKING:
+    from ..records.database import Database
+    from ..workers.executor import Executor
+    from .search_space import Candidate
+
+BATCH, FIRST = 12, 4  # candidates of a turn, and of a task's first one
+RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
+RACE_SECONDS, FINALISTS = 0.25, 3
+RACE_COST, RACE_SHARE = 1.2, 0.25  # what a race takes in all, until one has been run; all races take at most this share
+SPARE_SECONDS = 2.0  # what is left for the caller at the end
+LEAST_SECONDS = 0.5  # what a turn counts as at least
+
+
+@dataclass(eq=False)
+class Share:
+    """A task with its weight, its search, and what its turns have gained.
+
+    `known_us` is what the database had before; `gains` are microseconds by turn, and `turns` counts in batches.
+    """
+
+    number: int
+    run: Run
+    weight: int
+    known_us: float | None
+    loop: Loop | None = None
+    gains: list[float] = field(default_factory=list)
+    turns: float = 0.0
+    seconds: float = 0.0
+    is_exhausted: bool = False
+    untuned_us: float | None = None
+    raced_us: float | None = None
+
+    @property
+    def best_us(self) -> float | None:
+        """The fastest that is known of the task, before or in this run."""
+        if self.raced_us is not None:
+            return self.raced_us
+        found = (self.known_us, self.untuned_us, self.run.results.best_us)
+        return min((us for us in found if us is not None), default=None)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this run found what is faster than all that the database had."""
+        mine = self.run.results.best_us
+        return mine is not None and (self.known_us is None or mine < self.known_us)
+
+    def expected(self, roof: Roof | None) -> float:
+        """Microseconds of the model that a second of this task is expected to gain."""
+        best = self.best_us
+        if best is None or self.is_exhausted:
+            return 0.0
+        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0
+        hope = max(best - floor, 0.0) / (self.turns + 2.0)
+        recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
+        gain = RECENT * recent + (1 - RECENT) * hope
+        return self.weight * gain / max(self.seconds / max(self.turns, 1.0), LEAST_SECONDS)
+
+
+class Scheduler:
+    """One run for several tasks of one device, each with a weight; `seconds` are for all of them."""
+
+    def __init__(
+        self,
+        tasks: Sequence[tuple[Task, int]],
+        database: Database,
+        executor: Executor,
+        seconds: float,
+        *,
+        seed: int = 0,
+        start: float | None = None,
+        emit: Emit | None = None,
+    ) -> None:
+        self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
+        self.clock, self.limit = Clock(start), seconds
+        self.roof: Roof | None = None
+        self.turn = 0
+        self.race_cost = RACE_COST
+        self.writer = RecordWriter(database)
+        self.shares = [
+            Share(number, self._run(task), weight, self._known(task)) for number, (task, weight) in enumerate(tasks)
+        ]
+
+    def play(self) -> str:
+        """Tune until the seconds are over or nothing is left to try; says which.  Raises Interrupted after Ctrl-C."""
+        try:
+            self._start()
+            stopped_by = self._turns()
+            with self.clock.during("race"):
+                self._races()
+            return stopped_by
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; what was measured so far is in {self.database.name}") from None
+        finally:
+            self.writer.flush()
+
+    @property
+    def predicted_us(self) -> float | None:
+        """What all tasks take together, each as often as it weighs; None while one of them is unknown."""
+        found = [(share.weight, share.best_us) for share in self.shares]
+        known = [weight * us for weight, us in found if us is not None]
+        return sum(known) if len(known) == len(found) else None
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were sent to builders."""
+        return sum(share.run.results.trials for share in self.shares)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def _turns(self) -> str:
+        """Every new task once, then whatever is expected to gain most."""
+        waiting = [share for share in self._by_work() if share.known_us is None]
+        share = self._choose(waiting)
+        candidates = [] if share is None else self._ask(share).result()
+        self.executor.wait()
+        while share is not None:
+            if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
+                return "seconds"
+            share, candidates = self._play(share, candidates, waiting)
+        return "exhausted"
+
+    def _play(
+        self, share: Share, candidates: list[Candidate], waiting: list[Share]
+    ) -> tuple[Share | None, list[Candidate]]:
+        """One turn, in which the next one is prepared; gives the task and the candidates of that one."""
+        before, began, loop = share.best_us, self.clock.seconds, share.loop
+        share.turns += max(1, len(candidates)) / BATCH
+        share.is_exhausted = not candidates
+        follows = self._choose(waiting)
+        asked = None if follows is None else self._ask(follows)
+        trials = [] if loop is None else loop.build(candidates, self.clock.seconds + max(self._left(), 0.0))
+        found = [] if asked is None else asked.result()  # nothing computes here while kernels are measured
+        if loop is not None:
+            loop.measure(trials)
+        if share.best_us is None:
+            self._measure_untuned(share)
+        share.seconds += self.clock.seconds - began
+        if before is not None and share.best_us is not None:
+            share.gains.append(before - share.best_us)
+        self._tell(share)
+        return follows, found
+
+    def _choose(self, waiting: list[Share]) -> Share | None:
+        """The task of the next turn."""
+        if waiting:
+            return waiting.pop(0)
+        if self.roof is None:
+            self._measure_roof()
+        open_shares = [share for share in self.shares if not share.is_exhausted]
+        return max(open_shares, key=lambda share: share.expected(self.roof), default=None)
+
+    def _ask(self, share: Share) -> Future[list[Candidate]]:
+        """Candidates for the next turn of a task; none where its space has no more."""
+        if share.loop is None and not share.is_exhausted:
+            share.loop = self._loop(share)
+        if share.loop is None:
+            nothing: Future[list[Candidate]] = Future()
+            nothing.set_result([])
+            return nothing
+        return share.loop.ask(FIRST if share.best_us is None else BATCH)
+
+    def _loop(self, share: Share) -> Loop | None:
+        from ...space.design.space import generate
+
+        run = share.run
+        space = generate(run.task.work.func, run.task.target, run.task.interface)
+        if not space.sketches:
+            return None
+        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH)
+        stored = study.seed_records(self.database.records(run.task.script, run.task.target, run.task.interface))
+        share.turns += stored / BATCH
+        return Loop(run, study, builders_schedule=True)
+
+    def _by_work(self) -> list[Share]:
+        """What is expected to take longest comes first, so that a short run has the best of it."""
+        return sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
+
+    def _left(self) -> float:
+        """Seconds that turns may still use."""
+        racing = sum(self.race_cost for share in self.shares if share.is_new)
+        return self.limit - self.clock.seconds - min(racing, RACE_SHARE * self.limit) - SPARE_SECONDS
+
+    def _measure_untuned(self, share: Share) -> None:
+        """Where no candidate was valid, the program as it was written is the one kernel that there is."""
+        run, task = share.run, share.run.task
+        built = self.executor.build([Build(script=task.script, target=task.target)])[0]
+        reply = built if isinstance(built, Failed) else self.executor.measure(
+            [Measure(kernel=built.kernel, work=task.name, seed=self.seed)]
+        )[0]  # fmt: skip
+        if isinstance(reply, Failed):
+            run.note(f"{task.work}: no candidate was valid, and the untuned program failed: {reply.message}")
+            return
+        record = run.record().measured(reply.samples, reply.max_abs_error, "trial").changed(id=untuned_id(task))
+        share.untuned_us = record.latency_us
+        self.writer.put([record])
+
+    def _measure_roof(self) -> None:
+        """What the device can do, once: how much there is to gain."""
+        first = self.shares[0].run.task
+        reply = self.executor.measure([MeasureRoof(target=first.target, dtype="float32")])[0]
+        self.roof = reply.roof if isinstance(reply, Roofed) else Roof(0.0, 0.0)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _races(self) -> None:
+        """Race the fastest of each task that has news, those with most to say first, while there is time."""
+        news = [share for share in self.shares if share.is_new]
+        for share in sorted(news, key=lambda share: -share.weight * (share.best_us or 0.0)):
+            began = self.clock.seconds
+            if began + self.race_cost > self.limit - 0.5 * SPARE_SECONDS:
+                share.run.note("no time is left to race the fastest of every task; the others keep their trials")
+                return
+            outcome = final_race(share.run, roof=False)
+            if outcome.records:
+                share.raced_us = outcome.records[0].latency_us
+            self.race_cost = 0.5 * (self.race_cost + self.clock.seconds - began)
+            self._tell(share, raced=True)
+
+    # --- surroundings -----------------------------------------------------------------------------
+
+    def _run(self, task: Task) -> Run:
+        asked = settings(
+            script=task.script, target=task.target, seconds=self.limit, seed=self.seed, batch=BATCH,
+            finalists=FINALISTS, race_seconds=RACE_SECONDS, interface=dict(task.interface),
+        )  # fmt: skip
+        return Run(asked, task, self.database, self.executor, self.clock, Results(self.writer), self._pass_on)
+
+    def _known(self, task: Task) -> float | None:
+        found = self.database.best(task.script, task.target, task.interface)
+        return None if found is None else found.latency_us
+
+    def _pass_on(self, event: Event) -> None:
+        """Of the events of a task, those that concern the user of all of them."""
+        if isinstance(event, events.Note):
+            self._send(event)
+
+    def _send(self, event: Event) -> None:
+        if self.emit is not None:
+            self.emit(event.to_json())
+
+    def _start(self) -> None:
+        first = self.shares[0].run.task.target
+        rows = [
+            {**share.run.task.identity(), "weight": share.weight, "best_us": share.best_us} for share in self.shares
+        ]
+        self._send(
+            events.Schedule(
+                tasks=rows, device=first.name, threads=first.threads, limit_seconds=self.limit, seed=self.seed,
+                predicted_us=self.predicted_us, db=self.database.name,
+            )
+        )
+        for note in self.database.notes:
+            self._send(events.Note(message=note))
+
+    def _tell(self, share: Share, raced: bool = False) -> None:
+        self.turn += 1
+        self._send(
+            events.Turn(
+                **share.run.task.identity(), turn=self.turn, task=share.number, weight=share.weight,
+                best_us=share.best_us, predicted_us=self.predicted_us, trials=self.trials, seconds=self.clock.seconds,
+                raced=raced,
+            )
+        )

@@ -1,0 +1,212 @@
+"""The other formats: C, texts, scripts, a wheel, OpenCL with its host program."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from exported import CONSTANT, CONVOLVE, compiled, convolution, numbers
+
+from stridesmith import configs
+from stridesmith.backends.devices import discover
+from stridesmith.errors import DeviceMissing, UsageError
+from stridesmith.ir.script.parser import parse
+from stridesmith.search.calling.kernel import build
+from stridesmith.space.schedule import Schedule
+from stridesmith.space.workloads import workload
+
+needs_linker = pytest.mark.skipif(
+    not any(map(shutil.which, ("ld", "ld.lld", "cc"))) and importlib.util.find_spec("ziglang") is None,
+    reason="there is no linker on this machine",
+)
+
+
+@pytest.mark.parametrize(("format", "file"), [("c", "conv.c"), ("asm", "conv.s")])
+def test_a_compiler_takes_it(format: str, file: str, tmp_path: Path) -> None:
+    """C and assembly become part of a program that needs no library, with the results of the kernel."""
+    kernel = convolution()
+    assert [f.name for f in kernel.export(tmp_path / file, format)] == [file, "conv.h"]
+    program = compiled(CONVOLVE, tmp_path, file)
+    done = subprocess.run([program], capture_output=True, timeout=30)
+    assert done.stdout == kernel(numbers((1, 5, 9, 9)), numbers((20, 5, 3, 3))).tobytes(), done.stderr
+
+
+def test_llvm_ir_is_a_module(tmp_path: Path) -> None:
+    """The text parses, and each function names the CPU that it is for."""
+    import llvmlite.binding as llvm
+
+    (text, _) = convolution().export(tmp_path / "conv.ll", "ll")
+    module = llvm.parse_assembly(text.read_text())
+    module.verify()
+    visible = {f.name for f in module.functions if not f.is_declaration and f.linkage.name == "external"}
+    assert {"conv", "conv_pack_w", "conv_version"} <= visible
+    assert f'"target-cpu"="{discover("cpu").cpu}"' in text.read_text()
+
+
+def test_scripts_are_the_scheduled_program(tmp_path: Path) -> None:
+    """Our text gives the program back, TVM's has its spelling."""
+    ours, tvm = convolution().export(tmp_path / "conv.py", "script")
+    assert "T.parallel" in ours.read_text()
+    assert parse(ours.read_text()) == parse(tvm.read_text())
+    assert (tvm.name, "T.sblock" in tvm.read_text()) == ("conv.tvm.py", True)
+
+
+def test_another_architecture_is_assembled(tmp_path: Path) -> None:
+    """A described ARM processor gets its own instructions, from an x86 too."""
+    target = replace(configs.target("cpu-neon"), threads=2)
+    text = convolution().export(tmp_path / "conv.s", "asm", target=target)[0].read_text()
+    assert re.search(r"\tf(madd|mla)\t", text)
+    assert "vfmadd" not in text
+    assert "aarch64" in (tmp_path / "conv.h").read_text()
+
+
+def test_unknown_formats_and_wrong_targets(tmp_path: Path) -> None:
+    """One sentence each: the nearest format; the target that a format is for."""
+    with pytest.raises(UsageError, match="no format 'scipt'; did you mean 'script'"):
+        convolution().export(tmp_path / "conv", "scipt")
+    with pytest.raises(UsageError, match="the format cl is for opencl, but this kernel is for cpu"):
+        convolution().export(tmp_path / "conv.cl", "cl")
+    with pytest.raises(UsageError, match="gives no name for a C library"):
+        convolution().export(tmp_path / "---.so")
+
+
+@needs_linker
+def test_packed_constants_travel(tmp_path: Path) -> None:
+    """What `pack` packed is in the library, which takes the other arguments."""
+    import ctypes
+
+    x, w = numbers((1, 5, 9, 9)), numbers((20, 5, 3, 3))
+    kernel = convolution().pack(w=w)
+    kernel.export(tmp_path / "libheld.so")
+    library, y = ctypes.CDLL(str(tmp_path / "libheld.so")), np.empty((1, 20, 9, 9), np.float32)
+    assert "int held(const float *x, float *y);" in (tmp_path / "held.h").read_text()
+    assert library.held(x.ctypes, y.ctypes) == 0
+    assert y.tobytes() == kernel(x).tobytes()
+
+
+FILL = """
+@T.prim_func
+def f(s: T.TYPE, b: T.Buffer((3,), "TYPE")):
+    for i in range(3):
+        b[i] = s
+"""
+
+
+@needs_linker
+def test_scalars_of_every_type_pass_as_c_has_them(tmp_path: Path) -> None:
+    """Numbers come by value, widened as C does it, negative ones included."""
+    import ctypes
+
+    kinds = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
+             "uint8": ctypes.c_uint8, "float32": ctypes.c_float, "float64": ctypes.c_double}  # fmt: skip
+    for dtype, kind in kinds.items():
+        text = FILL.replace("TYPE", dtype)
+        path = tmp_path / f"lib{dtype}.so"
+        build(parse(text), discover("cpu", 1)).export(path, name=f"f_{dtype}")
+        got, value = np.zeros(3, dtype), 200 if dtype == "uint8" else -7
+        assert getattr(ctypes.CDLL(str(path)), f"f_{dtype}")(kind(value), got.ctypes) == 0
+        assert (got == value).all(), dtype
+
+
+USE = """
+import sys
+import numpy as np
+import tuned_conv as package
+assert "stridesmith" not in sys.modules
+x, w = np.load("x.npy"), np.load("w.npy")
+np.save("y.npy", package.to_logical("y", package.run(x, w)))
+class Other:
+    def __init__(self, array): self.array = array
+    def __dlpack__(self, **options): return self.array.__dlpack__(**options)
+    def __dlpack_device__(self): return self.array.__dlpack_device__()
+fast, out = package.pack(w=Other(w)), package.run(x, w)
+out[...] = 0
+assert fast(Other(x), out=out) is out
+assert (out == package.run(x, w)).all() and out.any()
+for wrong in (x.astype("f8"), x[:, ::-1], x[0], 3):
+    try: fast(wrong)
+    except (TypeError, ValueError) as error: assert "`x` must" in str(error), error
+    else: raise AssertionError(wrong)
+try: fast(x, out=np.empty(3, np.float32))
+except ValueError as error: assert "`y` must have shape" in str(error)
+package.set_threads(1)
+assert package.threads() == 1 and (package.run(x, w) == out).all()
+"""
+
+
+@needs_linker
+def test_a_wheel_needs_numpy_alone(tmp_path: Path) -> None:
+    """Installed into a fresh environment, it computes what the kernel did, from NumPy and from DLPack."""
+    kernel = convolution(interface=CONSTANT | {"y": "free"})
+    (wheel,) = kernel.export(tmp_path / "tuned_conv.whl", "wheel")
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
+    for part in Path(np.__file__).parents[1].glob("numpy*"):
+        (packages / part.name).symlink_to(part)
+    install = ["-m", "pip", "--python", str(python), "install", "--no-index", "--no-deps", "-q", str(wheel)]
+    done = subprocess.run([sys.executable, *install], capture_output=True, text=True, timeout=100)
+    if done.returncode and "No module named pip" in done.stderr:
+        pytest.skip("there is no pip on this machine")
+    assert done.returncode == 0, done.stderr
+    x, w = numbers((1, 5, 9, 9)), numbers((20, 5, 3, 3))
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "w.npy", w)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([python, "-c", USE], cwd=tmp_path, check=True, timeout=60, env=environment)
+    assert np.load(tmp_path / "y.npy").tobytes() == kernel.to_logical("y", kernel(x, w)).tobytes()
+
+
+@pytest.mark.parametrize("scope", ["global", "global.texture"])
+def test_an_opencl_program_computes_the_reference(scope: str, tmp_path: Path) -> None:
+    """`cc` alone builds the host program, and it sets up the kernels, packs a constant, into an image too, and runs."""
+    try:
+        target = discover("opencl")
+    except DeviceMissing as error:
+        pytest.skip(str(error))
+    if scope != "global" and not target.images:
+        pytest.skip(f"{target.name} has no images")
+    work = workload("matmul", m=13, n=19, k=11)
+    schedule = Schedule(work.func)
+    panels = f"lambda k, n: [n // 8, k, {'' if scope == 'global' else 'AXIS_SEPARATOR, '}n % 8]"
+    schedule.transform_layout("matmul", "b", panels, 0, physical_shape=(3, 11, 8))
+    schedule.set_scope("matmul", "b", scope)
+    i, j, _ = schedule.get_loops("matmul")
+    schedule.bind(i, "blockIdx.x")
+    schedule.vectorize(schedule.split(j, [None, 8])[1])
+    kernel = build(schedule.func, target, {"a": "fixed", "b": "constant", "c": "fixed"})
+    files = kernel.export(tmp_path / "product.cl", "cl")
+    assert [f.name for f in files] == ["product.cl", "product_pack_b.cl", "product.c"]
+    program = compiled(files[-1].read_text(), tmp_path, "-ldl")
+    a, b = numbers((13, 11)), numbers((11, 19))
+    a.tofile(tmp_path / "a.bin")
+    b.tofile(tmp_path / "b.bin")
+    done = subprocess.run(
+        [program, "a.bin", "b.bin", "c.bin"], cwd=tmp_path, capture_output=True, text=True, timeout=100, env=loader()
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    got = np.fromfile(tmp_path / "c.bin", np.float32).reshape(13, 19)
+    assert got.tobytes() == kernel(a, b).tobytes()
+    np.testing.assert_allclose(got, a @ b, atol=1e-5)
+    usage = subprocess.run([program, "a.bin"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert usage.returncode == 2 and usage.stderr.endswith("a.bin b.bin c.bin\n")
+
+
+def loader() -> dict[str, str]:
+    """The environment with which a program finds the OpenCL library of this process, also one of pyopencl's wheel."""
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libOpenCL" in line}
+    if not loaded:
+        return dict(os.environ)
+    library = Path(loaded.pop())
+    places = f"{library.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    vendors = {"OCL_ICD_VENDORS": str(library.parent)} if library.parent.name == ".libs" else {}
+    return os.environ | vendors | {"OPENCL_LIBRARY": str(library), "LD_LIBRARY_PATH": places}

@@ -1,0 +1,96 @@
+"""Whole networks on the command line: a small one is tuned, run, replayed and shown; mistakes are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stridesmith.cli import main
+
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``y = relu(x @ w)`` and ``z = det(y)``, which has no program here, with a batch that is left open."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    path = tmp_path_factory.mktemp("models")
+    weights = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+        helper.make_node("Det", ["y"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24, 24])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "z")],
+        [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path / "net.onnx")
+    np.savez(path / "in.npz", x=np.full((2, 24, 24), 0.5, np.float32))
+    np.savez(path / "wanted.npz", y=np.maximum(np.full((2, 24, 24), 0.5, np.float32) @ weights, 0))
+    return path
+
+
+def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_model_is_tuned_run_replayed_and_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All four commands on one file and database; results are right, what fell back is named, records are used."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(folder / "own.db"))
+    file, shape = str(folder / "net.onnx"), ["--input", "x=2x24x24", "--format", "json"]
+    assert main(["--model", file, "--seconds", "10", *shape]) == 0
+    told = events(capsys)
+    assert told[0]["event"] == "tasks" and {e["event"] for e in told} >= {"tasks", "turn", "model"}
+    assert told[-1]["fallback"] == ["Det"] and told[-1]["untuned"] == 0
+    assert told[-1]["latency_us"] > told[-1]["predicted_us"] > 0 and told[-1]["trials"] > 0
+
+    out = folder / "out.npz"
+    assert main(["run", file, "--data", str(folder / "in.npz"), "--out", str(out), *shape]) == 0
+    assert [e["name"] for e in events(capsys) if e["event"] == "output"] == ["y", "z"]
+    with np.load(out) as found, np.load(folder / "wanted.npz") as wanted:
+        np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found["z"], np.linalg.det(found["y"].astype(np.float64)), rtol=1e-2, atol=1e-6)
+
+    assert main(["replay", "--model", file, *shape]) == 0
+    assert [e["verified"] for e in events(capsys) if e["event"] == "replayed"] == [True]
+
+    assert main(["show", "--model", file, *shape]) == 0
+    rows = [e for e in events(capsys) if e["event"] == "operator"]
+    assert [row["origin"] for row in rows] == ["tuned", "fallback"]
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert rows[0]["record"] and rows[0]["roofline"] > 0
+
+
+BAD = [
+    (["--model", "missing.onnx"], 74, "missing.onnx"),
+    (["--model", "{net}", "--workload", "conv2d"], 2, "--workload does not go with --model"),
+    (["--model", "{net}", "--trials", "3"], 2, "--trials does not go with --model"),
+    (["--model", "{net}", "--input", "x=1xa"], 2, "NAME=EXTENTS"),
+    (["--model", "{net}", "--input", "q=2x24x24"], 2, "no input `q`"),
+    (["--workload", "matmul", "--input", "x=2x3"], 2, "--input goes with --model"),
+    (["replay", "--model", "{net}", "--input", "x=2x24x24"], 3, "tune --model"),
+    (["run", "{net}", "--input", "x=2x24x24", "--data", "{net}"], 2, "no .npz file"),
+    (["show", "--model", "{net}", "--assembly"], 2, "--view"),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "words"), BAD, ids=[" ".join(b[0]) for b in BAD])
+def test_a_mistake_is_one_clear_paragraph(
+    args: list[str], code: int, words: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Each has its exit code, names the thing, and is never a traceback."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "own.db"))
+    assert main([arg.replace("{net}", str(folder / "net.onnx")) for arg in args]) == code
+    out, err = capsys.readouterr()
+    assert words in err and err.startswith("tune: ") and err.count("\n") == 1
+    assert "Traceback" not in out + err

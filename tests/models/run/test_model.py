@@ -1,0 +1,76 @@
+"""A network as one callable: right results, the caller's memory, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from model_networks import residual
+
+from stridesmith.backends.devices import discover
+from stridesmith.errors import UsageError
+from stridesmith.models.run.kernels import kernels_of
+from stridesmith.models.run.model import Model
+from stridesmith.models.tasks import tasks_of
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """The residual block with what the estimate likes best."""
+    target = discover("cpu", 2)
+    network, _ = residual()
+    return Model(network, kernels_of(tasks_of(network, target), None), target)
+
+
+def test_equal_programs_are_one_task() -> None:
+    """Both convolutions are one task of weight two."""
+    tasks = tasks_of(residual()[0], discover("cpu", 2))
+    assert [(item.task.work.name, item.weight) for item in tasks] == [("conv2d", 2), ("relu", 1), ("add", 1)]
+    assert tasks[0].task.interface == {"x": "fixed", "w": "constant", "y": "fixed"}
+
+
+def test_a_network_computes_what_its_programs_mean(model: Model) -> None:
+    """Twice, on new data, by position and by name, into fresh arrays and into given ones."""
+    _, reference = residual()
+    for seed in range(2):
+        (x,) = model.random_inputs(seed)
+        wanted = reference({"x": x})
+        y, b = model(x)
+        np.testing.assert_allclose(y, wanted["y"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(b, wanted["b"], rtol=1e-4, atol=1e-4)
+        named = model({"x": x})
+        assert named.keys() == {"y", "b"}
+        np.testing.assert_array_equal(named["y"], y)
+        into = np.empty_like(y), np.empty_like(b)
+        assert model(x, out=into)[0] is into[0]
+        np.testing.assert_array_equal(into[0], y)
+
+
+def test_what_does_not_fit_is_refused(model: Model) -> None:
+    """Numbers, names, types, shapes and overlap, each in a sentence; nothing runs."""
+    (x,) = model.random_inputs()
+    y, b = model(x)
+    with pytest.raises(TypeError, match=r"takes 1 inputs \(x\), but got 2"):
+        model(x, x)
+    with pytest.raises(TypeError, match="`x` must have dtype float32, but got float64"):
+        model(x.astype(np.float64))
+    with pytest.raises(ValueError, match=r"`x` must have shape \(1, 16, 6, 6\)"):
+        model(x[0])
+    with pytest.raises(ValueError, match="C-contiguous"):
+        model(np.asfortranarray(x))
+    with pytest.raises(UsageError, match="no input 'z'; there are x"):
+        model({"z": x})
+    with pytest.raises(UsageError, match="lacks the input 'x'"):
+        model({})
+    with pytest.raises(ValueError, match="`y` is written and shares memory with `x`"):
+        model(x, out=(x, b))
+    with pytest.raises(ValueError, match="`b` is written and shares memory with `y`"):
+        model(x, out=(y, y))
+    with pytest.raises(TypeError, match="2 outputs, but `out` holds 1"):
+        model(x, out=(y,))
+
+
+def test_a_profile_times_each_operator_inside_of_whole_runs(model: Model) -> None:
+    """Every operator once, and together not more than they took."""
+    seconds = model.profile(runs=3)
+    assert list(seconds) == ["conv1", "relu", "conv2", "add"]
+    assert all(0 < value < 0.1 for value in seconds.values())

@@ -1,0 +1,178 @@
+"""What becomes of a model: constants and nodes without effect vanish, scales are folded, operators become programs."""
+
+from __future__ import annotations
+
+import conformance
+import networks
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_models import model, node, value
+
+import stridesmith as ss
+from stridesmith.models.evaluate import evaluate
+from stridesmith.models.network import Operator, problems
+from stridesmith.models.onnx import import_model, read
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape: int) -> np.ndarray:
+    return RNG.uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+def same(made: onnx.ModelProto, **tolerance: float) -> list[str]:
+    """Evaluate a model here and by the reference of ONNX; the names of its programs."""
+    network = read(made)
+    arrays = {name: normal(*network.tensors[name].shape) for name in network.inputs}
+    wanted = ReferenceEvaluator(made).run(None, arrays)
+    for name, right in zip(network.outputs, wanted, strict=True):
+        np.testing.assert_allclose(evaluate(network, arrays)[name], right, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
+    assert not list(problems(network))
+    return [n.func.name if isinstance(n, Operator) else f"foreign {n.op}" for n in network.nodes]
+
+
+NORM = {"s": positive(4), "b": normal(4), "m": normal(4), "v": positive(4)}
+
+
+def test_normalisations_and_scales_go_into_the_convolution() -> None:
+    """Conv, BatchNormalization, Mul and Add of constants are one program, whose weights are constants."""
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("BatchNormalization", "c s b m v", "n"),
+        node("Mul", "n f", "p"), node("Add", "g p", "y"),
+    ]  # fmt: skip
+    constants = {**NORM, "w": normal(4, 3, 3, 3), "f": positive(4, 1, 1), "g": normal(1, 4, 1, 1)}
+    assert same(model(nodes, {"x": (1, 3, 6, 5)}, constants)) == ["conv2d"]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scales_go_into_transposed_convolutions(groups: int) -> None:
+    """Their weights have the channels of the output second, group by group."""
+    nodes = [
+        node("ConvTranspose", "x w", "c", strides=[2, 2], group=groups),
+        node("BatchNormalization", "c s b m v", "y"),
+    ]
+    constants = {**NORM, "w": normal(6, 4 // groups, 2, 3)}
+    assert same(model(nodes, {"x": (1, 6, 4, 3)}, constants)) == ["conv2d_transpose"]
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_scales_go_into_matrix_products(turned: int) -> None:
+    """A factor for each column, a shift into the bias; `beta` is part of the new bias."""
+    shape = (4, 5) if turned else (5, 4)
+    nodes = [
+        node("Gemm", "x w c", "g", transB=turned, beta=0.5, alpha=2.0),
+        node("Div", "g s", "d"),
+        node("Sub", "d b", "y"),
+    ]
+    assert same(model(nodes, {"x": (3, 5)}, {**NORM, "w": normal(*shape), "c": normal(4)})) == ["matmul"]
+    nodes = [node("MatMul", "x w", "g"), node("Mul", "g s", "y")]
+    assert same(model(nodes, {"x": (2, 3, 5)}, {**NORM, "w": normal(5, 4)})) == ["matmul"]
+
+
+def test_what_is_read_elsewhere_is_not_folded() -> None:
+    """A convolution whose own result is an output, or read twice, keeps it."""
+    nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c s b m v", "y")]
+    made = model(nodes, {"x": (1, 3, 6, 5)}, {**NORM, "w": normal(4, 3, 3, 3)}, outputs="y c")
+    assert same(made) == ["conv2d", "scale_shift"]
+    nodes = [node("MatMul", "x w", "g"), node("Mul", "g s", "m"), node("Add", "g m", "y")]
+    assert same(model(nodes, {"x": (3, 5)}, {"w": normal(5, 4), "s": normal(4)})) == ["matmul", "mul", "add"]
+
+
+def test_shape_computations_of_exporters_vanish() -> None:
+    """Shape, Gather, Concat and Reshape of a symbolic extent leave one program."""
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "n"), node("Unsqueeze", "n axes", "u"),
+        node("Concat", "u rest", "t", axis=0), node("Reshape", "x t", "y"),
+    ]  # fmt: skip
+    constants = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+    made = model(nodes, {"x": ("n", 3, 4)}, constants)
+    imported = import_model(made, {"x": (2, 3, 4)})
+    assert [n.func.name for n in imported.network.nodes] == ["reshape"]
+    assert imported.network.tensors["y"].shape == (2, 12)
+    assert [fate.became for fate in imported.fates] == ["constant"] * 4 + ["reshape"]
+
+
+def test_nodes_without_effect_vanish() -> None:
+    """Identity, Dropout, casts to the same type, products with 1, reshapes to the same shape."""
+    nodes = [
+        node("Identity", "x", "a"), node("Dropout", "a", "b mask"), node("Cast", "b", "c", to=TensorProto.FLOAT),
+        node("Mul", "c one", "d"), node("Reshape", "d shape", "e"), node("Relu", "e", "y"),
+    ]  # fmt: skip
+    made = model(nodes, {"x": (2, 3)}, {"one": 1, "shape": np.array([2, -1])})
+    assert same(made) == ["relu"]
+
+
+def test_an_output_that_is_an_input_is_copied() -> None:
+    """An output has a tensor of its own name."""
+    assert same(model([node("Identity", "x", "y")], {"x": (2, 3)})) == ["copy"]
+
+
+def test_constant_branches_are_taken() -> None:
+    """An If of a constant condition is its branch, whose names may be those of the other one."""
+    branches = [
+        helper.make_graph([node(op, "x", "z")], op, [], [value("z", (2, 3))]) for op in ("Relu", "Neg")
+    ]  # fmt: skip
+    for taken, name in ((True, "relu"), (False, "neg")):
+        nodes = [node("If", "c", "y", then_branch=branches[0], else_branch=branches[1])]
+        assert name in same(model(nodes, {"x": (2, 3)}, {"c": np.array(taken)}))
+
+
+def test_functions_of_the_model_and_of_onnx_are_taken_apart() -> None:
+    """What ONNX defines by other operators needs no builder of its own."""
+    assert "foreign" not in " ".join(same(model([node("MeanVarianceNormalization", "x", "y")], {"x": (2, 3, 4, 5)})))
+    body = [node("Relu", "a", "b"), node("Neg", "b", "c")]
+    function = helper.make_function("own", "NegRelu", ["a"], ["c"], body, [helper.make_opsetid("", 17)])
+    made = model([helper.make_node("NegRelu", ["x"], ["y"], domain="own")], {"x": (2, 3)})
+    made.functions.append(function)
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    assert same(made) == ["relu", "neg"]
+
+
+def test_what_has_no_program_runs_through_the_reference() -> None:
+    """A foreign operator between two programs, and its name in the report."""
+    nodes = [node("Relu", "x", "a"), node("Det", "a", "b"), node("Neg", "b", "y")]
+    made = model(nodes, {"x": (2, 3, 3)})
+    assert same(made) == ["relu", "foreign Det", "neg"]
+    assert [(f.op, f.became) for f in import_model(made).fates] == [
+        ("Relu", "relu"),
+        ("Det", "foreign"),
+        ("Neg", "neg"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_real_networks_are_programs_alone(name: str) -> None:
+    """Models of onnx's own tests have no foreign operator; equal layers are equal programs."""
+    network = read(networks.NETWORKS[name].make())
+    assert not network.foreign and not list(problems(network))
+    assert len({n.func for n in network.nodes}) < len(network.nodes) * 2 / 3
+
+
+def test_networks_of_the_benchmarks_mean_what_onnx_says() -> None:
+    """MobileNetV2 and BERT, made small, give what the reference of ONNX gives."""
+    names = same(networks.mobilenet_v2(32, 3, 10), rtol=1e-3, atol=1e-4)
+    assert set(names) == {"conv2d", "depthwise_conv2d", "clip", "add", "reduce_mean", "reshape", "matmul"}
+    names = same(networks.bert(1, 5, 24, 3), rtol=1e-3, atol=1e-4)
+    assert not [name for name in names if name.startswith("foreign")]
+
+
+def test_a_sample_of_onnx_node_cases_is_never_wrong() -> None:
+    """A case passes by programs, passes by the reference, or is refused in words; most pass by programs."""
+    found = [conformance.outcome(case) for case in list(conformance.cases())[::12]]
+    assert not [result for result in found if result.kind == "wrong"]
+    assert sum(result.kind == "native" for result in found) > 0.55 * len(found)
+    assert all(result.why for result in found if result.kind == "refused")
+
+
+def test_programs_are_what_the_search_understands() -> None:
+    """The design space has sketches for the programs of a network."""
+    target = ss.Target("cpu", threads=2)
+    for func in {n.func for n in read(networks.bert(1, 5, 24, 3)).nodes}:
+        assert ss.generate(func, target).sketches

@@ -1,0 +1,190 @@
+"""Reading an ONNX file is safe: whatever is in it, there is a network, or one paragraph that says why there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import model, node, value
+
+from stridesmith import errors
+from stridesmith.models.evaluate import evaluate
+from stridesmith.models.onnx import read, reading
+
+RELU = model([node("Relu", "x", "y")], {"x": (2, 3)})
+
+
+def external(location: str, shape: tuple[int, ...] = (4,), **keys: int) -> onnx.ModelProto:
+    """A model that adds a tensor from another file to its input."""
+    tensor = TensorProto(name="w", dims=shape, data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    for key, text in {"location": location, **keys}.items():
+        tensor.external_data.add(key=key, value=str(text))
+    return model([node("Add", "x w", "y")], {"x": shape}, tensors=[tensor])
+
+
+def refusal(source: object, kind: type[errors.StridesmithError], **inputs: tuple[int, ...]) -> str:
+    """The paragraph with which reading refuses."""
+    with pytest.raises(kind) as caught:
+        read(source, inputs)  # type: ignore[arg-type]
+    assert type(caught.value) is kind and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_model_is_read_from_its_path_its_bytes_or_itself(tmp_path: Path) -> None:
+    """All three give the same network."""
+    onnx.save(RELU, tmp_path / "relu.onnx")
+    networks = [read(source) for source in (tmp_path / "relu.onnx", RELU.SerializeToString(), RELU)]
+    assert networks[0] == networks[1] == networks[2]
+    assert networks[0].inputs == ("x",) and networks[0].outputs == ("y",)
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model", RELU.SerializeToString()[:-9], b"\x08\x07" * 5])
+def test_what_is_no_model_is_a_storage_error(data: bytes, tmp_path: Path) -> None:
+    """Empty, foreign and cut files: exit code 74."""
+    (tmp_path / "m.onnx").write_bytes(data)
+    text = refusal(tmp_path / "m.onnx", errors.StorageError)
+    assert "m.onnx" in text and "damaged" in text
+    assert errors.StorageError.exit_code == 74
+
+
+def test_every_prefix_and_every_flipped_byte_is_a_network_or_a_paragraph() -> None:
+    """No damage leads to anything but a StridesmithError."""
+    data = model([node("Conv", "x w", "y")], {"x": (1, 1, 3, 3)}, {"w": np.ones((1, 1, 2, 2))}).SerializeToString()
+    outcomes = set()
+    for at in range(0, len(data), 3):
+        flipped = data[:at] + bytes([data[at] ^ 0x15]) + data[at + 1 :]
+        for damaged in (data[:at], flipped):
+            try:
+                read(damaged)
+                outcomes.add("read")
+            except errors.StridesmithError as error:
+                outcomes.add(type(error).__name__)
+    assert outcomes >= {"StorageError", "ModelProblem"}
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    """A path that is none."""
+    assert "cannot be read: No such file" in refusal(tmp_path / "none.onnx", errors.StorageError)
+    assert "is no file" in refusal(tmp_path, errors.StorageError)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of a file is looked at first."""
+    path = tmp_path / "huge.onnx"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("it was read"))
+    assert "has 3221225472 bytes" in refusal(path, errors.ModelProblem)
+
+
+def test_weights_lie_inside_of_the_models_folder(tmp_path: Path) -> None:
+    """External data is read there, and from nowhere else: no parent, no absolute path, no link outside, no device."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    np.arange(6, dtype=np.float32).tofile(folder / "w.bin")
+    np.zeros(4, np.float32).tofile(tmp_path / "secret.bin")
+    os.symlink(tmp_path / "secret.bin", folder / "link.bin")
+    path = folder / "m.onnx"
+    onnx.save(external("w.bin", offset=8, length=16), path)
+    assert evaluate(read(path), {"x": np.zeros(4, np.float32)})["y"].tolist() == [2, 3, 4, 5]
+    for location in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin", "/dev/zero", "", "a\0b", "."):
+        onnx.save(external(location), path)
+        assert "not inside of the model's folder" in refusal(path, errors.ModelProblem), location
+    assert "pass the path" in refusal(external("w.bin").SerializeToString(), errors.ModelProblem)
+
+
+def test_weights_that_are_not_there_are_a_storage_error(tmp_path: Path) -> None:
+    """Missing and short files, and places outside of them."""
+    path = tmp_path / "m.onnx"
+    np.zeros(4, np.float32).tofile(tmp_path / "w.bin")
+    for location, keys, text in (
+        ("none.bin", {}, "No such file"),
+        ("w.bin", {"offset": 4}, "is it complete?"),
+        ("w.bin", {"offset": -4}, "is it complete?"),
+        ("w.bin", {"length": 3}, "is it complete?"),
+        ("w.bin", {"offset": "x"}, "is no number"),
+    ):
+        onnx.save(external(location, **keys), path)
+        assert text in refusal(path, errors.StorageError)
+
+
+def test_weights_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor of a huge shape and no data costs nothing."""
+    huge = TensorProto(name="w", dims=(1 << 20, 1 << 20), data_type=TensorProto.FLOAT)
+    text = refusal(model([node("Add", "x w", "y")], {"x": (4,)}, tensors=[huge]), errors.ModelProblem)
+    assert f"all together {reading.LARGEST_TOTAL}" in text
+    short = TensorProto(name="w", dims=(4,), data_type=TensorProto.FLOAT, raw_data=b"abc")
+    assert "damaged" in refusal(model([node("Add", "x w", "y")], {"x": (4,)}, tensors=[short]), errors.StorageError)
+    negative = TensorProto(name="w", dims=(-4,), data_type=TensorProto.FLOAT)
+    assert "damaged" in refusal(model([node("Add", "x w", "y")], {"x": (4,)}, tensors=[negative]), errors.StorageError)
+
+
+def test_constants_that_would_grow_are_not_folded() -> None:
+    """A node of constants whose result is huge stays what it is."""
+    shape = np.array([1 << 16, 1 << 16], np.int64)
+    network = read(model([node("ConstantOfShape", "s", "c"), node("ReduceSum", "c", "y")], {}, {"s": shape}))
+    assert [foreign.op for foreign in network.foreign] == ["ConstantOfShape"]
+
+
+def test_endless_loops_are_not_run() -> None:
+    """A loop over constants is not folded."""
+    body = helper.make_graph(
+        [node("Identity", "c", "c1"), node("Identity", "v", "v1")], "body",
+        [value("i", (), "int64"), value("c", (), "bool"), value("v", (1,))], 
+        [value("c1", (), "bool"), value("v1", (1,))],
+    )  # fmt: skip
+    constants = {"n": np.array(1 << 60, np.int64), "go": np.array(True), "v0": np.zeros(1, np.float32)}
+    network = read(model([node("Loop", "n go v0", "y", body=body)], {}, constants))
+    assert [foreign.op for foreign in network.foreign] == ["Loop"]
+
+
+def test_graphs_are_nested_only_so_deep() -> None:
+    """A tower of branches is refused, and does not exhaust the stack."""
+    inner = helper.make_graph([node("Relu", "x", "z")], "inner", [], [value("z", (2,))])
+    for _ in range(20):
+        inner = helper.make_graph(
+            [node("If", "c", "z", then_branch=inner, else_branch=inner.__class__(name="e"))],
+            "g",
+            [],
+            [value("z", (2,))],
+        )
+    nodes = [node("If", "c", "y", then_branch=inner, else_branch=inner.__class__(name="e"))]
+    assert "nested more than" in refusal(model(nodes, {"x": (2,)}, {"c": np.array(True)}), errors.ModelProblem)
+
+
+def test_invalid_graphs_are_explained() -> None:
+    """Unknown operators, versions, names, and results that are nowhere."""
+    for nodes, text in (
+        ([node("Frobnicate", "x", "y")], "`Frobnicate`, which ONNX does not define"),
+        ([node("Relu", "z", "y")], "it reads `z`, which nothing before it computes"),
+        ([node("Relu", "x", "y"), node("Relu", "x", "y")], "it writes `y`, which there is already"),
+        ([node("Relu", "x", "z")], "nothing in the model computes its output `y`"),
+        ([node("MatMul", "x x", "y")], "is not valid"),
+        ([node("NonZero", "x", "y")], "depends on the contents"),
+    ):
+        assert text in refusal(model(nodes, {"x": (2, 3)}), errors.ModelProblem)
+    assert "versions 7 to" in refusal(model([node("Relu", "x", "y")], {"x": (2,)}, opset=5), errors.ModelProblem)
+
+
+def test_open_extents_are_asked_for_by_input() -> None:
+    """The error says which `--input` is missing; a symbol has one value in the whole model."""
+    two = model([node("Add", "a b", "y")], {"a": ("n", 3), "b": ("n", 3)})
+    assert "`--input a=Nx3`" in refusal(two, errors.ModelProblem)
+    assert read(two, {"a": (4, 3)}).tensors["b"].shape == (4, 3)
+    assert "`n` is 4 in this model" in refusal(two, errors.ModelProblem, a=(4, 3), b=(5, 3))
+    assert "`3` is 3 in this model" in refusal(two, errors.ModelProblem, a=(4, 5))
+    assert "has 2 dimensions" in refusal(two, errors.ModelProblem, a=(4,))
+    assert "no input `c`" in refusal(two, errors.ModelProblem, c=(4,))
+    assert "negative" in refusal(two, errors.ModelProblem, a=(-1, 3))
+
+
+def test_importing_the_package_loads_no_onnx() -> None:
+    """The extra is loaded when a model is read."""
+    code = "import sys, stridesmith, stridesmith.models, stridesmith.models.network; print('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,0 +1,104 @@
+"""Several tasks in one run, without a device: who gets the seconds, what is kept, what a second run starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fake_executor
+import pytest
+
+from stridesmith.errors import Interrupted
+from stridesmith.search.records.database import Database
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import Task
+from stridesmith.search.tuning import sampler, scheduler
+from stridesmith.search.tuning.scheduler import FIRST, Scheduler
+from stridesmith.space.design import space as space_module
+from stridesmith.space.workloads import workload
+
+LARGE = workload("matmul", m=8, n=9, k=11)
+SMALL = workload("matmul", m=7, n=9, k=11)
+
+
+class World:
+    """Two tasks, one three times in the model, on the synthetic device; a clock that each measurement moves on."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.database = Database(path / "records.db")
+        self.events: list[dict[str, Any]] = []
+        space = fake_executor.space()
+        monkeypatch.setattr(space_module, "generate", lambda *_: space)
+        self.executor = fake_executor.FakeExecutor(space)
+        self.tasks = [(Task(work, space.target, interface_of(work)), n) for work, n in ((LARGE, 3), (SMALL, 1))]
+        self.now = 0.0
+        self.executor.on_measure = self.tick
+        world = self
+
+        class Ticking(scheduler.Clock):
+            @property
+            def seconds(self) -> float:
+                return world.now
+
+        monkeypatch.setattr(scheduler, "Clock", Ticking)
+        monkeypatch.setattr(sampler, "POPULATION", 600)
+
+    def tick(self, number: int) -> None:
+        self.now += 0.4
+
+    def run(self, seconds: float) -> Scheduler:
+        self.now = 0.0
+        found = Scheduler(self.tasks, self.database, self.executor, seconds, emit=self.events.append)
+        found.stopped_by = found.play()  # type: ignore[attr-defined]
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_every_task_has_a_kernel_before_any_is_improved(world: World) -> None:
+    """The first turns are one for each task, the largest first; from then on the whole is predicted, and falls."""
+    done = world.run(20)
+    turns = [event for event in world.events if event["event"] == "turn"]
+    assert [turn["task"] for turn in turns[:2]] == [0, 1]
+    assert turns[0]["trials"] == FIRST and turns[1]["trials"] == 2 * FIRST
+    assert turns[0]["predicted_us"] is None
+    predicted = [turn["predicted_us"] for turn in turns[1:] if "raced" not in turn]
+    assert predicted == sorted(predicted, reverse=True) and predicted[-1] < predicted[0]
+    best = [(world.database.best(task.script, task.target, task.interface), n) for task, n in world.tasks]
+    assert all(record is not None and record.stage == "race" for record, _ in best)
+    assert done.predicted_us == pytest.approx(sum(n * record.latency_us for record, n in best))
+
+
+def test_what_counts_more_gets_more(world: World) -> None:
+    """Of two tasks that gain alike, the one that the model calls three times is tried more often."""
+    done = world.run(40)
+    large, small = (share.run.results.trials for share in done.shares)
+    assert large > small > FIRST
+
+
+def test_a_second_run_starts_from_what_is_known(world: World) -> None:
+    """Its first prediction is the last one of the first run, and no first turn is needed."""
+    first = world.run(20)
+    world.events.clear()
+    world.run(10)
+    start, *rest = world.events
+    assert start["event"] == "tasks" and start["predicted_us"] == pytest.approx(first.predicted_us)
+    turns = [event for event in rest if event["event"] == "turn"]
+    assert turns[0]["trials"] > FIRST
+
+
+def test_ctrl_c_keeps_what_was_measured(world: World) -> None:
+    """Every record that was announced is in the database."""
+
+    def stop(number: int) -> None:
+        world.tick(number)
+        if number == 7:
+            raise KeyboardInterrupt
+
+    world.executor.on_measure = stop
+    with pytest.raises(Interrupted, match="what was measured so far"):
+        world.run(20)
+    assert world.database.size == 6
