@@ -202,7 +202,7 @@ def _environment() -> Iterator[None]:
 
 def _silence(ray: Any) -> None:
     """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_, **__: None
 
@@ -279,7 +279,7 @@ def _answering_mode(address: str) -> str:
 
 def _let_go(ray: Any) -> None:
     """Ray's own end at the exit of the interpreter would wait for what is lost."""
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if (function := getattr(worker, "shutdown", None)) is not None:
         atexit.unregister(function)
 

@@ -80,7 +80,10 @@ def physical(network: Network, arrays: Mapping[str, Any]) -> dict[str, Any]:
             elif name in node.outputs:
                 memory[name] = np.full(argument.physical_shape, np.nan, argument.dtype)
         ss.interpret(node.func, *(memory[name] for name in (*node.inputs, *node.outputs)))
-        memory |= {f"logical {n}": unpack(a, memory[n]) for n, a in zip(node.outputs, arguments[len(node.inputs) :])}
+        memory |= {
+            f"logical {n}": unpack(a, memory[n])
+            for n, a in zip(node.outputs, arguments[len(node.inputs) :], strict=True)
+        }
     return {name: memory[f"logical {name}"] for name in network.outputs}
 
 
