@@ -2,9 +2,9 @@
 
 A race builds the best candidates of a run again, a replay the best of all, and another run some of the same: what an
 OpenCL driver takes a second for is read in a millisecond.  A file is what `binary.export_binary` gave.  Its name is a
-digest of the source, the options, and the device with its driver and processor, so that another version of a driver
-never meets it; whoever loads it verifies the kernel as ever.  The folder is the user's cache; the files used least
-recently go when it has grown beyond `MOST_BYTES`.
+digest of the source, the options, PoCL's settings, and the device with its driver and processor, so that another
+version of a driver never meets it; whoever loads it verifies the kernel as ever.  The folder is the user's cache; the
+files used least recently go when it has grown beyond `MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 
 from ...ir.target import Target
+from ..host import host_cpu
 
 MOST_BYTES = 256 << 20
 LEFT_SHARE = 0.75  # of these, after some had to go
@@ -53,11 +54,10 @@ def store(source: str, options: tuple[str, ...], target: Target, binary: str) ->
 def _path(source: str, options: tuple[str, ...], target: Target) -> Path:
     import platformdirs
 
-    from ..host import host_cpu
-
     # Two machines may share a home folder: a binary for one processor may crash on another of the same name.
     processor = host_cpu().features if target.is_cpu_device else ""
-    named = (source, options, sorted(target.to_json().items()), processor)
+    settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("POCL_") and k != "POCL_CACHE_DIR")
+    named = (source, options, sorted(target.to_json().items()), processor, settings)
     digest = hashlib.sha256(repr(named).encode()).hexdigest()
     return Path(platformdirs.user_cache_dir("stridesmith")) / "opencl-programs" / digest
 

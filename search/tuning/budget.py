@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .run import Run
 
+FIRST_SLOW = 8  # candidates of the first round where a driver compiles: each takes about a second
 HELD_SHARE = 0.25  # of a batch, built while the next one is asked for
 ROOF_SECONDS = 1.6  # what a race takes beside builds and racing: fresh data, and the device's limits
 SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
@@ -52,6 +53,8 @@ class Budget:
         size = self._run.settings.batch
         if (limit := self._run.settings.trial_limit) is not None:
             size = min(size, limit - self._run.results.trials)
+        if self.per_trial is None and self._run.task.target.kind == "opencl":
+            size = min(size, FIRST_SLOW)  # so that the first result is there soon
         if left is not None:
             if self.per_trial is None:
                 size = min(size, 4) if left < 10 else size

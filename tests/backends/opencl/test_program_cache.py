@@ -21,7 +21,7 @@ OPTIONS = ("-cl-std=CL1.2",)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     import platformdirs
 
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name, *author: str(tmp_path / name))
     monkeypatch.setattr(program_cache, "_written", 0)
     return tmp_path / "stridesmith" / "opencl-programs"
 
@@ -37,6 +37,13 @@ def test_another_device_or_driver_has_files_of_its_own(changed: str) -> None:
     """Nothing that one driver compiled is given to another one, nor to another version of it."""
     program_cache.store("source", OPTIONS, GENERIC, "binary")
     assert program_cache.stored("source", OPTIONS, replace(GENERIC, **{changed: "other"})) is None
+
+
+def test_settings_of_pocl_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that changes how PoCL compiles does not meet what was compiled without it."""
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    monkeypatch.setenv("POCL_WORK_GROUP_METHOD", "loops")
+    assert program_cache.stored("source", OPTIONS, GENERIC) is None
 
 
 def test_another_source_or_option_is_compiled() -> None:
