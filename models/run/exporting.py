@@ -6,6 +6,7 @@ in Python does a program: the first and the last steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from ...backends.lower import Lowered
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
-    from .model import Model
+    from ..network import Network
+    from .kernels import Kernel
+    from .plan import Plan
 
 
-def library_of(model: Model, name: str, target: Target | None = None) -> Library:
-    """The library `name` of a model.  Raises UsageError for one that has operators without programs."""
-    network = model.network
-    target = target or model.target
+def library_of(network: Network, kernels: Mapping[str, Kernel], plan: Plan, name: str, target: Target) -> Library:
+    """The library `name` of a planned network.  Raises UsageError for one that has operators without programs."""
     if target.kind != "cpu":
         raise UsageError(f"networks leave for CPUs, but `{network.name}` was compiled for {target.kind}")
     for node in network.foreign:
@@ -42,13 +43,13 @@ def library_of(model: Model, name: str, target: Target | None = None) -> Library
         if given in network.constants or given in network.inputs:
             raise UsageError(f"`{network.name}` cannot leave: its output `{given}` is computed by nothing")
     name = c_name(name)
-    parts = _Parts(model, target)
+    parts = _Parts(network, kernels, plan, target)
     steps = [*parts.packed_inputs(), *parts.kernels(), *parts.unpacked_outputs()]
     parameters = tuple(
         replace(plain(network.tensors[tensor]), name=tensor, is_output=number >= len(network.inputs))
         for number, tensor in enumerate((*network.inputs, *network.outputs))
     )
-    size = aligned(model.plan.blocks[ARENA])
+    size = aligned(plan.blocks[ARENA])
     results = ", ".join(f"`{output}`" for output in network.outputs)
     function = Function(name, f"Compute {results}", parameters, tuple(steps), size, initial=parts.initial)
     about, texts = f"the network {network.name}", {"stridesmith": parts.text(), "tvm": parts.text("tvm")}
@@ -56,21 +57,21 @@ def library_of(model: Model, name: str, target: Target | None = None) -> Library
 
 
 class _Parts:
-    """The steps of a model, and the constants that they use."""
+    """The steps of a network, and the constants that they use."""
 
-    def __init__(self, model: Model, target: Target) -> None:
-        self.model, self.target, self.plan = model, target, model.plan
+    def __init__(self, network: Network, planned: Mapping[str, Kernel], plan: Plan, target: Target) -> None:
+        self.network, self.planned, self.plan, self.target = network, planned, plan, target
         self._lowered: dict[int, Lowered] = {}
         self._programs: list[PrimFunc] = []
-        self._lent = {block: tensor for tensor, block in model.plan.lent.items()}
-        self.constants = {_constant(place): array.tobytes() for place, array in model.plan.packed}
+        self._lent = {block: tensor for tensor, block in plan.lent.items()}
+        self.constants = {_constant(place): array.tobytes() for place, array in plan.packed}
         self.initial = tuple(
-            (place.offset, _constant(place)) for place, _ in model.plan.packed if place.block == ARENA
+            (place.offset, _constant(place)) for place, _ in plan.packed if place.block == ARENA
         )
 
     def kernels(self) -> list[Step]:
         """The calls of the plan, each with its program lowered again."""
-        nodes = [node for node in self.model.network.nodes if isinstance(node, Operator)]
+        nodes = [node for node in self.network.nodes if isinstance(node, Operator)]
         return [
             Step(self._program(node.name), tuple(self._place(place) for place in call.places))
             for node, call in zip(nodes, self.plan.calls, strict=True)
@@ -84,14 +85,14 @@ class _Parts:
         """Inputs that do not lie as the caller has them."""
         return [
             Step(lower(pack_program(argument, self.target), self.target), (Given(name), place))
-            for name, argument, place in self._moved(self.model.network.inputs)
+            for name, argument, place in self._moved(self.network.inputs)
         ]
 
     def unpacked_outputs(self) -> list[Step]:
         """Outputs that do not lie as the caller wants them."""
         return [
             Step(lower(unpack_program(argument, self.target), self.target), (place, Given(name)))
-            for name, argument, place in self._moved(self.model.network.outputs)
+            for name, argument, place in self._moved(self.network.outputs)
         ]
 
     def _moved(self, tensors: tuple[str, ...]) -> list[tuple[str, Argument, Place]]:
@@ -100,7 +101,7 @@ class _Parts:
         return [(n, replace(self.plan.layouts[n].argument, name="t"), self._place(self.plan.places[n])) for n in known]
 
     def _program(self, node: str) -> Lowered:
-        kernel = self.model.kernels[node]
+        kernel = self.planned[node]
         if id(kernel) not in self._lowered:
             func = candidate(kernel.task.script, kernel.trace)
             self._lowered[id(kernel)] = lower(func, self.target)

@@ -152,7 +152,8 @@ class Model:
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
-        return export(library_of(self, name or name_of(path, format), target), path, format)
+        called, target = name or name_of(path, format), target or self.target
+        return export(library_of(self.network, self.kernels, self.plan, called, target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
         """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
