@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from .space.design.proposals import propose_pad_values
     from .space.design.rules import RULES, scripted
     from .space.design.space import generate
-    from .space.schedule import Schedule, ScheduleError
+    from .space.schedule import Schedule, ScheduleError, Trace
     from .space.tensor_intrinsics import TensorIntrin
-    from .space.trace import Trace
     from .space.workloads import Workload, from_func, workload
 
 _HOMES = {
@@ -74,9 +73,8 @@ _HOMES = {
     "space.design.proposals": ("propose_pad_values",),
     "space.design.rules": ("RULES", "scripted"),
     "space.design.space": ("generate",),
-    "space.schedule": ("Schedule", "ScheduleError"),
+    "space.schedule": ("Schedule", "ScheduleError", "Trace"),
     "space.tensor_intrinsics": ("TensorIntrin",),
-    "space.trace": ("Trace",),
     "space.workloads": ("Workload", "from_func", "workload"),
 }  # fmt: skip
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {

@@ -1,13 +1,13 @@
 """The devices of this machine as targets.
 
 ``cpu`` is the host; ``opencl``, ``opencl:PLATFORM`` and ``opencl:PLATFORM:DEVICE`` are found by
-part of their name or by number.  A kind that does not exist is an `UnknownTarget`, a kind without
-such a device on this machine a `DeviceMissing`.
+part of their name, by a short name of the platform (``opencl:pocl``) or by number.  A kind that
+does not exist is an `UnknownTarget`, a kind without such a device on this machine a `DeviceMissing`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..errors import DeviceMissing, UnknownTarget, UsageError, did_you_mean
 from ..ir.target import KINDS, Target
@@ -49,11 +49,25 @@ type(Target).find = staticmethod(discover)
 
 def list_devices() -> list[Target]:
     """Every device of this machine, the CPU first; without OpenCL, only the CPU."""
-    devices = [host_cpu()]
-    try:
-        from .opencl.devices import list_opencl
+    return [device.target for device in listing()]
 
-        devices.extend(list_opencl())
+
+@dataclass(frozen=True)
+class Listed:
+    """A device of this machine: the shortest text that `discover` takes for it, and known faults of its driver."""
+
+    selector: str
+    target: Target
+    faults: tuple[str, ...] = ()
+
+
+def listing() -> list[Listed]:
+    """Every device of this machine, in the order of `list_devices`."""
+    devices = [Listed("cpu", host_cpu())]
+    try:
+        from .opencl.devices import selectors
+
+        devices.extend(Listed(text, target, tuple(faults)) for text, target, faults in selectors())
     except (ImportError, DeviceMissing):
         pass
     return devices

@@ -29,6 +29,7 @@ from .passes.hoist import hoist_conditions
 from .passes.masks import fill_tiles
 from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
+from .passes.recurrences import carry_recurrences
 from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
 from .passes.workspaces import place_workspaces
 
@@ -78,6 +79,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("simplify_compact", simplify),
     _plain("partition_loops", partition_loops),
     _plain("fold_single_loops", fold_single_loops),
+    _plain("carry_recurrences", carry_recurrences),
     _plain("fill_tiles", fill_tiles),
     ("guard_vectors", lambda stmt, its: guard_vectors(stmt, its.target)),
     _plain("hoist_conditions", hoist_conditions),

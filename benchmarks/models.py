@@ -173,7 +173,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    from stridesmith.backends.devices import host_cpu
+    from stridesmith.backends.host import host_cpu
 
     arguments = options()
     arguments.threads = arguments.threads or host_cpu().threads

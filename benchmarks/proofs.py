@@ -26,7 +26,7 @@ from stridesmith.ir.target import Target
 from stridesmith.space.design.space import generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import PRIMITIVES
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Trace
 from stridesmith.space.workloads import workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

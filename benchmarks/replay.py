@@ -26,7 +26,7 @@ from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import forget
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Trace
 from stridesmith.space.workloads import workload
 
 TARGET = Target(kind="cpu", vector_bits=256, registers=16, threads=2)

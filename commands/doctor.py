@@ -43,7 +43,7 @@ def run(options: dict[str, Any], output: Output) -> int:
 
 
 def _checks(options: dict[str, Any]) -> tuple[Callable[[], Iterator[Finding]], ...]:
-    return (_machine, _libraries, _boosting, _devices, lambda: _database(options.get("db")), _folders)
+    return (_machine, _libraries, _boosting, _devices, _drivers, lambda: _database(options.get("db")), _folders)
 
 
 def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -85,15 +85,29 @@ def _version(name: str) -> str | None:
 
 
 def _devices() -> Iterator[Finding]:
-    from ..backends.devices import list_devices
+    from ..backends.devices import listing
 
-    devices = list_devices()
-    for device in devices:
-        isa = f" with {device.isa}" if device.isa else ""
-        yield Finding(f"target {device.kind}", OK, f"{device.name}{isa}, {device.threads} threads, {device.versions}")
-    if not any(d.kind == "opencl" for d in devices):
+    devices = listing()
+    for entry in devices:
+        device, isa = entry.target, f" with {entry.target.isa}" if entry.target.isa else ""
+        text = f"{device.name}{isa}, {device.threads} threads, {device.versions}"
+        yield Finding(f"target {entry.selector}", OK, text)
+        for fault in entry.faults:
+            yield Finding(f"fault of {entry.selector}", WARNING, fault, "another driver or version has it not")
+    if not any(entry.target.kind == "opencl" for entry in devices):
         advice = "install an OpenCL driver, on Linux x86-64 the wheel pocl-binary-distribution"
         yield Finding("target opencl", WARNING, "no OpenCL device", advice)
+
+
+def _drivers() -> Iterator[Finding]:
+    """OpenCL drivers from PyPI that cannot work as they are installed, and those that could be."""
+    from ..backends.opencl import drivers
+
+    for text, advice in drivers.problems():
+        yield Finding("OpenCL driver", WARNING, text, advice)
+    for package in drivers.available():
+        advice = f"on CPUs it often makes faster kernels than PoCL: {sys.executable} -m pip install '{package.extra}'"
+        yield Finding("OpenCL driver", OK, f"{package.name} is not installed", advice)
 
 
 def _database(url: str | None) -> Iterator[Finding]:

@@ -53,15 +53,20 @@ def suites(name: str | None, output: Output) -> int:
 def targets(output: Output) -> int:
     """The devices of this machine, and the shipped descriptions."""
     from .. import configs
-    from ..backends.devices import list_devices
+    from ..backends.devices import listing
 
     rows: list[tuple[Any, ...]] = []
-    for device in list_devices():
-        text = device.kind if device.kind == "cpu" else f"opencl:{device.platform}:{device.name}"
-        output.event({"event": "target", "text": text, "key": device.key, **device.to_json()})
+    devices = listing()
+    for entry in devices:
+        text, device = entry.selector, entry.target
+        output.event({"event": "target", "text": text, "key": device.key, "faults": list(entry.faults),
+                      **device.to_json()})  # fmt: skip
         rows.append((text, device.name, device.isa, device.vector_bits, device.threads, device.units))
     columns = ("--target", "name", "isa", "vector bits", "threads", "units")
     output.table("devices of this machine", columns, rows)
+    for entry in devices:
+        for fault in entry.faults:
+            output.prose(f"{entry.selector}: {fault}")
     described = []
     for name in configs.targets():
         facts = configs.target(name)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from . import dtypes
 from .arith.intervals import Facts, negate, nothing_known
-from .arith.simplify import simplifier_for
+from .arith.simplifier import simplifier_for
 from .arith.statements import assumed
 from .caches import cached
 from .expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts, reads_memory

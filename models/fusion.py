@@ -28,11 +28,12 @@ from math import prod
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var
-from ..ir.node import children, walk
+from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
+from ..ir.node import children, transform, walk
 from ..ir.script.printer import expr_text
-from ..ir.stmt import Block, PrimFunc, Store
+from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
+from ..space.design.apply import prepared
 from ..space.design.program import Anchor, anchors, inline_candidates, is_elementwise
 from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
 from ..space.schedule import Schedule
@@ -40,6 +41,7 @@ from ..space.tree import block_stores, consumers, leaf_blocks, producers
 from .merge import merged
 from .network import Network, Operator
 
+ZERO = const(0)
 CHEAP = 4
 """Operations that may be repeated for each reader of an element."""
 
@@ -183,12 +185,17 @@ def _as_one(first: Operator, second: Operator, target: Target) -> Operator | Non
         func = tidied(one.func)
     except ProgramError:
         return None
-    work = _work(func)
-    if not work or not _is_covered(func, work):
-        return None
-    if len(work) > before and not _runs_in_chunks(func, work, target):
+    if not any(_is_one(view, before, target) for view in (func, prepared(Schedule(func), frozenset()).func)):
         return None
     return replace(one, func=func)
+
+
+def _is_one(func: PrimFunc, before: int, target: Target) -> bool:
+    """Whether a merged program is no more work than its parts were at most, or stages that run together."""
+    work = _work(func)
+    if not work or not _is_covered(func, work):
+        return False
+    return len(work) <= before or _runs_in_chunks(func, work, target)
 
 
 def _work(func: PrimFunc) -> tuple[Anchor, ...]:
@@ -219,7 +226,7 @@ def _tidied(network: Network) -> Network:
 @cached(1024)
 def tidied(func: PrimFunc) -> PrimFunc:
     """An equal program: chains of element-wise blocks inlined, readers of a reduction's result iterating over it."""
-    schedule = Schedule(func)
+    schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
     while True:
         if found := inline_candidates(schedule.func):
             schedule.compute_inline(found[0])
@@ -236,6 +243,24 @@ def tidied(func: PrimFunc) -> PrimFunc:
             continue
         schedule = aligned
     return schedule.func
+
+
+def _with_unit_iterators(block: Block) -> Block:
+    """``a[0, v1]`` -> ``a[v0, v1]``, where v0 has one value: an element-wise block reads at all of its iterators."""
+    if not is_elementwise(block):
+        return block
+    single = [i.var for i in block.iters if i.extent == 1]
+
+    def full(node: object) -> object:
+        if not isinstance(node, Load):
+            return node
+        free = iter([v for v in single if v not in node.indices])
+        shape = node.buffer.shape
+        found = (next(free, i) if i == ZERO and e == 1 else i for i, e in zip(node.indices, shape, strict=True))
+        return Load(node.buffer, tuple(found))
+
+    body: Stmt = transform(block.body, full)
+    return replace(block, body=body)
 
 
 def _repeated(func: PrimFunc) -> Iterator[str]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from ..errors import ProgramError
 from ..ir.affine.sets import Domain, NotAffine, Unknown, points
 from ..ir.arith.intervals import negate
+from ..ir.caches import cached
 from ..ir.expr import (
     TRUE,
     Binary,
@@ -56,9 +57,14 @@ Layouts = Mapping[str, TensorLayout]
 
 def laid_out(func: PrimFunc, layouts: Layouts, constants: Collection[str] = ()) -> PrimFunc:
     """The program with its parameters in `layouts`; those among `constants` are packed ahead and may get padding."""
-    layouts = {name: layout for name, layout in layouts.items() if not layout.is_plain}
-    if not layouts:
-        return func
+    moved = [b.name for b in func.buffers if b.name in layouts and not layouts[b.name].is_plain]
+    chosen = tuple((name, layouts[name]) for name in moved)
+    return _laid_out(func, chosen, frozenset(constants)) if chosen else func
+
+
+@cached(1024)
+def _laid_out(func: PrimFunc, chosen: tuple[tuple[str, TensorLayout], ...], constants: frozenset[str]) -> PrimFunc:
+    layouts = dict(chosen)
     schedule = Schedule(func)
     written = [b.name for b in schedule.func.buffers if producers(schedule.func, b)]
     for name, layout in layouts.items():

@@ -1,13 +1,6 @@
-"""The intrinsics that are there without registration: vector multiply-adds and fused dot products."""
+"""The intrinsics that are there without registration, as text: vector multiply-adds and fused dot products."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
-
-from ..ir.caches import cached
-from ..ir.stmt import PrimFunc
-from .tensor_intrinsics import TensorIntrin, checked
 
 FMA_LANES = {"float32": (4, 8, 16), "float64": (2, 4, 8)}
 DOT_TERMS = (4, 8, 16)
@@ -43,30 +36,19 @@ def impl(a: T.Buffer(({terms},), "int8"), b: T.Buffer(({terms},), "int8"), c: T.
 """
 
 
-def _parsed(text: str) -> PrimFunc:
-    from ..ir.script.parser import parse
-
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return func
-
-
-@cached(64)
-def fma(dtype: str, lanes: int) -> TensorIntrin:
+def _fma(dtype: str, lanes: int) -> tuple[str, str]:
     """``c[i] += a * b[i]`` in one vector instruction."""
-    desc, impl = (text.format(dtype=dtype, lanes=lanes) for text in (_FMA_DESC, _FMA_IMPL))
-    return checked(_parsed(desc), _parsed(impl))
+    return _FMA_DESC.format(dtype=dtype, lanes=lanes), _FMA_IMPL.format(dtype=dtype, lanes=lanes)
 
 
-@cached(64)
-def dot(terms: int) -> TensorIntrin:
+def _dot(terms: int) -> tuple[str, str]:
     """``c += sum over k of a[k] b[k]`` of bytes, as one expression with a single store."""
     total = " + ".join(f'T.Cast("int32", a[{k}]) * T.Cast("int32", b[{k}])' for k in range(terms))
-    return checked(_parsed(_DOT_DESC.format(terms=terms)), _parsed(_DOT_IMPL.format(terms=terms, sum=total)))
+    return _DOT_DESC.format(terms=terms), _DOT_IMPL.format(terms=terms, sum=total)
 
 
-BUILTIN: dict[str, Callable[[], TensorIntrin]] = {
-    **{f"fma_{d}x{n}": partial(fma, d, n) for d, widths in FMA_LANES.items() for n in widths},
-    **{f"dot_int8x{n}_int32": partial(dot, n) for n in DOT_TERMS},
+BUILTIN: dict[str, tuple[str, str]] = {
+    **{f"fma_{d}x{n}": _fma(d, n) for d, widths in FMA_LANES.items() for n in widths},
+    **{f"dot_int8x{n}_int32": _dot(n) for n in DOT_TERMS},
 }
-"""Each is built and checked when it is first used."""
+"""Description and implementation of each."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import primitives
-from .composite import WRAPPERS
 from .primitive import PRIMITIVES
+from .wrappers import WRAPPERS
 
 START, END = "<!-- primitives -->\n", "<!-- end of primitives -->"
 

@@ -18,12 +18,15 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.affine.bounds import check_in_bounds
 from ..ir.affine.sets import Unknown, box
+from ..ir.caches import cached
 from ..ir.dataflow.regions import regions
 from ..ir.dataflow.writers import element_variables
 from ..ir.expr import TRUE
 from ..ir.interpreter.interpret import interpret
+from ..ir.script.parser import parse
 from ..ir.stmt import Block, For, PrimFunc, Stmt, written_buffers
 from ..ir.verify.rules import VerifyError, verify
+from .builtin_intrinsics import BUILTIN
 from .errors import ScheduleError
 from .primitive import forget
 from .tree import extent_of
@@ -59,20 +62,16 @@ class TensorIntrin:
     @staticmethod
     def get(name: str) -> TensorIntrin:
         """The intrinsic of this name.  Raises ScheduleError with those that there are."""
-        from .builtin_intrinsics import BUILTIN
-
         if name in TensorIntrin._known:
             return TensorIntrin._known[name]
         if name not in BUILTIN:
             raise ScheduleError("there is no intrinsic `{name}`; there are {known}",
                                 name=name, known=", ".join(TensorIntrin.names()))  # fmt: skip
-        return BUILTIN[name]()
+        return _builtin(name)
 
     @staticmethod
     def names() -> tuple[str, ...]:
         """Every name that is known."""
-        from .builtin_intrinsics import BUILTIN
-
         return tuple(sorted({*TensorIntrin._known, *BUILTIN}))
 
 
@@ -111,6 +110,15 @@ def checked(desc: PrimFunc, impl: PrimFunc) -> TensorIntrin:
     _check_whole(desc)
     _check_equal(desc, impl)
     return TensorIntrin(desc, impl)
+
+
+@cached(64)
+def _builtin(name: str) -> TensorIntrin:
+    """One of `BUILTIN`, checked when it is first used."""
+    desc, impl = map(parse, BUILTIN[name])
+    assert isinstance(desc, PrimFunc)
+    assert isinstance(impl, PrimFunc)
+    return checked(desc, impl)
 
 
 def _check_parameters(desc: PrimFunc, impl: PrimFunc) -> None:

@@ -47,6 +47,8 @@ BAD = [
     (["repaly"], 2, "replay"),
     (["--workload", "conv2d", "--no-such-option"], 2, "no-such-option"),
     (["--script", "missing.py"], 2, "missing.py"),
+    (["--workload", "matmul", "--address", "hello"], 2, "HOST:PORT"),
+    (["--workload", "matmul", "--address", "ray://127.0.0.1:10001"], 2, "ray://"),
 ]
 
 

@@ -1,1 +1,5 @@
-"""OpenCL C source, and what runs it."""
+"""OpenCL C source, and what runs it.  Drivers that are Python packages are offered to the loader before pyopencl is."""
+
+from . import drivers
+
+drivers.offer()

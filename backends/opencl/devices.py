@@ -1,8 +1,9 @@
 """OpenCL devices of this machine as targets.
 
-A device is found by platform and device, each by number or part of its name; an empty text
-takes `PYOPENCL_CTX` if it is set, else the first GPU, else the first accelerator, else the first
-device.  Nothing ever prompts.
+A device is found by platform and device, each by number or part of its name; a platform also by the short name of its
+driver (`SHORT`) or by its version.  An empty text takes `PYOPENCL_CTX` if it is set, else the first GPU, else the first
+accelerator, else PoCL's device, else the first one: what is installed besides does not change what `opencl` means.
+Nothing ever prompts.
 """
 
 from __future__ import annotations
@@ -15,12 +16,37 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...ir.target import Target
 from .. import cpu_topology
+from .binary import POCL
 from .images import image_limits
+from .known_faults import faults_of
+
+SHORT = {
+    POCL: "pocl",
+    "Intel(R) OpenCL": "intel",
+    "Intel(R) OpenCL Graphics": "intel-gpu",
+    "NVIDIA CUDA": "nvidia",
+    "AMD Accelerated Parallel Processing": "amd",
+}
+"""Short names of platforms; others go by the first word of their name."""
 
 
-def list_opencl() -> list[Target]:
-    """Every OpenCL device as a target, in the drivers' order."""
-    return [describe_device(device) for platform in _platforms() for device in _devices(platform)]
+def selectors() -> list[tuple[str, Target, list[str]]]:
+    """Every device in the drivers' order: the shortest text that names it, the target, and its known faults."""
+    platforms, found = _platforms(), []
+    for number, platform in enumerate(platforms):
+        short = short_name(platform)
+        text = short if _pick(platforms, short, "platform")[0] == platform else str(number)
+        devices = _devices(platform)
+        for position, device in enumerate(devices):
+            selector = f"opencl:{text}" + (f":{position}" if len(devices) > 1 else "")
+            found.append((selector, describe_device(device), [fault.text for fault in faults_of(device)]))
+    return found
+
+
+def short_name(platform: Any) -> str:
+    """What people call the driver of a platform."""
+    name = _text(platform.name)
+    return SHORT.get(name) or re.sub(r"[^a-z0-9]+", "-", name.lower().split()[0] if name else "").strip("-")
 
 
 def match_opencl(platform: str = "", device: str = "") -> Target:
@@ -46,10 +72,9 @@ def find_device(platform: str = "", device: str = "") -> Any:
 
 def device_of(target: Target) -> Any:
     """The pyopencl device that `target` was described from.  Raises DeviceMissing."""
-    for platform in _platforms():
-        for device in _devices(platform):
-            if _text(platform.name) == target.platform and _text(device.name) == target.name:
-                return device
+    for device in _all_devices():
+        if _text(device.platform.name) == target.platform and target.name == _name(device):
+            return device
     raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}` is not on this machine")
 
 
@@ -59,22 +84,17 @@ def describe_device(device: Any) -> Target:
 
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
-    # PoCL 3.0 takes AMD's first processors with AVX-512 for older ones, but links built-in functions that use AVX-512:
-    # what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache without kernels.
-    mistaken = native > 8 and re.search(r"znver[123]$", _text(device.version)) is not None
-    native = 8 if mistaken else native
     platform = device.platform
     ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, Target.line_bytes)
-    return Target(
+    target = Target(
         kind="opencl",
-        name=_text(device.name),
+        name=_name(device),
         platform=_text(platform.name),
         vendor=_text(device.vendor),
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_text(device.extensions),
         vector_bits=32 * native if is_cpu else 128,
-        max_vector_bits=256 if mistaken else Target.max_vector_bits,
-        registers=min(_registers(), 16 if mistaken else 32) if is_cpu else 64,
+        registers=_registers() if is_cpu else 64,
         threads=int(device.max_compute_units),
         units=int(device.max_compute_units),
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
@@ -88,6 +108,21 @@ def describe_device(device: Any) -> Target:
         is_cpu_device=is_cpu,
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
+    for fault in faults_of(device):
+        target = fault.avoid(target)
+    return target
+
+
+def _name(device: Any) -> str:
+    """The device's name; with its driver's version where several drivers of one platform's name call one so."""
+    name, platform = _text(device.name), _text(device.platform.name)
+    twins = {_text(d.driver_version) for d in _all_devices()
+             if _text(d.name) == name and _text(d.platform.name) == platform}  # fmt: skip
+    return name if len(twins) < 2 else f"{name}, driver {_text(device.driver_version)}"
+
+
+def _all_devices() -> list[Any]:
+    return [device for platform in _platforms() for device in _devices(platform)]
 
 
 def _registers() -> int:
@@ -132,21 +167,31 @@ def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
         if int(text) < len(items):
             return [items[int(text)]]
     else:
-        found = [item for item in items if text.lower() in _text(item.name).lower()]
+        known = [_words(item) for item in items]
+        exact = [item for item, words in zip(items, known, strict=True) if text.lower() == words[0]]
+        found = exact or [item for item, words in zip(items, known, strict=True) if text.lower() in " ".join(words)]
         if found:
             return found[:1]
     raise DeviceMissing(f"there is no OpenCL {what} `{text}`; there are {_names(items)}")
+
+
+def _words(item: Any) -> tuple[str, str, str]:
+    """What a platform is found by, or a device: short name, name, version."""
+    short = short_name(item) if hasattr(item, "get_devices") else ""
+    version = _text(item.version) if short else ""
+    return short, _text(item.name).lower(), version.lower()
 
 
 def _names(items: Sequence[Any]) -> str:
     return ", ".join(f"{number}: `{_text(item.name)}`" for number, item in enumerate(items)) or "none"
 
 
-def _rank(device: Any) -> int:
+def _rank(device: Any) -> tuple[int, bool]:
     import pyopencl as cl
 
     order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
-    return next((k for k, kind in enumerate(order) if device.type & kind), len(order))
+    kind = next((k for k, kind in enumerate(order) if device.type & kind), len(order))
+    return kind, _text(device.platform.name) != POCL
 
 
 def _text(value: Any) -> str:

@@ -17,6 +17,7 @@ from ...ir.target import Target
 from ..artifact import Artifact
 from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
+from . import program_cache
 from .binary import export_binary, import_binary
 from .devices import device_of
 from .images import image_shape, is_image, make_image
@@ -36,7 +37,10 @@ SMALL_GRID = (1 << 16) - 1
 
 
 def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
-    """Source, launches and the compiled form, which the first launch carries.  Raises CodegenError."""
+    """Source, launches and the compiled form, which the first launch carries.  Raises CodegenError.
+
+    What was compiled before, by any process, is not compiled again (see `program_cache`).
+    """
     source = generate(lowered, target)
     artifact = Artifact(
         kind="opencl",
@@ -47,10 +51,13 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
         workspaces=describe(lowered.workspaces),
         launches=[launch.to_json() for launch in source.launches],
     )
-    executable = OpenCLExecutable(artifact)
-    executable.specialise()
-    names = [launch.kernel for launch in executable.launches]
-    artifact["launches"][0]["binary"] = export_binary(executable.program, target.platform, names)
+    binary = program_cache.stored(source.text, OPTIONS, target)
+    if binary is None:
+        executable = OpenCLExecutable(artifact)
+        executable.specialise()
+        binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
+        program_cache.store(source.text, OPTIONS, target, binary)
+    artifact["launches"][0]["binary"] = binary
     return artifact
 
 

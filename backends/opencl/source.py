@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
 from ...ir.stmt import (

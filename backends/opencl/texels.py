@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir import dtypes
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Broadcast, Const, Expr, Load, as_int, binary, const
 from ..llvm.types import CodegenError
 from .access import Accesses, as_ramp

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...ir.arith.intervals import Facts, nothing_known
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.context import map_with_facts
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
 from ...ir.node import Node, rebuild

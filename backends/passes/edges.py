@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import add, build, shared_form, variables_of
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import FALSE, TRUE, Binary, Call, Const, Expr, Load, Var, binary, conjuncts
 from ...ir.node import Node, children, remembered, walk
 from ...ir.stmt import For, If, Stmt

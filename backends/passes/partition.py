@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ...ir.arith.intervals import Facts, Interval, nothing_known
 from ...ir.arith.linear import variables_of
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.arith.statements import NOTHING, simplify_stmt
 from ...ir.context import map_with_facts
 from ...ir.expr import TRUE, Const, Expr, Load, Var, as_int

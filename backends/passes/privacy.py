@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
-from ...ir.arith.simplify import simplifier_for
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.dataflow.meets import are_determined
 from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, substitute
 from ...ir.stmt import For, memories_written

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import nothing_known
-from ..arith.simplify import simplifier_for
+from ..arith.simplifier import simplifier_for
 from ..context import Context, below
 from ..dataflow.accesses import own_expressions
 from ..expr import (

@@ -8,7 +8,7 @@ from ..expr import TRUE, Const, Expr, Load, Undef, conjuncts
 from ..node import rebuild, walk
 from ..stmt import Allocate, Assume, Attr, Block, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from .intervals import Facts, negate
-from .simplify import Simplifier, simplifier_for
+from .simplifier import Simplifier, simplifier_for
 
 NOTHING = Seq(())
 

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from ..arith.intervals import Facts
 from ..arith.linear import shared_form, variables_of
-from ..arith.simplify import simplifier_for
+from ..arith.simplifier import simplifier_for
 from ..expr import Binary, Const, Expr, Var
 from ..stmt import memories_read
 

@@ -27,13 +27,18 @@ Builder: TypeAlias = "Callable[[Iterable[Build]], Sequence[Built | Failed]]"
 
 @dataclass(frozen=True)
 class Kernel:
-    """Compiled code for a task, where its schedule comes from, and the record that it was measured for."""
+    """Compiled code for a task, where its schedule comes from, and the record that it was measured for.
+
+    `over` are the numbers of two parameters of the task, an input and an output that takes its memory: the code has
+    no parameter for the first.
+    """
 
     task: Task
     compiled: Compiled
     origin: Origin
     record: Record | None = None
     trace: list[Any] | None = None
+    over: tuple[int, int] | None = None
 
 
 def build_here(wanted: Iterable[Build]) -> list[Built | Failed]:

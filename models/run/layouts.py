@@ -27,8 +27,10 @@ class Lying:
 
 
 def arguments_of(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
-    """The tensor that an operator passes for each parameter, and what its kernel says of it."""
-    return list(zip((*node.inputs, *node.outputs), kernel.compiled.layouts, strict=True))
+    """The tensor that an operator passes for each parameter of its kernel, and what that says of it."""
+    left_out = -1 if kernel.over is None else kernel.over[0]
+    names = [name for number, name in enumerate((*node.inputs, *node.outputs)) if number != left_out]
+    return list(zip(names, kernel.compiled.layouts, strict=True))
 
 
 def host_tensors(network: Network) -> frozenset[str]:

@@ -20,13 +20,13 @@ from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
 from .plan import nbytes, plan
+from .report import Row, report
 
 if TYPE_CHECKING:
     from ...backends.executable import Chain
     from ...ir.target import Target
     from ...search.tasks.task import Roof
     from .kernels import Kernel
-    from .report import Row
 
 MOST_SAMPLES = 10_000
 _READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
@@ -126,9 +126,7 @@ class Model:
 
         With the device's `roof` rows say how near to it they are.
         """
-        from .report import report
-
-        return report(self, inputs, runs, roof)
+        return report(self.network, self.kernels, self.profile(inputs, runs), roof)
 
     def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
         """Seconds of whole runs, one after the other for about so long, after a few to warm up; Python is included."""

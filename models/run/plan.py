@@ -19,6 +19,7 @@ from ...backends.artifact import Argument
 from ...backends.data import Array, is_in_place, pack
 from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ..network import Network, Operator
+from .in_place import overwriting
 from .kernels import Kernel
 from .layouts import Lying, arguments_of, layouts_of
 from .memory import Arena, Span, best_fit
@@ -47,8 +48,16 @@ def plan(network: Network, kernels: Mapping[str, Kernel], alignment: int, lends:
     layouts = layouts_of(network, kernels)
     lent = dict(zip(_lendable(network, layouts), range(FIRST_LENT, len(network.tensors) + FIRST_LENT), strict=False))
     lent = lent if lends else {}
-    arena = best_fit(_spans(network, kernels, layouts, lent), alignment)
-    places = {name: Place(ARENA, arena.offsets[name]) for name in layouts if name in arena.offsets}
+    if lends:
+        initialised = {name for name, lying in layouts.items() if lying.initialised}
+        kernels = overwriting(network, kernels, layouts, frozenset({*lent, *initialised, *network.outputs}))
+    shared = _shared(network, kernels)
+    arena = best_fit(_spans(network, kernels, layouts, lent, shared), alignment)
+    places = {
+        name: Place(ARENA, arena.offsets[shared.get(name, name)])
+        for name in layouts
+        if shared.get(name, name) in arena.offsets
+    }
     places.update((name, Place(block, 0)) for name, block in lent.items())
     constants, packed = _constants(network, kernels, alignment)
     calls: list[Call] = []
@@ -64,6 +73,17 @@ def plan(network: Network, kernels: Mapping[str, Kernel], alignment: int, lends:
     return Plan(layouts, places, lent, packed, calls, (max(arena.nbytes, 1), max(size, 1), *[0] * len(lent)))
 
 
+def _shared(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, str]:
+    """For each tensor that takes the memory of another one, the first in that memory."""
+    found: dict[str, str] = {}
+    for node in network.nodes:
+        over = kernels[node.name].over if isinstance(node, Operator) else None
+        if over is not None:
+            names = (*node.inputs, *node.outputs)
+            found[names[over[1]]] = found.get(names[over[0]], names[over[0]])
+    return found
+
+
 def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
     """Inputs and outputs that kernels, and nothing else, use where the caller has them."""
     written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
@@ -74,8 +94,9 @@ def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
 
 
 def _spans(
-    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, Lying], lent: Mapping[str, int]
-) -> list[Span]:
+    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, Lying], lent: Mapping[str, int],
+    shared: Mapping[str, str],
+) -> list[Span]:  # fmt: skip
     """What the arena holds: steps are numbers of nodes, inputs come before the first, and the last one never ends."""
     first = dict.fromkeys(network.inputs, -1)
     last = dict.fromkeys(network.inputs, -1)
@@ -89,8 +110,10 @@ def _spans(
                 spans.append(Span(_workspace(node.name, number), memory.nbytes, step, step))
     end = len(network.nodes)
     last.update((name, end) for name in network.outputs)
+    for name, owner in shared.items():
+        last[owner] = max(last[owner], last[name])
     for name in first:
-        if name in lent or name in network.constants:
+        if name in lent or name in network.constants or name in shared:
             continue
         lying = layouts.get(name)
         if lying is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,13 @@ from ...backends.data import is_in_place
 from ...backends.executable import Memory
 from ...ir.expr import Load
 from ...ir.stmt import stores
-from ..network import Foreign, Operator
+from ..network import Foreign, Network, Node
 from .layouts import arguments_of
 
 if TYPE_CHECKING:
-    from ...backends.data import Array
     from ...ir.stmt import PrimFunc
     from ...search.tasks.task import Roof
-    from .model import Model
+    from .kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -51,28 +50,29 @@ class Row:
 
 
 def report(
-    model: Model, inputs: Sequence[Array] | None = None, runs: int = 20, roof: Roof | None = None
+    network: Network, kernels: Mapping[str, Kernel], seconds: Mapping[str, float], roof: Roof | None = None
 ) -> tuple[Row, ...]:
-    """A row for each operator, in the order of the network; with the device's `roof`, shares of it."""
-    seconds = model.profile(inputs, runs)
+    """A row for each operator with its seconds, in the order of the network; with the device's `roof`, shares of it."""
     total = sum(seconds.values())
-    return tuple(_row(model, node, seconds[node.name], total, roof) for node in model.network.nodes)
+    return tuple(
+        _row(network, node, kernels.get(node.name), seconds[node.name], total, roof) for node in network.nodes
+    )
 
 
-def _row(model: Model, node: Operator | Foreign, seconds: float, total: float, roof: Roof | None) -> Row:
+def _row(
+    network: Network, node: Node, kernel: Kernel | None, seconds: float, total: float, roof: Roof | None
+) -> Row:
     share = seconds / total if total else 0.0
-    if isinstance(node, Foreign):
-        names = [name for name in (*node.inputs, *node.outputs) if name and name not in model.network.constants]
+    if isinstance(node, Foreign) or kernel is None:
+        names = [name for name in (*node.inputs, *node.outputs) if name and name not in network.constants]
         layouts = tuple(f"{name}: as given" for name in names)
-        return Row(
-            node.name, node.op, seconds * 1e6, share, "fallback", "", None, layouts, 0, False, 0.0, None
-        )
-    kernel = model.kernels[node.name]
+        program = node.op if isinstance(node, Foreign) else node.func.name
+        return Row(node.name, program, seconds * 1e6, share, "fallback", "", None, layouts, 0, False, 0.0, None)
     task, record = kernel.task, kernel.record
-    pairs = [(name, argument) for name, argument in arguments_of(node, kernel) if name not in model.network.constants]
+    pairs = [(name, argument) for name, argument in arguments_of(node, kernel) if name not in network.constants]
     moves = only_moves(node.func)
     own = sum(Memory(n, tuple(s), d, k).nbytes for n, s, d, k in kernel.compiled.artifact["workspaces"])
-    written = sum(model.network.tensors[name].nbytes for name in node.outputs)
+    written = sum(network.tensors[name].nbytes for name in node.outputs)
     return Row(
         node.name, node.func.name, seconds * 1e6, share, kernel.origin, record.id if record else "",
         record.latency_us if record else None, tuple(f"{name}: {layout_text(a)}" for name, a in pairs),

@@ -143,7 +143,7 @@ def texts(record: Record, compiled: bool = False, bench: Workbench | None = None
 def schedule_text(record: Record) -> str:
     """The trace as Python text.  Raises BadRecord where it is none."""
     from ...space.errors import ScheduleError
-    from ...space.trace import Trace
+    from ...space.schedule import Trace
 
     if not record.trace:
         return "# the untuned program: no instruction"

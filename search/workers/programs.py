@@ -17,8 +17,7 @@ from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ...ir.verify.rules import VerifyError, verify
 from ...space.design.space import Space, generate
-from ...space.schedule import Schedule, ScheduleError
-from ...space.trace import Trace
+from ...space.schedule import Schedule, ScheduleError, Trace
 from ..tasks.task import ProgramName
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from ..records.status import failure_kind, is_status
 from ..tasks.task import ProgramName, Roof
 
 Trace = list[Any]
-"""A schedule's instructions as `space.trace.Trace` writes them; only that module looks inside."""
+"""A schedule's instructions as `space.schedule.Trace` writes them; only that module looks inside."""
 
 TICK = "tick"
 """The line that a worker sends between a job and its reply to show that it goes on."""

@@ -114,7 +114,9 @@ class RaySession:
 
             if ray.is_initialized():
                 self.address = None
-            elif self.address:
+                return ray
+            _silence(ray)
+            if self.address:
                 self._join(ray, self.address)
             else:
                 self._start_private(ray)
@@ -198,6 +200,13 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
+def _silence(ray: Any) -> None:
+    """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
+
+
 @contextlib.contextmanager
 def _without_services() -> Iterator[None]:
     """A Ray that starts neither autoscaler nor dashboard server nor log monitor, which actors do not need.
@@ -270,7 +279,7 @@ def _answering_mode(address: str) -> str:
 
 def _let_go(ray: Any) -> None:
     """Ray's own end at the exit of the interpreter would wait for what is lost."""
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if (function := getattr(worker, "shutdown", None)) is not None:
         atexit.unregister(function)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
 from ...ir.layout.index_text import evaluate
-from ...ir.node import walk
+from ...ir.node import Node, children, walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
@@ -152,6 +152,24 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
         if anchor is not None:
             result.append(anchor)
     return tuple(result)
+
+
+def accesses_of(block: Block) -> list[Load | Store]:
+    """What a block loads and stores, its initialisation included."""
+    parts = [block.body, *([] if block.init is None else [block.init])]
+    return [n for part in parts for n in walk(part) if isinstance(n, (Load, Store))]
+
+
+def variables_outside_of_indices(block: Block) -> set[Var]:
+    """The variables that a value or a condition of a block uses itself."""
+    found: set[Var] = set()
+    left: list[Node] = [block.body, block.predicate, *([] if block.init is None else [block.init])]
+    while left:
+        node = left.pop()
+        if isinstance(node, Var):
+            found.add(node)
+        left += [node.value] if isinstance(node, Store) else [] if isinstance(node, Load) else children(node)
+    return found
 
 
 def _is_flat(func: PrimFunc) -> bool:

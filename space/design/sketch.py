@@ -16,8 +16,7 @@ from ...ir.collection import uncollected
 from ...ir.stmt import Block, PrimFunc, read_buffers
 from ...ir.target import Target
 from ..errors import ScheduleError
-from ..schedule import Schedule
-from ..trace import Trace
+from ..schedule import Schedule, Trace
 from ..tree import block_stores, leaf_blocks, loops_above
 from .apply import feasible, schedule_anchor, verdicts
 from .decision import Decision

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import prod
-from typing import TYPE_CHECKING
 
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
@@ -17,18 +16,15 @@ from ...ir.layout.digits import components
 from ...ir.node import walk
 from ...ir.script.printer import expr_text
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, path_to, stmt_children, stores, walk_stmts
-from ..composite import wrapper
 from ..errors import ScheduleError
 from ..primitive import Result
 from ..tree import extent_of, find_block, find_loop
+from ..wrappers import Rewritable, Unrecorded, wrapper
 from .buffers import buffer_of
-
-if TYPE_CHECKING:
-    from ..schedule import Schedule
 
 
 @wrapper
-def sequential_buffer_access(sch: Schedule, block: str, buffer: object, *, loop: str | None = None) -> list[str]:
+def sequential_buffer_access(sch: Rewritable, block: str, buffer: object, *, loop: str | None = None) -> list[str]:
     """Rewrite every loop nest in (or around) `block` that accesses `buffer`, to go over its physical indices in order.
 
     ::
@@ -52,14 +48,12 @@ def sequential_buffer_access(sch: Schedule, block: str, buffer: object, *, loop:
 
 def sequential_loops(func: PrimFunc, blocks: Sequence[str], buffer: str) -> Result:
     """`sequential_buffer_access` in every one of `blocks`, as a function of a function."""
-    from ..schedule import Schedule
-
-    sch = Schedule(func)
+    sch = Unrecorded(func)
     loops = [loop for block in blocks for loop in _rewrite(sch, block, buffer, None)]
     return sch.func, loops
 
 
-def _rewrite(sch: Schedule, block: str, name: str, loop: str | None) -> list[str]:
+def _rewrite(sch: Rewritable, block: str, name: str, loop: str | None) -> list[str]:
     todo = _nests(sch.func, find_block(sch.func, block), name)
     if loop is not None:
         todo = [n for n in todo if n == loop]
@@ -283,7 +277,7 @@ def _replaced(
     )
 
 
-def _by_map(sch: Schedule, plan: _Plan) -> list[str]:
+def _by_map(sch: Rewritable, plan: _Plan) -> list[str]:
     """All loops of the span at once, through the inverse of the indices."""
     names = ", ".join(v.name for v in plan.span)
     index_map = f"lambda {names}: [{', '.join(expr_text(e) for e in plan.images)}]"
@@ -292,7 +286,7 @@ def _by_map(sch: Schedule, plan: _Plan) -> list[str]:
     return made[: len(plan.sizes)]
 
 
-def _by_splits(sch: Schedule, plan: _Plan) -> list[str]:
+def _by_splits(sch: Rewritable, plan: _Plan) -> list[str]:
     """Fuse and split each part; where the order is not that of the dimensions, reorder."""
     made: dict[int, str] = {}
     current = [v.name for v in plan.span]
@@ -315,7 +309,7 @@ def _by_splits(sch: Schedule, plan: _Plan) -> list[str]:
     return wanted
 
 
-def _separated(sch: Schedule, plan: _Plan) -> list[str]:
+def _separated(sch: Rewritable, plan: _Plan) -> list[str]:
     """Take one statement that stands between the loops of the span out of them; the outermost loops of what results.
 
     What stands before the first update is initialisation; other statements are distributed.

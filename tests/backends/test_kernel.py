@@ -6,19 +6,18 @@ from collections.abc import Callable
 
 import pytest
 from backend_contract import CHECKS
-from opencl_programs import device
 
+from stridesmith.backends.devices import listing
 from stridesmith.backends.kernel import BACKENDS
 from stridesmith.ir.target import KINDS, Target
 
+DEVICES = [pytest.param(device.target, id=device.selector) for device in listing()]
+
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", BACKENDS)
-def test_a_backend_keeps_the_contract(kind: str, check: Callable[[Target], None]) -> None:
-    """Each check of the contract, for each kind of target that is here."""
-    target = device() if kind == "opencl" else Target(kind=kind)
-    if target is None:
-        pytest.skip("no OpenCL device on this machine")
+@pytest.mark.parametrize("target", DEVICES)
+def test_a_backend_keeps_the_contract(target: Target, check: Callable[[Target], None]) -> None:
+    """Each check of the contract, for each device that is here, with each of its drivers."""
     check(target)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.reference import reference, with_reference
+from stridesmith.space.wrappers import WRAPPERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedules.md"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from stridesmith.ir.expr import Buffer, variables
 from stridesmith.ir.stmt import Block, For, PrimFunc, Seq, Stmt, stores, walk_stmts, written_buffers
-from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
 from stridesmith.space.tree import consumers, find_block, leaf_blocks, loops_above, producers
+from stridesmith.space.wrappers import WRAPPERS
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Move = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -17,10 +17,10 @@ from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.composite import WRAPPERS
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.primitive import PRIMITIVES
 from stridesmith.space.schedule import Schedule
+from stridesmith.space.wrappers import WRAPPERS
 
 POISONS = (math.nan, 1e30)
 BATCHES = 10

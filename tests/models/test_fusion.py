@@ -58,6 +58,13 @@ def test_what_another_operator_reads_stays() -> None:
     assert len(checked(make.network(seen, relu(make, seen))).nodes) == 2
 
 
+def test_a_dimension_of_one_point_may_be_read_at_zero() -> None:
+    """Whether it is read at its iterator or at 0, an epilogue reads a sum where it is."""
+    make = Maker()
+    seen = make.map("T.max(a[0, v1, v2, v3], T.float32(0))", conv(make, make.input(1, 3, 5, 5)), shape=(1, 4, 5, 5))
+    assert len(checked(make.network(make.map("a[0, v1, v2, v3] + {1}", seen, seen))).nodes) == 1
+
+
 def test_index_maps_cost_nothing() -> None:
     """Transposes, reshapes, slices and borders become indices of what reads or writes them."""
     make = Maker()

@@ -9,9 +9,8 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.schedule import Schedule, ScheduleError
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 from stridesmith.space.tensor_intrinsics import TensorIntrin
-from stridesmith.space.trace import Trace
 from stridesmith.space.workloads import workload
 
 MATMUL = """

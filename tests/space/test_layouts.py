@@ -15,8 +15,7 @@ from stridesmith.ir.passes.layouts import with_layout_transform
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc, written_buffers
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 BARE = """
 @T.prim_func

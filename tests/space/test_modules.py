@@ -10,8 +10,7 @@ from goldens.execute import same_results
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Module, PrimFunc
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 PAIR = """
 @T.ir_module

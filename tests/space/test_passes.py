@@ -6,8 +6,7 @@ import pytest
 
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.verify.rules import verify
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 TWO_BLOCKS = """
 @T.prim_func

@@ -8,8 +8,7 @@ import pytest
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 MATMUL = """
 @T.prim_func

@@ -9,8 +9,7 @@ from goldens.execute import same_results
 from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.schedule import Schedule
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, Trace
 from stridesmith.space.tree import find_block
 
 PROGRAM = """

@@ -14,8 +14,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.primitive import PRIMITIVES
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 COPY = """
 @T.prim_func

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.space.instruction import Instruction
 from stridesmith.space.primitive import PRIMITIVES
-from stridesmith.space.schedule import Schedule, ScheduleError
-from stridesmith.space.trace import Instruction, Trace
+from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
 MATMUL = """
 @T.prim_func

@@ -12,8 +12,7 @@ import pytest
 
 import stridesmith as tir
 from stridesmith import T, configs
-from stridesmith.space.schedule import Schedule
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, Trace
 
 
 @T.prim_func

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .blocks import BLOCKS_OF_TILES
 from .boundaries import EDGES
+from .contiguous import CONTIGUOUS
 from .digits import DIGITS
 from .factored import FACTORED
 from .fused_rows import FUSED_ROWS
@@ -27,7 +28,7 @@ from .vector_width import VECTOR_WIDTH
 from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
-    PHASES, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
+    PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
     SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ....ir.arith.linear import linear_form
-from ....ir.expr import Binary, Buffer, Expr, Load, Var, variables
+from ....ir.expr import Binary, Buffer, Expr, Var, variables
 from ....ir.layout.digits import digit
 from ....ir.node import walk
 from ....ir.stmt import Block, PrimFunc, Store
@@ -34,7 +34,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
-from ..program import Anchor
+from ..program import Anchor, accesses_of, variables_outside_of_indices
 from ..structure import Structure
 from .technique import Technique
 
@@ -115,9 +115,9 @@ def _together(block: Block) -> tuple[int, int] | None:
     """Two iterators of one kind, high and low digit, of which no index has one without the other."""
     if not _is_plain(block):
         return None
-    forms = [linear_form(index)[0] for access in _accesses(block) for index in access.indices]
+    forms = [linear_form(index)[0] for access in accesses_of(block) for index in access.indices]
     loose = {v for form in forms for atom in form if not isinstance(atom, Var) for v in variables(atom)}
-    elsewhere = _variables_outside_of_indices(block)
+    elsewhere = variables_outside_of_indices(block)
     for high, a in enumerate(block.iters):
         for low, b in enumerate(block.iters):
             if high == low or a.kind != b.kind or {a.var, b.var} & (loose | elsewhere):
@@ -126,18 +126,6 @@ def _together(block: Block) -> tuple[int, int] | None:
             if used and all(y != 0 and x == y * b.extent for x, y in used):
                 return high, low
     return None
-
-
-def _variables_outside_of_indices(block: Block) -> set[Var]:
-    """The variables that a value or a condition of the block uses itself."""
-    inside = {id(n) for access in _accesses(block) for index in access.indices for n in walk(index)}
-    parts = [block.body, *([] if block.init is None else [block.init])]
-    return {n for part in parts for n in walk(part) if isinstance(n, Var) and id(n) not in inside}
-
-
-def _accesses(block: Block) -> list[Load | Store]:
-    parts = [block.body, *([] if block.init is None else [block.init])]
-    return [n for part in parts for n in walk(part) if isinstance(n, (Load, Store))]
 
 
 def _is_plain(block: Block) -> bool:
@@ -195,7 +183,7 @@ class _Indices:
             if found is not None and plain and found.of in place_of and found.offset == 0:
                 place = place_of[found.of]  # type: ignore[index]
                 self.needs += [(place, c) for c in (found.low, found.high or 1) if 1 < c < self.extents[place]]
-        for access in _accesses(block):
+        for access in accesses_of(block):
             self.buffers.setdefault(access.buffer, block.name)
             for d, index in enumerate(access.indices):
                 place = ("dimension", access.buffer.name, d)

@@ -11,7 +11,8 @@ from scale import scaled
 from stridesmith.ir import dtypes
 from stridesmith.ir.affine import sets
 from stridesmith.ir.arith.intervals import Facts
-from stridesmith.ir.arith.simplify import Simplifier, bound, simplify
+from stridesmith.ir.arith.simplifier import Simplifier
+from stridesmith.ir.arith.simplify import bound, simplify
 from stridesmith.ir.expr import Binary, Var, variables
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -19,7 +19,7 @@ from stridesmith.ir.arith.laws import LAWS
 from stridesmith.ir.arith.patterns import Rule, literal
 from stridesmith.ir.arith.patterns import rule as read_rule
 from stridesmith.ir.arith.rules import TABLE
-from stridesmith.ir.arith.simplify import Simplifier, simplifier_for
+from stridesmith.ir.arith.simplifier import Simplifier, simplifier_for
 from stridesmith.ir.expr import (
     Binary,
     Buffer,

@@ -178,6 +178,31 @@ def test_a_killed_driver_leaves_no_orphans() -> None:
     assert _wait_clean(token, folder, 15)
 
 
+LOST_SCRIPT = """
+import os, signal
+from stridesmith.search.workers import guardian
+from stridesmith.search.workers.executor import RayExecutor
+from stridesmith.search.workers.protocol import SelfTest
+with RayExecutor(threads=1) as executor:
+    executor.build([SelfTest(what="ping")])
+    session = executor._session
+    (raylet,) = [pid for pid in session.core if guardian.name_of(pid) == "raylet"]
+    os.kill(raylet, signal.SIGKILL)
+    replies = executor.build([SelfTest(what="sleep", seconds=0.1, echo=str(n)) for n in range(3)])
+    measured = executor.measure([SelfTest(what="ping", echo="m")])
+print([r.echo for r in replies + measured], executor.notes, guardian.members(session._token, session._folder))
+"""
+
+
+def test_a_run_goes_on_without_a_ray_that_is_lost() -> None:
+    """The raylet is killed: all jobs are done in their order, the user is told, and nothing is left."""
+    env = {**os.environ, "STRIDESMITH_SELFTEST": "1"}
+    run = subprocess.run([sys.executable, "-c", LOST_SCRIPT], env=env, capture_output=True, text=True, timeout=90)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("['0', '1', '2', 'm'] ['Ray was lost (its process raylet has ended)")
+    assert run.stdout.endswith(" []\n") and run.stdout.count("\n") == 1
+
+
 def test_a_cluster_that_does_not_answer_is_a_temporary_error() -> None:
     """The message names the address and says what to do; it comes at once."""
     executor = RayExecutor(address="127.0.0.1:9")

@@ -32,7 +32,7 @@ from stridesmith.space.design.space import generate
 from stridesmith.space.design.techniques.images import image_layout, image_shape
 from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Trace
 from stridesmith.space.workloads import Workload, workload
 
 SHAPES = {

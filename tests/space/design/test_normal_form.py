@@ -18,8 +18,7 @@ from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.design.techniques.digits import DIGITS
-from stridesmith.space.schedule import Schedule
-from stridesmith.space.trace import Trace
+from stridesmith.space.schedule import Schedule, Trace
 from stridesmith.space.workloads import workload
 
 GROUPED = """

@@ -1,0 +1,122 @@
+"""Kernels that write a result over an input that nobody needs afterwards.
+
+Such a kernel is the scheduled program with one buffer for both,
+
+    y[e] = f(x[e], ...)   ->   y[e] = f(y[e], ...)
+
+which computes the same where (1) nothing but one statement reads ``x``, and (2) each of its instances that reads
+``x[e]`` is the one that writes ``y[e]``, so that no element is read after it was written.  It is compiled anew, since a
+kernel takes its buffers to be apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ...errors import ProgramError
+from ...ir.affine.guard import Unknown
+from ...ir.dataflow.accesses import Access
+from ...ir.dataflow.dependence import clashes
+from ...ir.dataflow.instances import Statement, instances
+from ...ir.expr import Buffer
+from ...ir.passes.layouts import apply_buffer_transforms
+from ...ir.stmt import PrimFunc, replace_buffer
+from ...search.workers.programs import candidate
+from ...search.workers.protocol import Compiled
+from ..network import Network, Operator
+from .kernels import Kernel
+from .layouts import Lying, same_memory
+
+LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
+
+
+def overwriting(
+    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, Lying], fixed: frozenset[str]
+) -> dict[str, Kernel]:
+    """The kernels, some of which write over an input that ends there; tensors of `fixed` keep their own memory."""
+    found = dict(kernels)
+    known: dict[tuple[int, int, int], Compiled | None] = {}
+    for step, node in enumerate(network.nodes):
+        if not isinstance(node, Operator):
+            continue
+        kernel = kernels[node.name]
+        for read, written in _pairs(network, step, node, layouts, fixed):
+            key = id(kernel), read, written
+            if key not in known:
+                known[key] = _compiled(kernel, read, written)
+            made = known[key]
+            if made is not None:
+                found[node.name] = replace(kernel, compiled=made, over=(read, written))
+                break
+    return found
+
+
+def _pairs(
+    network: Network, step: int, node: Operator, layouts: Mapping[str, Lying], fixed: frozenset[str]
+) -> Iterator[tuple[int, int]]:
+    """Numbers of parameters, an input that ends with this step and an output that could take its memory."""
+    later = {name for other in network.nodes[step + 1 :] for name in other.inputs}
+    for read, name in enumerate(node.inputs):
+        if name in network.constants or name in fixed or name in later or node.inputs.count(name) > 1:
+            continue
+        if network.tensors[name].nbytes < LEAST_BYTES:
+            continue
+        for written, result in enumerate(node.outputs, len(node.inputs)):
+            one, other = network.tensors[name], network.tensors[result]
+            alike = one.dtype == other.dtype and one.nbytes == other.nbytes
+            if result not in fixed and alike and same_memory(layouts[name].argument, layouts[result].argument):
+                yield read, written
+
+
+def _compiled(kernel: Kernel, read: int, written: int) -> Compiled | None:
+    """The kernel with one buffer for two parameters, if that is proven to compute the same."""
+    from ...backends.data import arguments_of
+    from ...backends.kernel import compile_lowered
+    from ...backends.lower import lower
+
+    task = kernel.task
+    try:
+        func = apply_buffer_transforms(candidate(task.script, kernel.trace))
+        x, y = func.params[read], func.params[written]
+        if not isinstance(x, Buffer) or not isinstance(y, Buffer) or x.shape != y.shape:
+            return None
+        merged = _merged(func, x, y)
+        if not _reads_first(func, merged, x, y):
+            return None
+        return Compiled(compile_lowered(lower(merged, task.target), task.target), arguments_of(merged))
+    except (ProgramError, Unknown):
+        return None
+
+
+def _merged(func: PrimFunc, x: Buffer, y: Buffer) -> PrimFunc:
+    params = tuple(p for p in func.params if p != x)
+    layouts = tuple(layout for layout in func.layouts if layout.param != x.name)
+    return replace(func, params=params, layouts=layouts, body=replace_buffer(func.body, x, y))
+
+
+def _reads_first(func: PrimFunc, merged: PrimFunc, x: Buffer, y: Buffer) -> bool:
+    """Conditions 1 and 2."""
+    before, after = instances(func).statements, instances(merged).statements
+    readers = {s.number for s in before if any(a.buffer == x and not a.is_write for a in s.accesses)}
+    if len(before) != len(after) or len(readers) != 1:
+        return False
+    (number,) = readers
+    one, two = before[number], after[number]
+    reads = [b for a, b in zip(one.accesses, two.accesses, strict=True) if a.buffer == x]
+    for statement in after:
+        if statement.write is None or statement.write.buffer != y:
+            continue
+        if statement.number != number or _meets_another(two, statement.write, reads):
+            return False
+    return True
+
+
+def _meets_another(statement: Statement, write: Access, reads: list[Access]) -> bool:
+    """Whether an instance writes an element that another one reads."""
+    for var in statement.variables:
+        for order in ("<", ">"):
+            for clash in clashes(statement, statement, (), [(var, order, var)], write.buffer):
+                if clash.a == write and clash.b in reads:
+                    return True
+    return False

@@ -1,0 +1,165 @@
+"""Drivers that are Python packages are offered to the loader beside the system's; devices of several are told apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+cl = pytest.importorskip("pyopencl")
+
+from stridesmith.backends.opencl import devices, drivers  # noqa: E402
+from stridesmith.errors import DeviceMissing  # noqa: E402
+
+POCL = "Portable Computing Language"
+INTEL = "Intel(R) OpenCL"
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system with a driver by its path, one by its name, and a file that names a library that is not there."""
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    (tmp_path / "libsystem.so").touch()
+    (folder / "system.icd").write_text(f"{tmp_path}/libsystem.so\n")
+    (folder / "named.icd").write_text("libnamed.so.1\n")
+    (folder / "gone.icd").write_text("/opt/nowhere/libgone.so\n")
+    monkeypatch.setenv(drivers.SYSTEM, str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(drivers.VENDORS, raising=False)
+    return tmp_path
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
+    monkeypatch.setattr(drivers, "library", lambda package: path)
+
+
+def test_the_loader_sees_the_system_and_the_package(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that the variable names has each driver whose library is there, and is the same next time."""
+    installed(monkeypatch, system / "libwheel.so")
+    drivers.offer()
+    folder = Path(os.environ[drivers.VENDORS])
+    assert {file.name: file.read_text().strip() for file in folder.iterdir()} == {
+        "system.icd": f"{system}/libsystem.so", "named.icd": "libnamed.so.1", "libwheel.icd": f"{system}/libwheel.so",
+    }  # fmt: skip
+    monkeypatch.delenv(drivers.VENDORS)
+    drivers.offer()
+    assert os.environ[drivers.VENDORS] == str(folder)
+
+
+def test_what_the_user_has_set_stays(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the user's decides alone; that a driver is not in it is said, with what to do."""
+    (system / "libwheel.so").touch()
+    installed(monkeypatch, system / "libwheel.so")
+    monkeypatch.setattr(drivers, "_installed", lambda name: True)
+    monkeypatch.setenv(drivers.VENDORS, str(system / "vendors"))
+    drivers.offer()
+    assert os.environ[drivers.VENDORS] == str(system / "vendors")
+    ((text, advice),) = drivers.problems()
+    assert "names no file for" in text and str(system / "libwheel.so") in text and "unset OCL_ICD_VENDORS" in advice
+    (system / "vendors" / "wheel.icd").write_text(f"{system}/libwheel.so")
+    ((text, _),) = drivers.problems()
+    assert "does not load" in text
+
+
+def test_without_a_package_nothing_changes(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader's own ways stay as they are, and nothing is written."""
+    installed(monkeypatch, None)
+    drivers.offer()
+    assert drivers.VENDORS not in os.environ and not (system / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written_leaves_the_system_as_it_is(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error where a folder cannot be made: `tune doctor` tells of it."""
+    installed(monkeypatch, system / "libwheel.so")
+    (system / "cache").write_text("a file where the folder should be")
+    drivers.offer()
+    assert drivers.VENDORS not in os.environ
+
+
+def test_a_package_without_those_that_it_needs(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is named, with the command that installs all of it."""
+    installed(monkeypatch, system / "libsystem.so")
+    monkeypatch.setattr(drivers, "_installed", lambda name: name != "tbb")
+    ((text, advice),) = drivers.problems()
+    assert text.endswith("installed without tbb") and "stridesmith[intel-opencl]" in advice
+
+
+def test_intels_wheel_is_found_by_processes_that_we_start() -> None:
+    """Where Intel's runtime is installed, a process without any file about it finds its device, beside PoCL's."""
+    if drivers.library(drivers.INTEL) is None:
+        pytest.skip("intel-opencl-rt is not installed")
+    code = "from stridesmith.backends.devices import listing; print(*(d.selector for d in listing()))"
+    env = {name: value for name, value in os.environ.items() if name != drivers.VENDORS}
+    command = [sys.executable, "-P", "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=True).stdout.split()
+    assert {"cpu", "opencl:intel", "opencl:pocl"} <= set(found)
+
+
+def platform(name: str, version: str, *names: str, native: int = 8, driver: str = "1", built_for: str = "") -> Any:
+    """A platform with CPU devices of these names, as pyopencl shows them."""
+    made = SimpleNamespace(name=name, version=version)
+    found = [
+        SimpleNamespace(
+            name=each, platform=made, type=cl.device_type.CPU, native_vector_width_float=native, vendor="v",
+            version=f"OpenCL 3.0 {built_for}", driver_version=driver, extensions="", max_compute_units=2,
+            max_work_group_size=64, local_mem_size=1 << 15, opencl_c_version="OpenCL C 1.2",
+        )
+        for each in names
+    ]  # fmt: skip
+    made.get_devices = lambda: found
+    return made
+
+
+def have(monkeypatch: pytest.MonkeyPatch, *platforms: Any) -> None:
+    monkeypatch.setattr(devices, "_platforms", lambda: list(platforms))
+    monkeypatch.setattr(devices, "image_limits", lambda device: {})
+
+
+def test_each_device_has_a_short_selector_that_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the driver's short name; by number where a name has several platforms, or a platform several devices."""
+    have(monkeypatch, platform(INTEL, "OpenCL 3.1", "Xeon"), platform("Other (TM) CL", "1.2", "a", "b"),
+         platform(POCL, "PoCL 3.0", "pthread-Xeon"), platform(POCL, "PoCL 6.0", "cpu-Xeon"))  # fmt: skip
+    found = devices.selectors()
+    assert [text for text, _, _ in found] == [
+        "opencl:intel", "opencl:other:0", "opencl:other:1", "opencl:pocl", "opencl:3",
+    ]  # fmt: skip
+    for text, target, _ in found:
+        assert devices.match_opencl(*text.split(":")[1:]) == target
+    assert devices.match_opencl("pocl 6").name == "cpu-Xeon"
+    with pytest.raises(DeviceMissing, match="no OpenCL platform `nvidia`; there are 0: `Intel"):
+        devices.match_opencl("nvidia")
+
+
+def test_pocl_is_what_opencl_means_where_there_are_only_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installing another driver does not change the device of `opencl`, and with it the records that are found."""
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+    have(monkeypatch, platform(INTEL, "OpenCL 3.1", "Xeon"), platform(POCL, "PoCL 3.0", "pthread-Xeon"))
+    assert devices.match_opencl().name == "pthread-Xeon"
+
+
+def test_drivers_of_one_device_have_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two versions of a driver that give platform and device one name are told apart by the version."""
+    have(monkeypatch, platform(POCL, "PoCL 3.0", "cpu", driver="3.0"), platform(POCL, "PoCL 6.0", "cpu", driver="6.0"),
+         platform(INTEL, "OpenCL 3.1", "cpu"))  # fmt: skip
+    targets = [target for _, target, _ in devices.selectors()]
+    assert len({target.key for target in targets}) == 3
+    assert [target.name for target in targets] == ["cpu, driver 3.0", "cpu, driver 6.0", "cpu"]
+    assert [devices.device_of(target).driver_version for target in targets] == ["3.0", "6.0", "1"]
+
+
+def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL 3.0 on a processor that it does not know: vectors of 256 bits, and why; another driver has all of them."""
+    have(monkeypatch, platform(POCL, "PoCL 3.0", "old", native=16, built_for="HSTR: x86_64-znver3"),
+         platform(POCL, "PoCL 6.0", "new", native=16, built_for="HSTR: x86_64-znver4"))  # fmt: skip
+    (_, old, faults), (_, new, none) = devices.selectors()
+    assert (old.vector_bits, old.max_vector_bits) == (256, 256) and old.registers <= 16
+    assert (new.vector_bits, new.max_vector_bits) == (512, 1024) and none == []
+    assert len(faults) == 1 and "256 bits are used" in faults[0]

@@ -1,0 +1,91 @@
+"""What a driver compiled once is read again, by this device with this driver alone, and the folder stays small."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opencl_programs import GENERIC, bound, device, lowered, needs_device
+
+from stridesmith.backends.opencl import program_cache
+from stridesmith.ir.expr import Buffer, Var
+from stridesmith.ir.stmt import Store
+
+OPTIONS = ("-cl-std=CL1.2",)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import platformdirs
+
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(program_cache, "_written", 0)
+    return tmp_path / "stridesmith" / "opencl-programs"
+
+
+def test_what_is_stored_comes_back() -> None:
+    """For the same source, options and device."""
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    assert program_cache.stored("source", OPTIONS, GENERIC) == "binary"
+
+
+@pytest.mark.parametrize("changed", ["name", "platform", "versions", "features"])
+def test_another_device_or_driver_has_files_of_its_own(changed: str) -> None:
+    """Nothing that one driver compiled is given to another one, nor to another version of it."""
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    assert program_cache.stored("source", OPTIONS, replace(GENERIC, **{changed: "other"})) is None
+
+
+def test_another_source_or_option_is_compiled() -> None:
+    """The text decides."""
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    assert program_cache.stored("source ", OPTIONS, GENERIC) is None
+    assert program_cache.stored("source", (), GENERIC) is None
+
+
+def test_damage_and_a_folder_that_cannot_be_are_no_errors(cache: Path) -> None:
+    """Then the source is compiled."""
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file where the folder should be")
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    assert program_cache.stored("source", OPTIONS, GENERIC) is None
+
+
+def test_those_used_least_recently_go(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit the oldest files are removed, and one that was read stays."""
+    monkeypatch.setattr(program_cache, "MOST_BYTES", 1000)
+    monkeypatch.setattr(program_cache, "CHECK_EVERY", 1)
+    for number in range(9):
+        program_cache.store(f"source {number}", OPTIONS, GENERIC, "x" * 100)
+    for position, path in enumerate(sorted(cache.iterdir(), key=lambda file: file.name)):
+        os.utime(path, (position, position))
+    assert program_cache.stored("source 0", OPTIONS, GENERIC)
+    program_cache.store("large", OPTIONS, GENERIC, "x" * 400)
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= 750
+    assert program_cache.stored("source 0", OPTIONS, GENERIC) and program_cache.stored("large", OPTIONS, GENERIC)
+
+
+@needs_device
+def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second build of the same program asks the driver for nothing, and its kernel runs.
+
+    It has two groups: what PoCL makes of a single one is only there after the first call of the whole kernel.
+    """
+    from stridesmith.backends.opencl import runtime
+
+    target, i = device(), Var("i")
+    a, b = Buffer("A", (8,)), Buffer("B", (8,))
+    program = lowered(bound(i, 8, "blockIdx.x", Store(b, (i,), a[i] * 2.0 + 0.625)), a, b)
+    assert target is not None
+    first = runtime.compile_opencl(program, target)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime.cl, "Program", lambda *args: pytest.fail("compiled again"))
+        second = runtime.compile_opencl(program, target)
+    assert second == first
+    kernel = runtime.load_opencl(second).bind()
+    kernel.write(0, np.arange(8, dtype=np.float32))
+    kernel.run()
+    assert kernel.read(1).tolist() == [2.0 * k + 0.625 for k in range(8)]

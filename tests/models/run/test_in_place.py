@@ -1,0 +1,77 @@
+"""Kernels that write over an input: only where each element is read by the instance that writes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from model_networks import elementwise, residual, unary
+
+from stridesmith.backends.devices import discover
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.models.network import Network, Operator, Tensor
+from stridesmith.models.run import in_place
+from stridesmith.models.run.kernels import kernels_of
+from stridesmith.models.run.model import Model
+from stridesmith.models.tasks import tasks_of
+
+SHAPE = (24, 40)
+
+
+def chain(func: PrimFunc, inputs: int = 1) -> Network:
+    """``x -> a -> b -> y`` by one program, whose further inputs are ``x``."""
+    names = ("x", "a", "b", "y")
+    tensors = {name: Tensor(name, SHAPE, "float32") for name in names}
+    nodes = tuple(Operator(f"to_{b}", func, (a, *["x"] * (inputs - 1)), (b,)) for a, b in pairwise(names))
+    return Network("chain", ("x",), ("y",), tensors, {}, nodes)
+
+
+def model_of(network: Network) -> Model:
+    target = discover("cpu", 2)
+    return Model(network, kernels_of(tasks_of(network, target), None), target)
+
+
+@pytest.fixture(autouse=True)
+def _small_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_place, "LEAST_BYTES", 1)
+
+
+def test_element_by_element_is_in_place() -> None:
+    """One tensor in the arena for two that follow each other, and the result is right."""
+    model = model_of(chain(elementwise("mix", SHAPE, "P * T.float32(0.5) + Q", ("p", "q")), 2))
+    assert model.plan.places["a"] == model.plan.places["b"]
+    assert model.plan.blocks[0] == 24 * 40 * 4
+    (x,) = model.random_inputs()
+    np.testing.assert_allclose(model(x), x * 1.875, rtol=1e-5)
+
+
+def test_what_reads_other_elements_is_not() -> None:
+    """A program that turns rows round would read what it has written."""
+    turned = unary("turned", SHAPE, "X + T.float32(1)").script().replace("x[v0, v1]", "x[23 - v0, v1]")
+    import stridesmith as ss
+
+    model = model_of(chain(ss.parse(turned)))
+    assert model.plan.places["a"] != model.plan.places["b"]
+    (x,) = model.random_inputs()
+    np.testing.assert_allclose(model(x), x[::-1] + 3, rtol=1e-5)
+
+
+def test_what_is_read_again_later_keeps_its_memory() -> None:
+    """``a`` is an output, or has another reader after the step: then nothing writes over it."""
+    network = chain(unary("double", SHAPE, "X + X"))
+    kept = model_of(replace(network, outputs=("y", "a")))
+    (x,) = kept.random_inputs()
+    y, a = kept(x)
+    np.testing.assert_array_equal(a, 2 * x)
+    np.testing.assert_array_equal(y, 8 * x)
+
+
+def test_a_convolution_never_writes_over_its_image() -> None:
+    """The residual block with in place work: the sum may, the convolutions may not; the result is right."""
+    network, reference = residual()
+    model = model_of(replace(network, outputs=("y",)))
+    (x,) = model.random_inputs()
+    np.testing.assert_allclose(model(x), reference({"x": x})["y"], rtol=1e-4, atol=1e-4)
+    assert model.plan.places["a"] == model.plan.places["b"] != model.plan.places["c"]

@@ -1,0 +1,147 @@
+"""From a network to the layouts that its operators agree on, and to the network in these layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from network_maker import Maker, computed, drawn
+
+import stridesmith as ss
+from stridesmith import configs
+from stridesmith.backends.data import arguments_of, pack, unpack
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.models.agreement import agree
+from stridesmith.models.alternatives import alternatives
+from stridesmith.models.costs import Alternatives, copy_of, costs_of, in_layouts
+from stridesmith.models.fusion import fused
+from stridesmith.models.layouts import TensorLayout
+from stridesmith.models.network import Network, Operator, problems
+from stridesmith.models.prediction import predicted_us
+
+CPU = configs.target("cpu-avx2")
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    """A residual block with ragged channels, and a pool behind it."""
+    make = Maker()
+    first = _conv(make, make.input(1, 3, 6, 6), 10)
+    second = _conv(make, first, 10)
+    both = make.map("T.max({0} + {1}, T.float32(0))", second, first)
+    pooled = make.work("max_pool2d", both, c=10, h=6, w=6, k=3, stride=1, pad=1)
+    return fused(make.network(_conv(make, pooled, 4, k=1)), CPU)
+
+
+def _conv(make: Maker, x: str, co: int, k: int = 3) -> str:
+    _, ci, h, w = make.shape(x)
+    made = make.work("conv2d", x, make.constant(co, ci, k, k), ci=ci, co=co, h=h, w=w, k=k, pad=k // 2)
+    return make.map("T.max({0} + b[v1], T.float32(0))", made, make.constant(co))
+
+
+@pytest.fixture(scope="module")
+def layouts(network: Network) -> Alternatives:
+    return alternatives(network, CPU)
+
+
+def labels(layouts: Alternatives, tensor: str) -> list[str]:
+    return [layout.label for layout in layouts[tensor]]
+
+
+def test_alternatives_follow_from_what_the_users_do(network: Network, layouts: Alternatives) -> None:
+    """Channels last or in blocks of a vector, with the halo and the value that the reader tests for."""
+    first, second, pool, _ = network.nodes
+    halo = ["0123", "0123+halo2,3=0.0", "0231", "0231+halo2,3=0.0"]
+    assert labels(layouts, first.outputs[0])[:4] == halo
+    assert labels(layouts, first.outputs[0])[4].startswith("block1x")
+    assert labels(layouts, second.outputs[0])[1] == "0123+halo2,3=-inf"
+    assert not any("halo" in label for label in labels(layouts, pool.outputs[0]))
+    assert all(len(found) <= 6 for found in layouts.values())
+
+
+def test_constants_and_results_lie_as_onnx_has_them(network: Network, layouts: Alternatives) -> None:
+    """What the caller sees has one layout."""
+    for name in (*network.outputs, *network.constants):
+        assert layouts[name] == (TensorLayout(network.tensors[name].shape),)
+
+
+def physical(network: Network, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of a network of programs in layouts, by the interpreter; nothing is packed between operators."""
+    memory: dict[str, Any] = {}
+    for node in network.nodes:
+        assert isinstance(node, Operator)
+        arguments = arguments_of(node.func)
+        for name, argument in zip((*node.inputs, *node.outputs), arguments, strict=True):
+            if name in network.constants or name in network.inputs:
+                given = network.constants.get(name, arrays.get(name))
+                memory[name] = pack(argument, given)
+            elif name in node.outputs:
+                memory[name] = np.full(argument.physical_shape, np.nan, argument.dtype)
+        ss.interpret(node.func, *(memory[name] for name in (*node.inputs, *node.outputs)))
+        memory |= {
+            f"logical {n}": unpack(a, memory[n])
+            for n, a in zip(node.outputs, arguments[len(node.inputs) :], strict=True)
+        }
+    return {name: memory[f"logical {name}"] for name in network.outputs}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_network_in_any_layouts_computes_the_same(network: Network, layouts: Alternatives, seed: int) -> None:
+    """Whatever is agreed on: programs and copies hand each other what the next one expects, padding included."""
+    rng = np.random.default_rng(seed)
+
+    def price(func: PrimFunc, interface: tuple[tuple[str, str], ...]) -> float:
+        return float(rng.integers(1, 50))
+
+    agreement = agree(costs_of(network, layouts, price))
+    made = in_layouts(network, layouts, agreement)
+    assert list(problems(made)) == []
+    assert len(made.nodes) == len(network.nodes) + len(agreement.copies)
+    before, after = computed(network, drawn(network)), physical(made, drawn(network))
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+
+
+def test_measured_times_take_the_place_of_predictions(network: Network, layouts: Alternatives) -> None:
+    """A measured combination is known, and scales what is predicted of the others."""
+    first = network.nodes[0].name
+    priced = costs_of(network, layouts, lambda func, interface: 2.0)
+    told = costs_of(network, layouts, lambda func, interface: 2.0, {(first, (0, 0)): 6.0})
+    assert not priced.operators[0].known.any()
+    assert told.operators[0].known.sum() == 1
+    np.testing.assert_allclose(told.operators[0].table, 3 * priced.operators[0].table)
+    np.testing.assert_array_equal(told.operators[1].table, priced.operators[1].table)
+
+
+def test_a_residual_lies_as_the_result_does(network: Network, layouts: Alternatives) -> None:
+    """Operands that are added where the result is written are copied rather than read across."""
+    costs = costs_of(network, layouts, lambda func, interface: 1.0)
+    second = costs.operators[1]
+    shared, result = second.reads[0], second.writes[0]
+    for place in np.ndindex(second.table.shape):
+        a, b = layouts[shared][place[0]], layouts[result][place[-1]]
+        assert np.isfinite(second.table[place]) == ((a.order, a.block) == (b.order, b.block))
+
+
+def test_copies_convert_between_layouts() -> None:
+    """Order, blocks and halo change; the halo holds what the reader needs."""
+    shape = (1, 5, 4, 4)
+    blocked = TensorLayout(shape, block=(1, 4), before=(0, 0, 1, 1), after=(0, 0, 1, 1), pad_value="0.0")
+    last = TensorLayout(shape, order=(0, 2, 3, 1))
+    network = Maker()
+    network.input(*shape)
+    func = copy_of(network.tensors["t0"], last, blocked)
+    source, target = arguments_of(func)
+    x = np.arange(80, dtype="float32").reshape(shape)
+    y = np.full(target.physical_shape, np.nan, "float32")
+    ss.interpret(func, pack(source, x), y)
+    np.testing.assert_array_equal(y, pack(target, x))
+
+
+def test_a_program_is_predicted_to_cost_something() -> None:
+    """More work is predicted to take longer, and what the space knows nothing of is priced by its bytes."""
+    small, large = (ss.workload("matmul", m=m, n=32, k=32).func for m in (32, 256))
+    interface = (("a", "fixed"), ("b", "constant"), ("c", "fixed"))
+    assert 0 < predicted_us(small, interface, CPU) < predicted_us(large, interface, CPU)

@@ -1,0 +1,229 @@
+"""What Ray does not do is a value in bounded time: calls that hang or fail, processes that end or stand still."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stridesmith.errors import UsageError
+from stridesmith.search.workers import actor_pool as pool_module
+from stridesmith.search.workers import guardian, protocol, ray_calls
+from stridesmith.search.workers.actor_pool import ActorPool
+from stridesmith.search.workers.bench import Limits
+from stridesmith.search.workers.executor import TOO_LATE, _Batch
+from stridesmith.search.workers.local_pool import LocalPool
+from stridesmith.search.workers.protocol import Failed, SelfTest, to_text
+from stridesmith.search.workers.ray_calls import RayCalls, RayLost
+from stridesmith.search.workers.ray_session import check_address
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes as Linux has them"), pytest.mark.timeout(60),
+]  # fmt: skip
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is waited for in tenths of seconds."""
+    for name in ("ANSWER_SECONDS", "STOPPED_SECONDS"):
+        monkeypatch.setattr(ray_calls, name, 0.3)
+    monkeypatch.setattr(pool_module, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(ray_calls, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(pool_module, "CHECK_SECONDS", 0.05)
+
+
+def test_a_call_gives_what_the_function_gives() -> None:
+    """With all kinds of arguments."""
+    assert RayCalls(None).call(max, 3, 5) == 5
+    assert RayCalls(None).call(sorted, [1, 2], reverse=True) == [2, 1]
+
+
+def test_a_call_that_hangs_or_fails_is_ray_lost_and_nothing_is_asked_after_it() -> None:
+    """In bounded time; the reason stays."""
+    for function, reason in ((lambda: time.sleep(5), "did not answer"), (lambda: 1 // 0, "ZeroDivisionError")):
+        calls, start = RayCalls(None), time.monotonic()
+        with pytest.raises(RayLost, match=reason):
+            calls.call(function)
+        with pytest.raises(RayLost, match=reason):
+            calls.call(max, 1, 2)
+        assert time.monotonic() - start < 2 and reason in calls.lost
+
+
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGKILL, "has ended"), (signal.SIGSTOP, "stands still")])
+def test_a_core_process_that_ends_or_stands_still_is_ray_lost(
+    sleeper: subprocess.Popen[bytes], number: signal.Signals, reason: str
+) -> None:
+    """While something else is waited for, long before that would be over."""
+    calls = RayCalls(None, [sleeper.pid])
+    calls.look()
+    threading.Timer(0.1, os.kill, (sleeper.pid, number)).start()
+    start = time.monotonic()
+    with pytest.raises(RayLost, match=reason):
+        calls.call(time.sleep, 20, seconds=20)
+    assert time.monotonic() - start < 2
+
+
+def test_a_core_process_that_goes_on_in_time_is_not_lost(sleeper: subprocess.Popen[bytes]) -> None:
+    """A debugger may stop one for a moment."""
+    calls = RayCalls(None, [sleeper.pid])
+    sleeper.send_signal(signal.SIGSTOP)
+    time.sleep(0.1)
+    calls.look()
+    sleeper.send_signal(signal.SIGCONT)
+    time.sleep(0.4)
+    calls.look()
+
+
+# ---------------------------------------------------------------- actors that Ray does not have
+
+
+class _Method:
+    def __init__(self, function: Any) -> None:
+        self.remote = function
+
+    def options(self, **_: Any) -> _Method:
+        return self
+
+
+class _Handle:
+    """An actor that builds at once while it lives; one that is `frozen` answers nothing."""
+
+    def __init__(self, frozen: bool) -> None:
+        self.frozen = frozen
+        self.hello = _Method(lambda: _done("host 0"))
+        self.sign = _Method(lambda: Future() if self.frozen else _done("alive"))
+        self.build = _Method(lambda text: Future() if self.frozen else _done(to_text(protocol.Tested(pid=1, echo="x"))))
+        self.measure = self.build
+        self.close = _Method(lambda: _done("None"))
+
+
+class _Ray:
+    """`wait`, `get` and `kill` of futures."""
+
+    def __init__(self) -> None:
+        self.killed: list[Any] = []
+
+    def wait(self, tasks: list[Any], num_returns: int = 1, timeout: float = 0.0) -> tuple[list[Any], list[Any]]:
+        deadline = time.monotonic() + min(timeout, 0.05)
+        while not any(t.done() for t in tasks) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        done = [t for t in tasks if t.done()]
+        return done[:num_returns], [t for t in tasks if t not in done[:num_returns]]
+
+    def get(self, task: Any) -> Any:
+        return task.result()
+
+    def kill(self, handle: Any) -> None:
+        self.killed.append(handle)
+
+
+def _done(value: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(value)
+    return future
+
+
+def pool_of(monkeypatch: pytest.MonkeyPatch, frozen: list[bool]) -> tuple[ActorPool, _Ray]:
+    """A pool of one actor at a time; `frozen` says of each in turn whether it answers."""
+    import ray.exceptions
+
+    ray, coming = _Ray(), iter(frozen)
+    monkeypatch.setattr(pool_module, "start_actor", lambda *_: _Handle(next(coming)))
+    return ActorPool(RayCalls(ray), 1, Limits(), lambda: {"node": 1}, None), ray
+
+
+def test_an_actor_that_gives_no_sign_is_set_aside_and_its_work_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next actor does the job; the silent one was killed."""
+    pool, ray = pool_of(monkeypatch, [True, False])
+    batch = _Batch("build", [SelfTest(what="ping")], None)
+    start = time.monotonic()
+    assert [reply.echo for reply in batch.run(pool, lambda: None)] == ["x"]  # type: ignore[union-attr]
+    assert time.monotonic() - start < 5
+    while not ray.killed and time.monotonic() - start < 10:
+        time.sleep(0.01)
+    assert len(ray.killed) == 1
+
+
+def test_work_that_silences_three_actors_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice it goes elsewhere, then it counts as nobody's fault."""
+    pool, _ = pool_of(monkeypatch, [True] * 3 + [False])
+    (reply,) = _Batch("build", [SelfTest(what="ping")], None).run(pool, lambda: None)
+    assert isinstance(reply, Failed) and reply.status == "infrastructure" and "sign of life" in reply.message
+
+
+def test_nothing_is_waited_for_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has a reply keeps it, the rest is too late, jobs that were not made yet included."""
+    pool, _ = pool_of(monkeypatch, [True])
+    monkeypatch.setattr(pool_module, "SILENT_SECONDS", 60.0)
+    until, heard = time.monotonic() + 0.3, []
+    jobs = (SelfTest(what="ping") for _ in range(3))
+    replies = _Batch("measure", jobs, lambda index, reply: heard.append(index)).run(pool, lambda: until)
+    assert replies == [TOO_LATE] * 3 and heard == [0, 1, 2] and time.monotonic() - until < 2
+
+
+def test_benches_of_this_process_do_what_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that loses Ray goes on with them; a crash there is a value, and nothing lives after `close`."""
+    monkeypatch.setenv("STRIDESMITH_SELFTEST", "1")
+    pool, _ = pool_of(monkeypatch, [True])
+    jobs = [SelfTest(what="ping", echo="a"), SelfTest(what="segfault"), SelfTest(what="ping", echo="b")]
+    batch = _Batch("build", jobs, None)
+    pool._calls.lost = "gone"
+    with pytest.raises(RayLost):
+        batch.run(pool, lambda: None)
+    own = LocalPool(2, Limits(build=20))
+    first, second, third = batch.run(own, lambda: None)
+    assert (first.echo, third.echo) == ("a", "b")  # type: ignore[union-attr]
+    assert isinstance(second, Failed) and second.status == "crash:SIGSEGV"
+    pids = [actor.bench.worker.pid for actor in own.actors]
+    own.close()
+    assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def test_what_a_dead_run_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
+    """The lock tells; a process with the token of the dead one is ended as well."""
+    dead, live = tmp_path / f"{guardian.PREFIX}dead", tmp_path / f"{guardian.PREFIX}live"
+    for folder, token in ((dead, "deadbeef00"), (live, "livebeef00")):
+        folder.mkdir()
+        descriptor = guardian.own(str(folder), token)
+        if folder is dead:
+            os.close(descriptor)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, guardian.VARIABLE: "deadbeef00"}) as left:
+        assert guardian.sweep(str(tmp_path)) == [str(dead)]
+        assert left.wait(5) == -signal.SIGKILL
+    assert sorted(p.name for p in tmp_path.iterdir()) == [live.name, live.name + guardian.OWNER]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "address", ["hello", "ray://127.0.0.1:10001", "host:", ":6379", "host:0", "host:70000", "a b:1"]
+)
+def test_an_address_that_names_no_cluster_is_refused(address: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(UsageError, match="auto or HOST:PORT"):
+        check_address(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "10.0.0.7:6379", "head.cluster-1.local:6379", "[::1]:6379"])
+def test_an_address_may_be_auto_a_name_or_a_number(address: str) -> None:
+    """IPv6 in brackets."""
+    check_address(address)
