@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stridesmith.backends.data import arguments_of, pack, unpack
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
@@ -175,6 +176,8 @@ def test_programs_of_other_shapes_keep_what_they_do_not_write(text: str) -> None
     interpret(func, x, expected, strict_state=False)
     for sketch in generate(func, CPU).sketches:
         for choice in population(sketch, rng, 5) if sketch.decisions else [np.zeros(0, np.int64)]:
-            result = np.full_like(expected, 7)
-            interpret(sketch.schedule(choice).func, x, result, strict_state=False)
-            np.testing.assert_array_equal(result, expected)
+            scheduled = sketch.schedule(choice).func
+            given, written = arguments_of(scheduled)
+            result = pack(written, np.full_like(expected, 7))
+            interpret(scheduled, pack(given, x), result, strict_state=False)
+            np.testing.assert_array_equal(unpack(written, result), expected)
