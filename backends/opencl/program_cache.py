@@ -2,8 +2,9 @@
 
 A race builds the best candidates of a run again, a replay the best of all, and another run some of the same: what an
 OpenCL driver takes a second for is read in a millisecond.  A file is what `binary.export_binary` gave.  Its name is a
-digest of the source, the options, PoCL's settings, and the device with its driver and processor, so that another
-version of a driver never meets it; whoever loads it verifies the kernel as ever.  The folder is the user's cache; the
+digest of the source, the options, PoCL's settings, the device with its driver and processor, and the environment whose
+packages the driver may be one of: another version of a driver never meets it, nor the same one installed elsewhere,
+since PoCL takes only what it has compiled itself.  Whoever loads it verifies the kernel as ever.  The folder is the user's cache; the
 files used least recently go when it has grown beyond `MOST_BYTES`.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 from ...ir.target import Target
@@ -57,7 +59,7 @@ def _path(source: str, options: tuple[str, ...], target: Target) -> Path:
     # Two machines may share a home folder: a binary for one processor may crash on another of the same name.
     processor = host_cpu().features if target.is_cpu_device else ""
     settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("POCL_") and k != "POCL_CACHE_DIR")
-    named = (source, options, sorted(target.to_json().items()), processor, settings)
+    named = (source, options, sorted(target.to_json().items()), processor, settings, sys.prefix)
     digest = hashlib.sha256(repr(named).encode()).hexdigest()
     return Path(platformdirs.user_cache_dir("stridesmith")) / "opencl-programs" / digest
 

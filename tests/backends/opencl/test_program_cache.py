@@ -46,6 +46,13 @@ def test_settings_of_pocl_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program_cache.stored("source", OPTIONS, GENERIC) is None
 
 
+def test_a_driver_of_another_environment_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL of one virtual environment refuses what that of another has compiled, though both are of one version."""
+    program_cache.store("source", OPTIONS, GENERIC, "binary")
+    monkeypatch.setattr("sys.prefix", "/elsewhere/.venv")
+    assert program_cache.stored("source", OPTIONS, GENERIC) is None
+
+
 def test_another_source_or_option_is_compiled() -> None:
     """The text decides."""
     program_cache.store("source", OPTIONS, GENERIC, "binary")
