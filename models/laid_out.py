@@ -418,6 +418,9 @@ def _sums_zero(func: PrimFunc, edge: _Edge) -> bool:
         _, op, value = update_of(edge.block)
     except ProgramError:
         return False
+    init = edge.block.init
+    if not isinstance(init, Store) or _value(init.value, lambda _: False) != 0.0:
+        return False
     factors = [f for f in product_factors(value) if isinstance(f, Load)]
     return op == "+" and edge.block.predicate == TRUE and any(_is_zero(func, f, edge) for f in factors)
 

@@ -4,8 +4,8 @@ A race builds the best candidates of a run again, a replay the best of all, and 
 OpenCL driver takes a second for is read in a millisecond.  A file is what `binary.export_binary` gave.  Its name is a
 digest of the source, the options, PoCL's settings, the device with its driver and processor, and the environment whose
 packages the driver may be one of: another version of a driver never meets it, nor the same one installed elsewhere,
-since PoCL takes only what it has compiled itself.  Whoever loads it verifies the kernel as ever.  The folder is the user's cache; the
-files used least recently go when it has grown beyond `MOST_BYTES`.
+since PoCL takes only what it has compiled itself.  Whoever loads it verifies the kernel as ever.  The folder is the
+user's cache; the files used least recently go when it has grown beyond `MOST_BYTES`.
 """
 
 from __future__ import annotations

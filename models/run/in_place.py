@@ -103,6 +103,8 @@ def _reads_first(func: PrimFunc, merged: PrimFunc, x: Buffer, y: Buffer) -> bool
         return False
     (number,) = readers
     one, two = before[number], after[number]
+    if len(one.accesses) != len(two.accesses):  # the result is read, too, so that the merged buffer has fewer
+        return False
     reads = [b for a, b in zip(one.accesses, two.accesses, strict=True) if a.buffer == x]
     for statement in after:
         if statement.write is None or statement.write.buffer != y:

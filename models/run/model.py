@@ -47,6 +47,7 @@ class Model:
         self.inputs = tuple(network.tensors[name] for name in network.inputs)
         self.outputs = tuple(network.tensors[name] for name in network.outputs)
         backend = BACKENDS[target.kind]()
+        self._alignment = backend.alignment
         self.plan = plan(network, kernels, backend.alignment, lends=backend.chain is CpuChain)
         self._chain = load_chain(self.plan.calls, self.plan.blocks, target.kind)
         for place, array in self.plan.packed:
@@ -153,13 +154,14 @@ class Model:
         from .exporting import library_of
 
         called, target = name or name_of(path, format), target or self.target
-        return export(library_of(self.network, self.kernels, self.plan, called, target), path, format)
+        planned = plan(self.network, self.kernels, self._alignment, in_place=False)
+        return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
         """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
         rng = np.random.default_rng(seed)
         return tuple(
-            np.asarray(rng.standard_normal(e.shape) if e.dtype.kind == "f" else rng.integers(0, 2, e.shape)).astype(
+            np.asarray(rng.standard_normal(e.shape) if e.dtype.kind == "f" else rng.integers(0, 4, e.shape)).astype(
                 e.dtype
             )
             for e in self._given

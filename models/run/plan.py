@@ -43,12 +43,18 @@ class Plan:
     blocks: Sequence[int]
 
 
-def plan(network: Network, kernels: Mapping[str, Kernel], alignment: int, lends: bool = True) -> Plan:
-    """Places for all tensors, workspaces and packed constants; `lends` where the caller's memory can be used."""
+def plan(
+    network: Network, kernels: Mapping[str, Kernel], alignment: int, lends: bool = True, in_place: bool = True
+) -> Plan:
+    """Places for all tensors, workspaces and packed constants; `lends` where the caller's memory can be used.
+
+    Where memory is lent, operators that are proven to read first write over their input, unless `in_place` is false:
+    a kernel that does so is another one than its record tells.
+    """
     layouts = layouts_of(network, kernels)
     lent = dict(zip(_lendable(network, layouts), range(FIRST_LENT, len(network.tensors) + FIRST_LENT), strict=False))
     lent = lent if lends else {}
-    if lends:
+    if lends and in_place:
         initialised = {name for name, lying in layouts.items() if lying.initialised}
         kernels = overwriting(network, kernels, layouts, frozenset({*lent, *initialised, *network.outputs}))
     shared = _shared(network, kernels)

@@ -138,6 +138,17 @@ def test_functions_of_the_model_and_of_onnx_are_taken_apart() -> None:
     assert same(made) == ["relu", "neg"]
 
 
+def test_rounding_is_exact_where_a_half_cannot_be_added() -> None:
+    """Beside a half, and where floats lie one or two apart."""
+    values = [0.49999997, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 8388609.0, 8388611.0, 16777217.0, -0.49999997, np.inf]
+    node = onnx.helper.make_node("Round", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [len(values)]) for n in "xy")
+    network = read(onnx.helper.make_model(onnx.helper.make_graph([node], "round", [x], [y])))
+    given = np.array(values, "float32")
+    assert not network.foreign
+    np.testing.assert_array_equal(evaluate(network, {"x": given})["y"], np.rint(given))
+
+
 def test_what_has_no_program_runs_through_the_reference() -> None:
     """A foreign operator between two programs, and its name in the report."""
     nodes = [node("Relu", "x", "a"), node("Det", "a", "b"), node("Neg", "b", "y")]

@@ -90,10 +90,12 @@ def _kind(dtype: str) -> str:
     return "f" if is_float(dtype) else "i" if is_int(dtype) else "b"
 
 
-def _round(x: str, n: Callable[[float], str]) -> str:
-    """Halves go to the even neighbour."""
-    near, odd = f"T.floor({x} + {n(0.5)})", f"T.floor(({x} + {n(0.5)}) / {n(2)}) * {n(2)}"
-    return f"T.Select({x} - T.floor({x}) == {n(0.5)}, {odd}, {near})"
+def rounded(x: str, n: Callable[[float], str]) -> str:
+    """Halves go to the even neighbour.  The floor and the distance from it are exact, where `x + 0.5` is rounded."""
+    low = f"T.floor({x})"
+    even = f"T.floor({low} / {n(2)}) * {n(2)} == {low}"
+    down = f"{x} - {low} < {n(0.5)} or ({x} - {low} == {n(0.5)} and {even})"
+    return f"T.Select({down}, {low}, {low} + {n(1)})"
 
 
 def _gelu(x: str, n: Callable[[float], str], site: Site) -> str:
@@ -159,7 +161,7 @@ _UNARY: Mapping[str, Builder] = {
     "Reciprocal": _unary("reciprocal", lambda x, n, s: f"{n(1)} / {x}"),
     "Floor": _unary("floor", lambda x, n, s: f"T.floor({x})"),
     "Ceil": _unary("ceil", lambda x, n, s: f"T.ceil({x})"),
-    "Round": _unary("round", lambda x, n, s: _round(x, n)),
+    "Round": _unary("round", lambda x, n, s: rounded(x, n)),
     "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
     "Abs": _unary("abs", lambda x, n, s: f"T.abs({x})" if is_float(s.dtype()) else f"T.max({x}, {n(0)} - {x})", "fi"),
     "Sign": _unary("sign", lambda x, n, s: _sign(x, n), "f"),

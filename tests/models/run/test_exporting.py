@@ -6,20 +6,23 @@ import ctypes
 import importlib.util
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from exported import compiled, in_another_root, numbers
-from model_networks import residual
+from model_networks import elementwise, residual
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import UsageError
 from stridesmith.ir.script.parser import parse
-from stridesmith.models.network import Foreign, Tensor
+from stridesmith.models.network import Foreign, Network, Operator, Tensor
+from stridesmith.models.run import in_place
 from stridesmith.models.run.exporting import library_of
 from stridesmith.models.run.kernels import kernels_of
 from stridesmith.models.run.model import Model
+from stridesmith.models.run.plan import plan
 from stridesmith.models.tasks import tasks_of
 
 
@@ -50,6 +53,26 @@ def test_a_network_is_one_function(model: Model, tmp_path: Path) -> None:
         assert library.block(x.ctypes, *(array.ctypes for array in got)) == 0
         for array, expected in zip(got, wanted, strict=True):
             assert array.tobytes() == expected.tobytes()
+
+
+@needs_linker
+def test_kernels_that_write_over_their_input_leave_as_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What runs here in one buffer for two takes two of them outside."""
+    monkeypatch.setattr(in_place, "LEAST_BYTES", 1)
+    target = discover("cpu", 2)
+    tensors = {name: Tensor(name, (24, 40), "float32") for name in "xaby"}
+    func = elementwise("mix", (24, 40), "P * T.float32(0.5) + Q", ("p", "q"))
+    nodes = tuple(Operator(f"to_{b}", func, (a, "x"), (b,)) for a, b in pairwise("xaby"))
+    network = Network("chain", ("x",), ("y",), tensors, {}, nodes)
+    model = Model(network, kernels_of(tasks_of(network, target), None), target)
+    pointers = [len(call.places) for call in model.plan.calls]
+    assert pointers != [len(call.places) for call in plan(network, model.kernels, 64, in_place=False).calls]
+    model.export(tmp_path / "libblock.so")
+    library = ctypes.CDLL(str(tmp_path / "libblock.so"))
+    (x,) = model.random_inputs(3)
+    got = np.full_like(x, np.nan)
+    assert library.block(x.ctypes, got.ctypes) == 0
+    np.testing.assert_array_equal(got, model(x))
 
 
 RUN = """
