@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from ..ir.expr import Buffer
 from ..ir.passes.renaming import copied
 from ..ir.stmt import Block, PrimFunc, fresh, names, replace_buffer, seq
 from .network import Operator
@@ -16,7 +17,12 @@ def merged(first: Operator, second: Operator, needed: Collection[str]) -> Operat
     ``P(a, t); C(t, b, y)`` -> ``PC(a, b, y)``, in which t is allocated.  The results of `first` in `needed` stay
     results.  Names of the first program stay, those of the second that it has, too, become others.
     """
-    shared = dict(zip((*first.inputs, *first.outputs), first.func.buffers, strict=True))
+    shared: dict[str, Buffer] = {}
+    root = first.func.body
+    for tensor, buffer in zip((*first.inputs, *first.outputs), first.func.buffers, strict=True):
+        if shared.setdefault(tensor, buffer) != buffer:  # a tensor that is passed twice
+            root = replace_buffer(root, buffer, shared[tensor])
+    assert isinstance(root, Block)
     taken = names(first.func) | {p.name for p in first.func.params}
     own = {p.name for p in second.func.params}
     body = copied(second.func.body, taken | own)
@@ -36,7 +42,6 @@ def merged(first: Operator, second: Operator, needed: Collection[str]) -> Operat
     kept = tuple(t for t in first.outputs if t in needed)
     outputs = (*kept, *second.outputs)
     inner = tuple(shared[t] for t in first.outputs if t not in needed)
-    root = first.func.body
     whole = replace(root, body=seq([root.body, body.body]), allocs=(*root.allocs, *body.allocs, *inner))
     params = tuple(shared[t] for t in (*inputs, *outputs))
     func = PrimFunc(first.func.name, params, whole)

@@ -58,6 +58,16 @@ def test_what_another_operator_reads_stays() -> None:
     assert len(checked(make.network(seen, relu(make, seen))).nodes) == 2
 
 
+def test_a_tensor_that_is_passed_twice_is_one() -> None:
+    """A square, and what follows it; on either side of what is merged."""
+    make = Maker()
+    x = make.input(3, 5)
+    square = make.map("{0} * {1}", x, x)
+    result = checked(make.network(make.map("{0} + {1}", relu(make, square), x)))
+    (node,) = result.nodes
+    assert len(node.inputs) == 1
+
+
 def test_a_dimension_of_one_point_may_be_read_at_zero() -> None:
     """Whether it is read at its iterator or at 0, an epilogue reads a sum where it is."""
     make = Maker()
