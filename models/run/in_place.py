@@ -26,13 +26,13 @@ from ...search.workers.programs import candidate
 from ...search.workers.protocol import Compiled
 from ..network import Network, Operator
 from .kernels import Kernel
-from .layouts import Lying, same_memory
+from .layouts import EdgeLayout, same_memory
 
 LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
 
 
 def overwriting(
-    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, Lying], fixed: frozenset[str]
+    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, EdgeLayout], fixed: frozenset[str]
 ) -> dict[str, Kernel]:
     """The kernels, some of which write over an input that ends there; tensors of `fixed` keep their own memory."""
     found = dict(kernels)
@@ -53,7 +53,7 @@ def overwriting(
 
 
 def _pairs(
-    network: Network, step: int, node: Operator, layouts: Mapping[str, Lying], fixed: frozenset[str]
+    network: Network, step: int, node: Operator, layouts: Mapping[str, EdgeLayout], fixed: frozenset[str]
 ) -> Iterator[tuple[int, int]]:
     """Numbers of parameters, an input that ends with this step and an output that could take its memory."""
     later = {name for other in network.nodes[step + 1 :] for name in other.inputs}

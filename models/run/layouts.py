@@ -15,8 +15,8 @@ HOLDS_NOTHING = ("", "undef")
 
 
 @dataclass(frozen=True)
-class Lying:
-    """The layout of a tensor.
+class EdgeLayout:
+    """How a tensor lies between the operator that writes it and those that read it.
 
     `initialised` says that no kernel writes the padding that its consumers read: it is written once, before the
     first run, and nothing else may use its memory.
@@ -39,19 +39,19 @@ def host_tensors(network: Network) -> frozenset[str]:
     return frozenset(network.tensors) - touched - frozenset(network.constants)
 
 
-def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Lying]:
+def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, EdgeLayout]:
     """The layout of every tensor that a program touches and that is no constant.
 
     Raises UsageError where a producer and a consumer disagree, or where padding holds something else than is read.
     """
-    found: dict[str, Lying] = {}
+    found: dict[str, EdgeLayout] = {}
     writers: dict[str, str] = {}
     elsewhere = host_tensors(network) | frozenset(network.constants)
     for node in network.nodes:
         if not isinstance(node, Operator):
             for name in (*node.inputs, *node.outputs):
                 if name and name not in elsewhere:
-                    found.setdefault(name, Lying(plain(network.tensors[name])))
+                    found.setdefault(name, EdgeLayout(plain(network.tensors[name])))
             continue
         for name, argument in arguments_of(node, kernels[node.name]):
             if name in network.constants:
@@ -59,7 +59,7 @@ def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Lyi
             if name in node.outputs:
                 writers[name] = argument.pad_value
             if name not in found:
-                found[name] = Lying(argument)
+                found[name] = EdgeLayout(argument)
             elif not same_memory(found[name].argument, argument):
                 raise UsageError(
                     f"`{node.name}` takes `{name}` as {_text(argument)}, but it lies as {_text(found[name].argument)}"
@@ -69,17 +69,17 @@ def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Lyi
     return found
 
 
-def _padded(network: Network, name: str, known: Lying, argument: Argument, written: str | None) -> Lying:
+def _padded(network: Network, name: str, known: EdgeLayout, argument: Argument, written: str | None) -> EdgeLayout:
     """The layout of a tensor whose consumer reads padding that holds `argument.pad_value`."""
     wanted = argument.pad_value
     if known.argument.pad_value not in (*HOLDS_NOTHING, wanted):
         raise UsageError(f"padding of `{name}` would have to hold both {known.argument.pad_value} and {wanted}")
     held = replace(known.argument, pad_value=wanted)
     if name in network.inputs or written == wanted:
-        return Lying(held, known.initialised)
+        return EdgeLayout(held, known.initialised)
     if written == "undef":
         raise UsageError(f"a kernel reads {wanted} in the padding of `{name}`, whose producer leaves anything there")
-    return Lying(held, True)
+    return EdgeLayout(held, True)
 
 
 def same_memory(a: Argument, b: Argument) -> bool:

@@ -21,7 +21,7 @@ from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ..network import Network, Operator
 from .in_place import overwriting
 from .kernels import Kernel
-from .layouts import Lying, arguments_of, layouts_of
+from .layouts import EdgeLayout, arguments_of, layouts_of
 from .memory import Arena, Span, best_fit
 
 ARENA, CONSTANTS, FIRST_LENT = 0, 1, 2
@@ -35,7 +35,7 @@ class Plan:
     padding; `calls` belong to the operators, in their order, that have kernels.
     """
 
-    layouts: Mapping[str, Lying]
+    layouts: Mapping[str, EdgeLayout]
     places: Mapping[str, Place]
     lent: Mapping[str, int]
     packed: Sequence[tuple[Place, Array]]
@@ -90,7 +90,7 @@ def _shared(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, str]:
     return found
 
 
-def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
+def _lendable(network: Network, layouts: Mapping[str, EdgeLayout]) -> Iterable[str]:
     """Inputs and outputs that kernels, and nothing else, use where the caller has them."""
     written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
     foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
@@ -100,7 +100,7 @@ def _lendable(network: Network, layouts: Mapping[str, Lying]) -> Iterable[str]:
 
 
 def _spans(
-    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, Lying], lent: Mapping[str, int],
+    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, EdgeLayout], lent: Mapping[str, int],
     shared: Mapping[str, str],
 ) -> list[Span]:  # fmt: skip
     """What the arena holds: steps are numbers of nodes, inputs come before the first, and the last one never ends."""
