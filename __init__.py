@@ -80,6 +80,7 @@ _HOMES = {
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names} | {
     "T": ("ir.script.namespace", ""),
     "transform": ("ir.passes.transform", ""),
+    "torch": ("pytorch", ""),
 }
 
 __all__ = [

@@ -89,7 +89,7 @@ model_option = _options(
 )
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
-                 help="cpu, or opencl[:PLATFORM[:DEVICE]] by number or part of a name."),
+                 help="cpu, opencl[:PLATFORM[:DEVICE]] by number or part of a name, or recorded:FILE."),
     click.option("--threads", type=click.IntRange(1, 4096), metavar="N", help="Threads that a kernel may use."),
 )  # fmt: skip
 db_option = click.option("--db", metavar="URL", help="Path or URL; default STRIDESMITH_DB, else the data folder.")
@@ -113,6 +113,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
+@click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE.json",
+              help="Write what happened when, for https://ui.perfetto.dev.")
 @click.option("--dry-run", is_flag=True, help="Say what would be searched, and build nothing.")
 @db_option
 @format_option
@@ -242,6 +244,41 @@ def emit(path: str, **options: Any) -> int:
     return run(path, options, Output.of("plain"))
 
 
+@tune.command()
+@work_options
+@model_option
+@target_options
+@click.option("--record", metavar="ID", help="One record, instead of the best of a workload.")
+@click.option("-o", "path", required=True, metavar="FILE.html", help="The page; it needs no other file.")
+@click.option("--peers", type=click.Path(dir_okay=False), metavar="FILE.jsonl",
+              help="What other libraries took, as benchmarks/peers.py writes it, to be marked beside ours.")
+@db_option
+@format_option
+def report(**options: Any) -> int:
+    """Write one offline page: searches, decisions, rooflines, code and layouts, of a workload, suite or model.
+
+    Without any of them, of all that the database has.  What is slowest comes first, with why, and what to do.
+    """
+    from .commands.report import run
+
+    return run(options, _output(options))
+
+
+@tune.command()
+@click.argument("a")
+@click.argument("b")
+@db_option
+@format_option
+def compare(a: str, b: str, **options: Any) -> int:
+    """Say what changed from A to B: databases, logs of `tune export`, or runs of the database of --db.
+
+    A difference counts where noise does not explain it: intervals hold for all tasks together.
+    """
+    from .commands.compare import run
+
+    return run(a, b, options, _output(options))
+
+
 @tune.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @db_option
@@ -282,11 +319,33 @@ def suites(name: str | None, **options: Any) -> int:
     return run(name, _output(options))
 
 
+@tune.command("record-space")
+@click.option("-o", "file", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="The recording; FILE.part until it is whole.")
+@work_options
+@target_options
+@click.option("--size", type=click.IntRange(16, 100_000), default=2000, show_default=True, metavar="N",
+              help="About how many candidates.")
+@click.option("--sketches", type=click.IntRange(1, 64), default=2, show_default=True, metavar="N",
+              help="In how many sketches.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, metavar="N", help="Which part of the space.")
+@click.option("--pin", multiple=True, metavar="DECISION=VALUE", help="Record only what has these decisions.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
+              help="Stop then; the same command goes on later.")
+@format_option
+def record_space(file: Path, **options: Any) -> int:
+    """Measure part of a design space into FILE, which `--target recorded:FILE` replays without building anything."""
+    from .commands.record_space import run
+
+    return run(file, options, _output(options))
+
+
 @tune.command()
+@click.option("--address", metavar="auto|HOST:PORT", help="Check this Ray cluster, node by node, as well.")
 @db_option
 @format_option
 def doctor(**options: Any) -> int:
-    """Check this machine: libraries, devices, folders, database."""
+    """Check this machine: libraries, devices, folders, database; with --address a cluster."""
     from .commands.doctor import run
 
     return run(options, _output(options))

@@ -58,6 +58,10 @@ class CpuChain(Chain):
         """The (argument record, index, offset) that `lend` writes, for who does that by himself."""
         return self._lent.get(block, [])
 
+    def attach(self, block: int, array: NDArray[Any] | None) -> None:
+        """Let `view`, `read` and `write` find a block of no bytes in this array of the caller; None ends that."""
+        self.blocks[block] = np.zeros(0, np.uint8) if array is None else array.reshape(-1).view(np.uint8)
+
     def view(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
         """The bytes themselves."""
         return self.blocks[place.block][place.offset : place.offset + nbytes]

@@ -152,10 +152,10 @@ def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng:
 
 def _integer_sample(func: PrimFunc, reference: Reference, rng: np.random.Generator, amplitude: int) -> Sample:
     inputs = {}
-    for buffer in input_buffers(func):
-        values = rng.integers(1, amplitude + 1, buffer.shape)
+    for buffer, shape in _logical_inputs(func):
+        values = rng.integers(1, amplitude + 1, shape)
         if not (buffer.dtype.startswith("u") or buffer.dtype == "bool"):
-            values = values * rng.choice(np.array([-1, 1]), buffer.shape)
+            values = values * rng.choice(np.array([-1, 1]), shape)
         inputs[buffer.name] = values.astype(buffer.dtype)
     expected = _checked(reference(_widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
@@ -173,9 +173,9 @@ def _rounded(array: Array, dtype: str) -> Array:
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
     inputs = {}
-    for buffer in input_buffers(func):
+    for buffer, shape in _logical_inputs(func):
         floats = dtypes.is_float(buffer.dtype)
-        values = rng.standard_normal(buffer.shape) if floats else rng.integers(0, 4, buffer.shape)
+        values = rng.standard_normal(shape) if floats else rng.integers(0, 4, shape)
         inputs[buffer.name] = values.astype(buffer.dtype)
     wide = _widened(inputs)
     expected = _checked(reference(wide))
@@ -203,6 +203,13 @@ def input_buffers(func: PrimFunc) -> tuple[Buffer, ...]:
     """The buffer parameters that are only read."""
     written = set(written_buffers(func.body))
     return tuple(b for b in func.buffers if b not in written)
+
+
+def _logical_inputs(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
+    """The inputs with the shapes that callers see."""
+    shapes = {layout.param: layout.logical_shape for layout in func.layouts}
+    for buffer in input_buffers(func):
+        yield buffer, shapes.get(buffer.name, buffer.shape)
 
 
 def _widened(arrays: Arrays) -> dict[str, Array]:

@@ -12,10 +12,10 @@ Shapes are those of `calibration.toml`, none of which is in a suite.  ``build`` 
 (some uniformly, some that the present weights like, some mutations of the best, which are the best measured ones
 where there are any), and keeps their objects under ``--work``; ``time`` runs each of them in turns with one of its
 shape, and wants the machine for itself (the least of several rounds counts); ``pack`` writes what a fit needs to
-``calibration/TARGET.npz``.  The first two end when their time is over and continue where they were; a kernel is
-neither verified nor guarded, which is the business of `candidates.py`.  Each shape has a process of its own, which
-notes in ``SHAPE.tried`` what it is about to build or to run: one that crashes, or hangs for `ALARM_SECONDS`, ends
-that process, and the next one leaves it out.
+``calibration/TARGET.npz``, with ``--add`` beside other shapes that it has.  The first two end when their time is over
+and continue where they were; a kernel is neither verified nor guarded, which is the business of `candidates.py`.
+Each shape has a process of its own, which notes in ``SHAPE.tried`` what it is about to build or to run: one that
+crashes, or hangs for `ALARM_SECONDS`, ends that process, and the next one leaves it out.
 
 Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device, or the
 one of ``--device``.  What PoCL compiles travels with the kernel, so that timing compiles nothing.
@@ -344,6 +344,9 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.target}.npz"
+    if options.add:
+        found = Calibration.load(path).with_more(found)
+        shape, latency = found.shape.tolist(), found.latency.tolist()
     found.save(path)
     print(f"{path}: {len(latency)} kernels of {len(set(shape))} shapes, {path.stat().st_size / 1e6:.2f} MB")
 
@@ -369,6 +372,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names of shapes, with commas")
     parser.add_argument("--processes", type=int, default=2, help="builds at a time")
     parser.add_argument("--round", type=int, default=1, help="a kernel is timed once in each round; the least counts")
+    parser.add_argument("--add", action="store_true", help="pack beside what the file has, of other shapes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("calibration-work"), help="where objects and times are kept")
     parser.add_argument("--out", type=Path, default=HERE / "calibration", help="where the packed data goes")

@@ -1,4 +1,6 @@
-"""What a call from Python costs: microseconds of a small kernel, called natively, by `kernel(...)`, NumPy and PyTorch.
+"""What a call from Python costs: microseconds of a small kernel, called natively, by `kernel(...)` and as a model.
+
+NumPy and PyTorch stand beside it.
 
     python benchmarks/calls.py [--sizes 16,16384]
 
@@ -18,6 +20,11 @@ import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
+from stridesmith.models.network import Network, Operator, Tensor
+from stridesmith.models.run.kernels import Kernel, build_here
+from stridesmith.models.run.model import Model
+from stridesmith.models.tasks import tasks_of
+from stridesmith.search.workers.protocol import Build, Built
 
 ROUNDS, CALLS = 9, 20_000
 PROGRAM = """
@@ -53,6 +60,8 @@ def rows(size: int) -> Iterator[tuple[str, float]]:
     loop = per_call(lambda: None)
     yield "kernel(a, out=b)", per_call(lambda: kernel(a, out=b)) - loop
     yield "kernel(a)", per_call(lambda: kernel(a)) - loop
+    model = model_of(func, size, target)
+    yield "model(a, out=b)", per_call(lambda: model(a, out=b)) - loop
     yield "np.maximum(a, 0, out=b)", per_call(lambda: np.maximum(a, 0, out=b)) - loop
     yield "np.negative(a, out=b)", per_call(lambda: np.negative(a, out=b)) - loop
     yield "np.negative(a)", per_call(lambda: np.negative(a)) - loop
@@ -65,6 +74,16 @@ def rows(size: int) -> Iterator[tuple[str, float]]:
         tensor = torch.from_numpy(a)
         yield "torch.relu(a)", per_call(lambda: torch.relu(tensor)) - loop
         yield "torch.relu_(a)", per_call(lambda: torch.relu_(tensor)) - loop
+
+
+def model_of(func: ss.PrimFunc, size: int, target: ss.Target) -> Model:
+    """A network of this program alone, as it is written."""
+    tensors = {name: Tensor(name, (size,), "float32") for name in ("a", "b")}
+    network = Network("relu", ("a",), ("b",), tensors, {}, (Operator("relu", func, ("a",), ("b",)),))
+    (item,) = tasks_of(network, target)
+    (built,) = build_here([Build(script=item.task.script, target=target)])
+    assert isinstance(built, Built)
+    return Model(network, {"relu": Kernel(item.task, built.kernel, "untuned")}, target)
 
 
 def per_call(call: Callable[[], object]) -> float:

@@ -64,8 +64,10 @@ def _outcome(case: Any) -> Outcome:
     arrays = dict(zip(names, given, strict=False))
     network, why = _read(case.model)
     fixed = False
-    if network is None or network.foreign:
-        model = with_constants(case.model, arrays)
+    for scalars in (False, True):
+        if network is not None and not (network.foreign and not scalars):
+            break
+        model = with_constants(case.model, arrays, scalars)
         other = _read(model)[0] if model is not None else None
         if other is not None and (network is None or not other.foreign):
             network, fixed = other, True
@@ -90,8 +92,9 @@ def _read(model: onnx.ModelProto) -> tuple[Network | None, str]:
 
 
 def _array(given: Any) -> Any:
-    """An array, where the case has a message of ONNX."""
-    return numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+    """An array, where the case has a message of ONNX or a number."""
+    found = numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+    return np.asarray(found) if isinstance(found, np.generic) else found
 
 
 def _kind(network: Network) -> str:
@@ -100,14 +103,14 @@ def _kind(network: Network) -> str:
     return "foreign" if len(network.foreign) == len(network.nodes) else "mixed"
 
 
-def with_constants(model: onnx.ModelProto, arrays: dict[str, Any]) -> onnx.ModelProto | None:
-    """The model with its inputs of integers and bools as constants; None where it has none."""
+def with_constants(model: onnx.ModelProto, arrays: dict[str, Any], scalars: bool) -> onnx.ModelProto | None:
+    """The model with its inputs of integers and bools, or all of one element, as constants; None where it has none."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
-    small = [n for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind in "iub"]
-    if len(small) == len(arrays) and len(small) > 1:
-        small = small[1:]
-    small = small or [n for n, a in arrays.items() if isinstance(a, np.ndarray)][1:]
+    known = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    small = [n for n, a in known.items() if (a.size == 1 if scalars else a.dtype.kind in "iub")]
+    if not scalars:
+        small = (small[1:] if 1 < len(small) == len(arrays) else small) or [*known][1:]
     for name in small:
         made.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
     return made if small else None

@@ -1,7 +1,8 @@
 """Faults of processes, each put into a real run so many times: what the run did then, as a table with figures.
 
-    python benchmarks/faults.py [--times 20] [--only raylet_killed,sigterm] [--seconds 20]
+    python benchmarks/faults.py [--repeat 20] [--only raylet_killed,sigterm] [--seconds 30]
 
+A fault comes once Ray's workers measure; one that ends in `_early` while the first batch is measured, before Ray.
 Every run tunes a small product into a database of its own.  A row says how often the run kept its promise: it ended in
 its time with the right exit code, every trial that it announced is stored after the next run has begun, and no process
 and no folder is left.  Linux only.
@@ -31,6 +32,7 @@ from stridesmith.search.workers import guardian
 
 STARTED_SECONDS = 90.0
 AFTER_TRIALS = 6
+ACTORS = 2
 LATE_SECONDS = 12.0  # beyond its time, that a run may take which has lost Ray
 END_SECONDS = 5.0  # after a signal
 CLEAN_SECONDS = 10.0
@@ -83,6 +85,17 @@ class Drive:
             if time.monotonic() > deadline:
                 raise TimeoutError("the run did not get under way")
             time.sleep(0.02)
+
+    def until_ray(self) -> None:
+        """Wait until a trial has been told that Ray's workers have measured."""
+        deadline = time.monotonic() + STARTED_SECONDS
+        while self.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(LookupError):
+                if len(self.members("ray::BenchActor")) >= ACTORS:
+                    self.until(len(self.told()) + AFTER_TRIALS)
+                    return
+            time.sleep(0.1)
+        raise TimeoutError("the run ended, or had no actors of Ray's in time; give it more --seconds")
 
     def end(self, seconds: float) -> float | None:
         """Seconds from now until the run has ended; None where it had to be killed."""
@@ -189,6 +202,7 @@ class Fault:
     inject: Injection
     code: int
     seconds: float | None = None
+    early: bool = False
 
 
 FAULTS: dict[str, Fault] = {
@@ -206,6 +220,9 @@ FAULTS: dict[str, Fault] = {
     "driver_killed": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS),
     "driver_and_guardian_killed": Fault(to_driver_and_guardian, -9, END_SECONDS),
     "locked_and_killed": Fault(locked_and_killed, -9, END_SECONDS),
+    "sigint_early": Fault(to_driver(signal.SIGINT), 130, END_SECONDS, early=True),
+    "sigterm_early": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS, early=True),
+    "driver_killed_early": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS, early=True),
 }
 
 
@@ -218,7 +235,9 @@ def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
     token = ray_folder = ""
     try:
         drive.until(AFTER_TRIALS)
-        token, ray_folder, _ = drive.session()
+        if not fault.early:
+            drive.until_ray()
+            token, ray_folder, _ = drive.session()
         fault.inject(drive)
         now = time.monotonic()  # on a busy machine this may be late
         left = max(drive.began + seconds, now) + LATE_SECONDS - now if fault.seconds is None else fault.seconds
@@ -262,20 +281,26 @@ def _after(drive: Drive, token: str, ray_folder: str) -> list[str]:
     if lost := drive.told() - stored:
         problems.append(f"{len(lost)} of {len(drive.told())} announced records lost")
     deadline = time.monotonic() + CLEAN_SECONDS
-    while time.monotonic() < deadline and (guardian.members(token, ray_folder) or _folders(drive, ray_folder)):
+    while time.monotonic() < deadline and (_members(token, ray_folder) or _folders(drive, ray_folder)):
         time.sleep(0.1)
-    if left := guardian.members(token, ray_folder):
+    if left := _members(token, ray_folder):
         problems.append(f"{len(left)} processes left")
     if folders := _folders(drive, ray_folder):
         problems.append(f"left: {', '.join(folders)}")
     return problems
 
 
+def _members(token: str, ray_folder: str) -> list[int]:
+    """Processes of its Ray; none where it had none yet."""
+    return guardian.members(token, ray_folder) if token else []
+
+
 def _folders(drive: Drive, ray_folder: str) -> list[str]:
     """Folders of ours that are left."""
     found = [p.name for p in drive.folder.iterdir() if p.name.startswith(("stridesmith-", "ss-ray-"))]
     found += [p.name for p in drive.folder.iterdir() if "aside" in p.name]
-    return found + [p for p in (ray_folder, ray_folder + guardian.OWNER) if os.path.exists(p)]
+    of_ray = (ray_folder, ray_folder + guardian.OWNER) if ray_folder else ()
+    return found + [p for p in of_ray if os.path.exists(p)]
 
 
 # ---------------------------------------------------------------- addresses
@@ -316,9 +341,9 @@ ADDRESSES = ("no_ray", "silent", "nobody", "hello", "ray_scheme")
 def main() -> int:
     """Print a row for each fault; 1 where a promise was not kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=1, help="runs for each fault")
+    parser.add_argument("--repeat", "--times", type=int, default=1, help="runs for each fault")
     parser.add_argument("--only", default="", help="names of faults, separated by commas")
-    parser.add_argument("--seconds", type=float, default=20.0, help="the time limit of each run")
+    parser.add_argument("--seconds", type=float, default=30.0, help="the time limit of each run")
     asked = parser.parse_args()
     trials: dict[str, Callable[[], tuple[float | None, str]]] = {
         name: (lambda fault=fault: try_once(fault, asked.seconds)) for name, fault in FAULTS.items()
@@ -328,7 +353,7 @@ def main() -> int:
     print("| fault | kept / tried | seconds to the end, median and longest | what went wrong |\n|---|---:|---:|---|")
     failed = False
     for name in names:
-        found = [trials[name]() for _ in range(asked.times)]
+        found = [trials[name]() for _ in range(asked.repeat)]
         times = sorted(took for took, _ in found if took is not None) or [float("nan")]
         wrong = sorted({problem for _, problem in found if problem})
         failed |= bool(wrong)

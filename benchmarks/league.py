@@ -33,8 +33,8 @@ from racing import (
     BUSY,
     NO_RACE,
     PATIENCE_SECONDS,
-    PEERS,
     Case,
+    add_race_options,
     earlier,
     geometric_mean,
     line_of,
@@ -50,8 +50,8 @@ LOW = 0.8
 Row = dict[str, Any]
 
 
-def case_of(operator: Operator, seed: int, number: int, threads: int) -> Case:
-    """A drawn operator as it is measured.  Raises what the language says of an operator that it lacks."""
+def case_of(operator: Operator, suite: str, name: str, threads: int) -> Case:
+    """An operator as it is measured.  Raises what the language says of an operator that it lacks."""
     from stridesmith.search.tasks.interface import interface_of
     from stridesmith.search.tasks.task import check
 
@@ -59,7 +59,7 @@ def case_of(operator: Operator, seed: int, number: int, threads: int) -> Case:
     check(work.func)
     interface = interface_of(work) | dict.fromkeys(operator.constants, "constant")
     return Case(
-        suite=f"seed{seed}", name=f"{number:04}", workload=operator.kind, params=dict(work.params) or operator.params,
+        suite=suite, name=name, workload=operator.kind, params=dict(work.params) or operator.params,
         buffers={b.name: list(b.shape) for b in work.func.buffers}, constants=list(operator.constants),
         interface=interface, flops=work.flops, layout="", threads=threads, script=operator.script,
     )  # fmt: skip
@@ -76,31 +76,42 @@ def space_of(operator: Operator, case: Case) -> dict[str, Any]:
 
 def rows(numbers: range, arguments: argparse.Namespace, newest: dict[str, Row], isa: str) -> Iterator[Row]:
     """The rows that are still to be measured, or measured again, each when it is."""
-    asked = {name: getattr(arguments, name) for name in ("seconds", "peers")}
     for number in numbers:
-        operator = draw(arguments.seed, number)
-        key = f"seed{arguments.seed}/{number:04}/-/{arguments.threads}"
-        before = newest.get(key)
-        there = before is not None and before["isa"] == isa and before["asked"] == asked and not spoiled(before)
-        if there is not arguments.again:
-            continue
-        about = {"key": key, "seed": arguments.seed, "number": number, "family": operator.family,
-                 "operator": operator.label, "isa": isa, "asked": asked}  # fmt: skip
-        try:
-            case = case_of(operator, arguments.seed, number, arguments.threads)
-            space = space_of(operator, case)
-        except Exception as error:  # an operator that we cannot say, or have no space for, is a row that failed
-            yield about | failed(arguments.threads, f"{type(error).__name__}: {error}"[:300])
-            continue
-        busy = 0.0
-        if arguments.again and before is not None:
-            found = earlier(case, before, arguments.out)
-        else:
-            busy = wait_for_quiet(PATIENCE_SECONDS)
-            found = tune(case, arguments.seconds, arguments.out)
-        timed = race(case, found, arguments) if found["event"] == "done" else NO_RACE | {"busy": busy}
-        row = summary(case, found, timed) | about | {"space": space}
-        yield row | {"limits": limits(row, found["db"]) if poor(row) else ""}
+        suite, name = f"seed{arguments.seed}", f"{number:04}"
+        before = newest.get(f"{suite}/{name}/-/{arguments.threads}")
+        if is_due(before, arguments, isa):
+            row = measured(draw(arguments.seed, number), suite, name, before, arguments)
+            yield row | {"seed": arguments.seed, "number": number, "isa": isa, "asked": asked(arguments)}
+
+
+def asked(arguments: argparse.Namespace) -> Row:
+    """The settings that rows have in common to be one run's."""
+    return {name: getattr(arguments, name) for name in ("seconds", "peers")}
+
+
+def is_due(before: Row | None, arguments: argparse.Namespace, isa: str) -> bool:
+    """Whether a row is to be measured: what there is not yet, or with ``--again`` what there is."""
+    there = before is not None and before["isa"] == isa and before["asked"] == asked(arguments) and not spoiled(before)
+    return there is bool(arguments.again)
+
+
+def measured(operator: Operator, suite: str, name: str, before: Row | None, arguments: argparse.Namespace) -> Row:
+    """An operator tuned and raced, or raced once more with what the row `before` has found, if `arguments` say so."""
+    about = {"key": f"{suite}/{name}/-/{arguments.threads}", "family": operator.family, "operator": operator.label}
+    try:
+        case = case_of(operator, suite, name, arguments.threads)
+        space = space_of(operator, case)
+    except Exception as error:  # an operator that we cannot say, or have no space for, is a row that failed
+        return failed(arguments.threads, f"{type(error).__name__}: {error}"[:300]) | about
+    busy = 0.0
+    if arguments.again and before is not None:
+        found = earlier(case, before, arguments.out)
+    else:
+        busy = wait_for_quiet(PATIENCE_SECONDS)
+        found = tune(case, arguments.seconds, arguments.out)
+    timed = race(case, found, arguments) if found["event"] == "done" else NO_RACE | {"busy": busy}
+    row = summary(case, found, timed) | about | {"space": space}
+    return row | {"limits": limits(row, found["db"]) if poor(row) else ""}
 
 
 def failed(threads: int, problem: str) -> Row:
@@ -254,7 +265,7 @@ def spaces(numbers: range, seed: int, threads: int) -> Iterator[str]:
     for number in numbers:
         operator = draw(seed, number)
         try:
-            case = case_of(operator, seed, number, threads)
+            case = case_of(operator, f"seed{seed}", f"{number:04}", threads)
             space = space_of(operator, case)
             what = f"{space['sketches']} sketches, {space['size']:.3g} candidates, {case.flops * 1e-6:.1f} MFLOP"
         except Exception as error:  # told here as a row that failed is
@@ -268,10 +279,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", default="0:200", help="numbers A:B of the operators, B not among them")
     parser.add_argument("--seconds", type=float, default=20, help="of tuning for an operator, from process start")
     parser.add_argument("--threads", type=int, default=0, help="0 for all")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--turn", type=float, default=0.1, help="seconds of one turn")
-    parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
-    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+    add_race_options(parser)
     parser.add_argument("--again", action="store_true", help="race again, without tuning, what the folder has")
     parser.add_argument("--table", action="store_true", help="only tell what the folder has")
     parser.add_argument("--spaces", action="store_true", help="only draw, and count candidates")

@@ -57,20 +57,13 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """The operator in one word, as tables have it."""
-        told = [(name, value) for name, value in self.params.items() if value not in _SILENT.get(name, ())]
-        return f"{self.kind}({','.join(f'{name}={_plain(value)}' for name, value in told)})"
+        """The operator in one word, as tables have it and `named.py` reads it."""
+        return f"{self.kind}({','.join(f'{name}={_plain(value)}' for name, value in self.params.items())})"
 
 
 def values(**params: Any) -> Params:
     """An operator's parameters."""
     return params
-
-
-_SILENT: dict[str, tuple[Any, ...]] = {
-    "stride": (1,), "dilation": (1,), "groups": (1,), "pad": (0,), "pad_h": (0,), "pad_w": (0,),
-    "output_pad": (0,), "transpose_a": (0,), "transpose_b": (0,),
-}  # fmt: skip
 
 
 def _plain(value: Any) -> str:

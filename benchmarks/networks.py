@@ -10,6 +10,7 @@ Two are written here: MobileNetV2, and six layers of BERT-base at 127 tokens.  N
 from __future__ import annotations
 
 import argparse
+import functools
 import subprocess
 import sys
 import tempfile
@@ -33,11 +34,25 @@ class Net:
     name: str
     make: Callable[[], ModelProto]
     shape: tuple[int, ...]
+    reads: bool = False
 
     def input(self, model: ModelProto, seed: int = 0) -> dict[str, Floats]:
-        """A seeded random input."""
+        """A seeded random input; for networks that were trained to read, something like writing."""
         name = next(i.name for i in model.graph.input if i.name not in {t.name for t in model.graph.initializer})
-        return {name: np.random.default_rng(seed).standard_normal(self.shape).astype(np.float32)}
+        rng = np.random.default_rng(seed)
+        found = writing(rng, *self.shape[2:]) if self.reads else rng.standard_normal(self.shape)
+        return {name: np.ascontiguousarray(np.broadcast_to(found, self.shape), np.float32)}
+
+
+def writing(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float64]:
+    """Dark strokes on light paper, in lines of characters of 5 by 7 fields, from -1 to 1."""
+    field = 4
+    page = np.ones((height, width))
+    for top in range(field, height - 7 * field, 11 * field):
+        for left in range(2 * field, width - 5 * field, 6 * field):
+            strokes = np.kron(rng.random((7, 5)) < 0.5, np.ones((field, field)))
+            page[top : top + 7 * field, left : left + 5 * field] -= 1.8 * strokes
+    return np.asarray(page + 0.02 * rng.standard_normal(page.shape))
 
 
 def light(name: str) -> ModelProto:
@@ -55,7 +70,8 @@ def with_random_weights(model: ModelProto, seed: int = 0) -> ModelProto:
         for at, name in enumerate(node.input):
             users.setdefault(name, (node, at))
     made, left = [], []
-    # Residual sums let activations grow, so that the layers between them must not.
+    # Residual sums let activations grow, so that the layers between them must not, and the last must undo it: where
+    # one class has all of a softmax, nobody sees what is wrong.
     gain = 1.0 if any(node.op_type == "Sum" for node in model.graph.node) else 2.0
     for node in model.graph.node:
         if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
@@ -77,7 +93,7 @@ def _weights(rng: np.random.Generator, shape: NDArray[np.int64], op: str, at: in
     size = tuple(int(extent) for extent in shape)
     if op in ("Conv", "Gemm") and at == 1:
         fan = int(np.prod(size[1:]))
-        found = rng.standard_normal(size) * np.sqrt((gain if op == "Conv" else 1.0) / fan)
+        found = rng.standard_normal(size) * np.sqrt((gain if op == "Conv" else 1.0 if gain > 1 else 1e-3) / fan)
     elif op == "BatchNormalization" and at in (1, 4):
         found = rng.uniform(0.6, 1.4, size)
     elif op == "Unsqueeze":
@@ -89,22 +105,18 @@ def _weights(rng: np.random.Generator, shape: NDArray[np.int64], op: str, at: in
 
 def paddle(name: str) -> ModelProto:
     """A model of PP-OCRv4 with its weights."""
+    return onnx.load_from_string(_paddle_models()[f"{name}.onnx"])
+
+
+@functools.cache
+def _paddle_models() -> dict[str, bytes]:
+    """The models in the wheel, by file name."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--dest",
-            folder,
-            "rapidocr-onnxruntime==1.4.4",
-        ]
-        subprocess.run(command, check=True)
+        options = ["--quiet", "--no-deps", "--dest", folder, "rapidocr-onnxruntime==1.4.4"]
+        subprocess.run([sys.executable, "-m", "pip", "download", *options], check=True)
         with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            member = next(n for n in wheel.namelist() if n.endswith(f"{name}.onnx"))
-            return onnx.load_from_string(wheel.read(member))
+            names = [name for name in wheel.namelist() if name.endswith(".onnx")]
+            return {Path(name).name: wheel.read(name) for name in names}
 
 
 class Writer:
@@ -211,13 +223,23 @@ NETWORKS = {
     for net in (
         *(Net(n, lambda n=n: light(n), (1, 3, 224, 224))  # type: ignore[misc]
           for n in ("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v2")),
-        Net("ppocr_det", lambda: paddle("ch_PP-OCRv4_det_infer"), (1, 3, 640, 640)),
-        Net("ppocr_rec", lambda: paddle("ch_PP-OCRv4_rec_infer"), (1, 3, 48, 320)),
-        Net("ppocr_cls", lambda: paddle("ch_ppocr_mobile_v2.0_cls_infer"), (1, 3, 48, 192)),
+        Net("ppocr_det", lambda: paddle("ch_PP-OCRv4_det_infer"), (1, 3, 640, 640), True),
+        Net("ppocr_rec", lambda: paddle("ch_PP-OCRv4_rec_infer"), (1, 3, 48, 320), True),
+        Net("ppocr_cls", lambda: paddle("ch_ppocr_mobile_v2.0_cls_infer"), (1, 3, 48, 192), True),
         Net("mobilenet_v2", mobilenet_v2, (1, 3, 224, 224)),
         Net("bert", bert, (1, 127, 768)),
     )
 }  # fmt: skip
+
+
+def written(name: str, folder: Path) -> tuple[Path, dict[str, tuple[int, ...]]]:
+    """The file of a network in a folder, made where it is not there yet, and the shape of its input by name."""
+    net, path = NETWORKS[name], folder / f"{name}.onnx"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        onnx.save(net.make(), path.with_suffix(".part"))
+        path.with_suffix(".part").rename(path)
+    return path, {given: array.shape for given, array in net.input(onnx.load(path)).items()}
 
 
 def main() -> None:
@@ -229,8 +251,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     for name, net in NETWORKS.items():
         if asked.only in (None, name):
-            model = net.make()
-            onnx.save(model, asked.out / f"{name}.onnx")
+            model = onnx.load(written(name, asked.out)[0])
             for given, array in net.input(model).items():
                 np.save(asked.out / f"{name}.{given.replace('/', '_')}.npy", array)
             print(f"{asked.out / name}.onnx: {len(model.graph.node)} nodes, input {net.shape}")

@@ -69,10 +69,12 @@ def openvino_model(job: Job, threads: int) -> Forms:
     network.reshape({name: list(shape) for name, (shape, _) in job["inputs"].items()})
     options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
     request = core.compile_model(network, "CPU", options).create_infer_request()
-    for name, array in inputs_of(job).items():
+    given = inputs_of(job)
+    for name, array in given.items():
         request.set_tensor(name, ov.Tensor(array, shared_memory=True))
 
     def run() -> Any:
+        assert given  # whose memory the request reads
         request.infer()
         return [request.get_output_tensor(0).data]
 
@@ -80,43 +82,33 @@ def openvino_model(job: Job, threads: int) -> Forms:
 
 
 def torch_model(job: Job, threads: int) -> Forms:
-    """The file as a PyTorch module, where `onnx2torch` can write it: eager, and compiled with frozen weights."""
+    """PyTorch's operators in the order of the file: eager, and compiled with frozen weights."""
+    import onnx
     import torch
-    from onnx2torch import convert
+    import torch._inductor.config as inductor
+    from peer_torch_models import Straight
 
     torch.set_num_threads(threads)
-    module = convert(job["model"]).eval()
-    given = [torch.from_numpy(array) for array in inputs_of(job).values()]
-
-    def first(result: Any) -> Any:
-        return result[0] if isinstance(result, list | tuple) else result
-
-    calls: dict[str, Callable[[], Any]] = {}
-    missing: dict[str, str] = {}
+    inductor.freezing = True
+    given = {name: torch.from_numpy(array) for name, array in inputs_of(job).items()}
     with torch.inference_mode():
-        module(*given)
+        module = Straight(onnx.load(job["model"]), given).eval()
 
-    def eager() -> Any:
-        with torch.inference_mode():
-            return first(module(*given))
-
-    calls["eager"] = eager
-    try:
-        import torch._inductor.config as inductor
-
-        inductor.freezing = True
-        compiled = torch.compile(module)
-        with torch.inference_mode():
-            compiled(*given)
-
+    def form(call: Callable[..., Any]) -> Callable[[], Any]:
         def run() -> Any:
             with torch.inference_mode():
-                return first(compiled(*given))
+                return call(*given.values())
 
-        calls["compile"] = run
+        return run
+
+    forms = Forms({"eager": form(module)})
+    try:
+        compiled = form(torch.compile(module))
+        compiled()
+        forms.calls["compile"] = compiled
     except Exception as error:  # a compiler that cannot do a network is named, not fatal
-        missing["compile"] = f"{type(error).__name__}: {error}"[:200]
-    return Forms(calls, missing)
+        forms.missing["compile"] = f"{type(error).__name__}: {error}"[:200]
+    return forms
 
 
 MODEL_FORMS: dict[str, Callable[[Job, int], Forms]] = {

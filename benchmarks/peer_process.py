@@ -45,6 +45,13 @@ def stridesmith_forms(job: Job, threads: int) -> Forms:
     return Forms({"kernel": lambda: call(*inputs, out=output)})
 
 
+def nn_forms(job: Job, threads: int) -> Forms:
+    """A network of torch.nn in one of its ways (`torch_networks.py`)."""
+    from torch_networks import nn_forms
+
+    return nn_forms(job, threads)
+
+
 FORMS: dict[str, Callable[[Job, int], Forms]] = {
     "torch": torch_forms, "onnxruntime": onnxruntime_forms, "numpy": numpy_forms, "stridesmith": stridesmith_forms,
 }  # fmt: skip
@@ -81,7 +88,7 @@ def main(library: str, threads: int) -> None:
         job = json.loads(line)
         try:
             if job["op"] == "prepare":
-                forms = (MODEL_FORMS if "model" in job else FORMS)[library](job, threads)
+                forms = (nn_forms if "nn" in job else (MODEL_FORMS if "model" in job else FORMS)[library])(job, threads)
                 results = {name: elements(call()) for name, call in forms.calls.items()}
                 answer: dict[str, Any] = {"forms": results, "missing": forms.missing}
             else:

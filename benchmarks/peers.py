@@ -19,12 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from racing import NO_RACE, PEERS, Case, earlier, geometric_mean, line_of, race, read, summary, tune
+from racing import NO_RACE, Case, add_race_options, earlier, geometric_mean, line_of, race, read, summary, tune
 
 SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
 
@@ -128,10 +127,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--layout", default="nchw,nhwc")
     parser.add_argument("--threads", default="all", help="`all`, or numbers such as 1,2")
     parser.add_argument("--seconds", type=float, default=60, help="of tuning for a workload, from process start")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--turn", type=float, default=0.1, help="seconds of one turn")
-    parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
-    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+    add_race_options(parser)
     parser.add_argument("--again", action="store_true", help="race again what an earlier run has tuned")
     parser.add_argument("--out", type=Path, default=Path("peers"))
     return parser.parse_args()

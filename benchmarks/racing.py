@@ -127,6 +127,14 @@ def program(case: Case, db: Path) -> list[str]:
     return ["--workload", case.workload, "--shape", shape]
 
 
+def add_race_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `race` reads, beside the number of threads."""
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--turn", type=float, default=0.1, help="seconds of one turn")
+    parser.add_argument("--peers", type=lambda text: text.split(","), default=list(PEERS))
+    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
+
+
 def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds and spread of ours and of each form of each peer, taking turns."""
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)

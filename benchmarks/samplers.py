@@ -5,7 +5,9 @@
 Each run starts without stored measurements, in a database of its own; the samplers take turns,
 so that a drifting machine is no advantage.  Printed are the latency that each run's final race
 measured, the geometric means, and the rank correlation of the model on candidates that it had
-not been trained on, by round.  Run nothing else meanwhile.
+not been trained on, by round.  Run nothing else meanwhile.  With ``--recorded FOLDER`` candidates
+are replayed instead (see `recorded_spaces.py`): how many trials each strategy needs, over
+``--seeds 200`` or so.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import recorded_spaces
 
 WORKLOADS = {"conv2d": "", "matmul": "m=127,n=129,k=131"}
 
@@ -52,7 +56,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--against", default="random")
     parser.add_argument("--target", default="cpu")
+    parser.add_argument("--recorded", type=Path, metavar="FOLDER", help="compare on recorded spaces, without a device")
     options = parser.parse_args()
+    if options.recorded is not None:
+        strategies = list(dict.fromkeys(["stridesmith", options.against, "genetic", "tpe"]))
+        recorded_spaces.compare(options.recorded, max(options.seeds, 2), max(2, options.seeds // 10), strategies)
+        return
     with tempfile.TemporaryDirectory() as name:
         for workload, shape in WORKLOADS.items():
             compare(workload, shape, options, Path(name))

@@ -43,7 +43,9 @@ def run(options: dict[str, Any], output: Output) -> int:
 
 
 def _checks(options: dict[str, Any]) -> tuple[Callable[[], Iterator[Finding]], ...]:
-    return (_machine, _libraries, _boosting, _devices, _drivers, lambda: _database(options.get("db")), _folders)
+    always = (_machine, _libraries, _boosting, _devices, _drivers, lambda: _database(options.get("db")), _folders)
+    address = options.get("address")
+    return (*always, lambda: _cluster(address)) if address else always
 
 
 def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -121,6 +123,29 @@ def _database(url: str | None) -> Iterator[Finding]:
                 folder = folder.parent
             if not os.access(folder, os.W_OK):
                 yield Finding("database folder", PROBLEM, f"{folder} is not writable", "give another with --db")
+
+
+def _cluster(address: str) -> Iterator[Finding]:
+    """Whether a Ray cluster answers, and what each node would build with."""
+    from ..backends.host import host_cpu
+    from ..search.workers.cluster import look
+
+    found = look(address)
+    yield Finding("cluster", OK, f"{found.address} answers in {found.seconds:.1f} s: Ray {found.ray}, "
+                                 f"{len(found.nodes)} nodes")  # fmt: skip
+    measured = host_cpu().key
+    for node in found.nodes:
+        name = f"node {node.address}"
+        if node.problem:
+            missing = "No module named 'stridesmith'" in node.problem
+            advice = "install stridesmith there, or submit the run with it as working directory" if missing else ""
+            yield Finding(name, PROBLEM, node.problem, advice)
+        elif not node.cores:
+            yield Finding(name, WARNING, "it offers no cores, so that it builds nothing", "start it with --num-cpus")
+        else:
+            role = "builds and measures" if node.is_here else "builds"
+            other = "" if node.device == measured else f"; another device than the one that is measured, {measured}"
+            yield Finding(name, OK, f"{role} with {node.cores} cores, {node.device}{other}")
 
 
 def _folders() -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NoRecord
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import interface_of
+from ..search.tasks.task import is_recorded
 from .options import one_work
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def record_of(options: Mapping[str, Any], database: Database) -> Record:
     if options.get("record"):
         return database.get(str(options["record"]))
     entry = one_work(options)
-    target = target_of(options)
+    target = measured_on(options)
     asked = interface_of(entry.work, entry.interface, options.get("interface"))
     found = database.best(entry.work, target, asked)
     if found is None and options.get("any_device"):
@@ -42,6 +43,15 @@ def _of_any_device(entry: Entry, asked: Mapping[str, str], database: Database) -
     """The fastest verified record of the program on any device."""
     same = [r for r in database.winners() if r.script == entry.work.script and dict(r.interface) == asked]
     return min(same, key=lambda r: r.latency_us or 0.0, default=None)
+
+
+def measured_on(options: Mapping[str, Any]) -> Target:
+    """Where records that are asked for were measured: on the device that `--target` names, or in a recorded space."""
+    if is_recorded(options["target"]):
+        from ..search.tasks.recording import of_target
+
+        return of_target(str(options["target"])).target
+    return target_of(options)
 
 
 def target_of(options: Mapping[str, Any]) -> Target:

@@ -43,7 +43,7 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
 
         found = tune_network(
             network, target, seconds, db=options.get("db"), seed=options.get("seed") or 0,
-            address=options.get("address"), start=started, emit=progress,
+            address=options.get("address"), start=started, emit=progress, trace=options.get("trace"),
         )  # fmt: skip
     measured = _measured(found.model)
     _tell_model(options, output, found.model, measured, found)
@@ -70,6 +70,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
 
 def replay(options: Mapping[str, Any], output: Output) -> int:
     """Rebuild every record that the model would use, verify it with fresh data, and measure it and the whole again."""
+    from ..models.chosen import as_kept
     from ..models.tasks import tasks_of
     from ..search.calling.replay import replay as replayed
     from ..search.records.database import Database
@@ -80,7 +81,7 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
     network = _network(options, target, output)
     rows = []
     with Database(options.get("db"), read_only=True) as database, Bench() as bench:
-        for item in tasks_of(network, target):
+        for item in tasks_of(as_kept(network, target, database), target):
             task = item.task
             record = database.best(task.script, task.target, task.interface)
             if record is None:
@@ -143,7 +144,7 @@ class ModelState(State):
             self.phase = "first candidates of each task"
         elif event["event"] == "turn":
             self.trials, self.round = event["trials"], event["turn"]
-            if event["best_us"] is not None:
+            if event["best_us"] is not None and event["task"] < self.tasks:
                 self.known.add(event["task"])
             self.phase = f"{event['workload']}, called {event['weight']} times: {latency(event['best_us'])}"
         if event.get("predicted_us") is not None:
@@ -229,6 +230,7 @@ def _tell_model(
         "event": "model", "model": model.network.name, "target": model.target.kind, "device": model.target.name,
         "threads": model.target.threads, "operators": len(model.network.nodes), "fallback": fallback,
         "untuned": len(origins) - origins.count("tuned"), "latency_us": measured_us, "predicted_us": predicted,
+        "wholes": dict(tuned.wholes) if tuned else {},
         "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
         "trials": tuned.trials if tuned else None, "seconds": tuned.seconds if tuned else None,
         "stopped_by": tuned.stopped_by if tuned else None, "db": tuned.db if tuned else options.get("db"),
@@ -243,6 +245,8 @@ def _tell_model(
         ("fell back", ", ".join(fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
     ]
+    if tuned and tuned.wholes:
+        rows.append(("raced", ", ".join(f"{rule} {latency(us)}" for rule, us in tuned.wholes.items())))
     if tuned:
         rows.append(("trials", f"{tuned.trials} in {tuned.seconds:.0f} s, stopped by {tuned.stopped_by}"))
         again = {**options, "db": options.get("db") or tuned.db}

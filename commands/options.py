@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ScriptProblem, UsageError, did_you_mean
 from ..search.tasks.interface import pairs
+from ..search.tasks.task import is_recorded
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
@@ -79,6 +80,8 @@ def all_work(options: Mapping[str, Any]) -> list[Entry]:
     if options.get("input"):
         raise UsageError("--input goes with --model, whose inputs it gives shapes")
     sources = [name for name in ("workload", "script", "suite", "config") if options.get(name)]
+    if not sources and is_recorded(options.get("target")):
+        return [_recorded(str(options["target"]))]
     if len(sources) != 1:
         asked = " and ".join(f"--{name}" for name in sources) or "none of them"
         raise UsageError(
@@ -89,6 +92,15 @@ def all_work(options: Mapping[str, Any]) -> list[Entry]:
     if sources[0] in ("suite", "config"):
         return [entry for suite in suites(options) for entry in suite.entries]
     return [_single(options, sources[0])]
+
+
+def _recorded(target: str) -> Entry:
+    """What a recorded space is of."""
+    from ..configs import Entry
+    from ..search.tasks.recording import of_target
+
+    found = of_target(target)
+    return Entry(found.work.name, found.work, dict(found.interface))
 
 
 def suites(options: Mapping[str, Any]) -> list[Suite]:

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..report.words import latency as latency
+from ..report.words import number as number
+from ..report.words import percent as percent
+from ..report.words import scaled as scaled
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -124,8 +129,8 @@ class Output:
             title=title or None, title_justify="left", box=box.SIMPLE_HEAD if self.format == "rich" else None,
             pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns),
         )  # fmt: skip
-        for number, column in enumerate(columns):
-            numeric = bool(rows) and all(isinstance(row[number], (int, float)) for row in rows)
+        for position, column in enumerate(columns):
+            numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
             table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(cell(item))) for item in row))
@@ -151,41 +156,6 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return number(value)
     return "" if value is None else str(value)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """`value` with `digits` significant digits and no exponent for everyday sizes; a dash for None."""
-    if value is None:
-        return "-"
-    if not math.isfinite(value):
-        return str(value)
-    if value == 0 or 1e-4 <= abs(value) < 10 ** max(digits, 6):
-        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-        return f"{value:,.{decimals}f}"
-    return f"{value:.{digits}g}"
-
-
-def latency(microseconds: float | None) -> str:
-    """A latency with the unit that suits it."""
-    if microseconds is None:
-        return "-"
-    if microseconds >= 1e6:
-        return f"{number(microseconds / 1e6, 4)} s"
-    if microseconds >= 1e3:
-        return f"{number(microseconds / 1e3, 4)} ms"
-    return f"{number(microseconds, 4)} us"
-
-
-def scaled(value: float, unit: str) -> str:
-    """``231 MFLOP``, ``1.75 MB``: three digits and a decimal prefix."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{number(value / factor)} {prefix}{unit}"
-    return f"{number(value)} {unit}"
-
-
-def percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def printable(text: str) -> str:

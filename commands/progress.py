@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PLAIN_SECONDS = 3.0
+WAITING = "waiting"  # what phases begin with in which nothing goes on here
 
 
 @dataclass
@@ -106,6 +107,7 @@ class Progress(AbstractContextManager["Progress"]):
         self.state = state
         self._live: Live | None = None
         self._last = 0.0
+        self._shown = ""
         self._shown_best: float | None = None
 
     def __enter__(self) -> Self:
@@ -144,14 +146,18 @@ class Progress(AbstractContextManager["Progress"]):
         due = now - self._last >= PLAIN_SECONDS or event["event"] in ("start", "phase")
         if event["event"] == "done" or not due:
             return
-        self._last = now
         failed = self.state.failures()
-        parts = [self._clock(), self.state.count(), f"best {self.state.best()}"]
+        parts = [self.state.count(), f"best {self.state.best()}"]
         if self.state.correlation is not None:
             parts.append(f"rank correlation {self.state.correlation:.2f}")
         if failed:
             parts.append(f"failed: {failed}")
-        self.output.line("  ".join(parts))
+        if self.state.best_us is not None and self.state.phase.startswith(WAITING):
+            parts.append(self.state.phase)
+        text = "  ".join(parts)
+        if text != self._shown:
+            self._last, self._shown = now, text
+            self.output.line(f"{self._clock()}  {text}")
 
     def _improved(self) -> bool:
         if self.state.best_us is None or self.state.best_us == self._shown_best:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadRecord, NoRecord, UsageError
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import interface_of
+from ..search.tasks.task import is_recorded
+from .lookup import measured_on
 from .options import all_work
 from .output import Output, latency
 
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 def best(options: dict[str, Any], output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
     from ..search.records.database import Database
+    from ..search.tuning.elsewhere import origin_of
 
-    asked = any(options.get(name) for name in ("workload", "script", "suite", "config"))
+    asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
     with Database(options.get("db"), read_only=True) as database:
         found = list(_best_of(options, database)) if asked else database.winners()
         name = database.name
@@ -31,17 +34,18 @@ def best(options: dict[str, Any], output: Output) -> int:
     for record in found:
         output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),
                       "dtype": record.dtype, "interface": dict(record.interface), "device": record.device_key,
-                      "latency_us": record.latency_us, "verified": record.verified, "db": name})  # fmt: skip
-        rows.append((record.id, record.title, _device(record), latency(record.latency_us)))
-    output.table("", ("record", "workload", "device", "latency"), rows)
+                      "latency_us": record.latency_us, "verified": record.verified, "db": name,
+                      "origin": origin_of(record)})  # fmt: skip
+        origin = f"schedule of {origin_of(record)}, another device's" if origin_of(record) else ""
+        rows.append((record.id, record.title, _device(record), latency(record.latency_us), origin))
+    wide = len(rows[0]) if any(row[-1] for row in rows) else len(rows[0]) - 1
+    output.table("", ("record", "workload", "device", "latency", "origin")[:wide], [row[:wide] for row in rows])
     output.line(f"database: {name}")
     return 0
 
 
 def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
-    from ..backends.devices import discover
-
-    target = discover(options["target"], options.get("threads"))
+    target = measured_on(options)
     for entry in all_work(options):
         found = database.best(entry.work, target, interface_of(entry.work, entry.interface, options.get("interface")))
         if found is not None:

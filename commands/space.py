@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..report.words import KINDS
 from ..search.tasks.interface import interface_of
 from .lookup import target_of
 from .options import all_work
@@ -15,20 +16,6 @@ if TYPE_CHECKING:
     from ..ir.target import Target
     from ..space.design.decision import Decision
     from ..space.design.space import Space
-
-KINDS = {
-    "layout": "how a buffer lies in memory",
-    "pad_value": "what the padding of a layout holds",
-    "boundary": "branch, peel or overcompute at a ragged edge",
-    "tile": "extents of tiles, divisors or not",
-    "place": "where a stage is computed or copied",
-    "order": "order of the loops",
-    "parallel": "how many loops are shared by threads",
-    "vector": "width of vectors",
-    "work_group": "shape of a work-group",
-    "memory": "which memory holds a tile",
-    "choice": "whatever else a rule offers",
-}
 
 
 def run(options: dict[str, Any], output: Output) -> int:

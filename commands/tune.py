@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSchedule, UsageError
@@ -35,7 +36,8 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
             _dry_run(options, entry, output)
             continue
         try:
-            results.append((entry, _tune(options, entry, output, started if index == 0 else None)))
+            asked = {**options, "trace": _trace(options.get("trace"), index, len(entries))}
+            results.append((entry, _tune(asked, entry, output, started if index == 0 else None)))
         except NoSchedule as error:
             if len(entries) == 1:
                 raise
@@ -44,6 +46,13 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
     if len(entries) > 1 and not options.get("dry_run"):
         _overview(results, entries, output)
     return 0
+
+
+def _trace(path: str | None, index: int, count: int) -> str | None:
+    """The file of a run's trace: as it was given, with the number of the run where there are several."""
+    if path is None or count == 1:
+        return path
+    return str(Path(path).with_stem(f"{Path(path).stem}-{index + 1}"))
 
 
 def _overview(results: list[Result], entries: list[Entry], output: Output) -> None:
@@ -80,7 +89,7 @@ def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -
         dtype=work.dtype, target=options["target"],
         interface=interface_of(work, entry.interface, options.get("interface")),
         pins=pins(options.get("pin") or ()), address=options.get("address"),
-        db=options.get("db"), resume=options["resume"], start=started,
+        db=options.get("db"), resume=options["resume"], start=started, trace=options.get("trace"),
     )  # fmt: skip
 
 

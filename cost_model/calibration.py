@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from .prior import COLUMNS
 from .tiling import Columns, Vector
 
-LATER = ("meets",)
-"""Columns that older files lack, whose kernels are long: how often threads meet counts as nothing there."""
+LATER = ("meets", "copied:squares")
+"""Columns that older files lack, whose kernels are long and had no squares: both count as nothing there."""
 NOTHING = -60.0
 """A power of two that counts as nothing."""
 
@@ -90,6 +90,23 @@ class Calibration:
                 tuple(file["groups"].tolist()), file["shape"], file["latency"], tuple(file["origin"].tolist()),
                 file["kernel"], file["points"], columns,
             )  # fmt: skip
+
+    def with_more(self, other: Calibration) -> Calibration:
+        """These kernels and those of other shapes on the same machine.  Raises ValueError where a shape is in both."""
+        mine, theirs = ({data.shapes[n] for n in data.shape.tolist()} for data in (self, other))
+        both = sorted(mine & theirs)
+        if both or self.lanes != other.lanes:
+            what = f"the shape {both[0]} is in both" if both else f"lanes: {self.lanes:g} and {other.lanes:g}"
+            raise ValueError(f"data of other shapes on the same machine can be added, but {what}")
+        return Calibration(
+            self.machine, self.lanes, self.shapes + other.shapes, self.groups + other.groups,
+            np.concatenate([self.shape, other.shape + len(self.shapes)]).astype(np.int32),
+            np.concatenate([self.latency, other.latency]), self.origin + other.origin,
+            np.concatenate([self.kernel, other.kernel + len(self.latency)]).astype(np.int32),
+            np.concatenate([self.points, other.points]),
+            {name: np.concatenate([values, other.columns[name]]) for name, values in self.columns.items()
+             if name in other.columns},
+        )  # fmt: skip
 
     def only(self, shapes: Sequence[int]) -> Calibration:
         """The kernels of these shapes."""

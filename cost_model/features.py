@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..space.design.sketch import Sketch
     from ..space.design.structure import Open
 
-VERSION = 7
+VERSION = 9
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel", "threads")  # the raw feature of a size is its logarithm
@@ -96,11 +96,7 @@ class FeatureMap:
 
     def _choices(self, number: int, population: NDArray[np.int64]) -> Columns:
         """The numbers of a sketch that is a user's schedule; of its time nothing is known, so it counts as one."""
-        columns: Columns = {ESTIMATE: np.zeros(1, np.float32)}
-        for position, item in enumerate(self.sketches[number].decisions):
-            for name, values in item.table.items():
-                columns[name] = np.asarray(values, np.float32)[population[:, position]]
-        return columns
+        return {ESTIMATE: np.zeros(1, np.float32), **self.sketches[number].columns(population)}
 
     def _check(self, number: int, population: NDArray[np.int64]) -> None:
         width = len(self.sketches[number].decisions)

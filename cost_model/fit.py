@@ -73,12 +73,14 @@ def estimates(data: Calibration, weights: Weights) -> Numbers:
 class Quality:
     """How well an estimate orders the kernels of a shape.
 
-    `correlation` is Spearman's, of estimate and latency, and `among_fast` that of the faster half; `regrets` are the
-    times of the fastest of the `HEADS` kernels that are estimated best, over that of the fastest of all.
+    `correlation` is Spearman's, of estimate and latency, `among_fast` that of the faster half and `among_first` that of
+    the last of `HEADS` kernels that are estimated best; `regrets` are the times of the fastest of the `HEADS` kernels
+    that are estimated best, over that of the fastest of all.
     """
 
     correlation: float
     among_fast: float
+    among_first: float
     regrets: tuple[float, ...]
 
 
@@ -89,8 +91,9 @@ def quality(data: Calibration, weights: Weights) -> dict[str, Quality]:
         here = data.shape == number
         latency, score = data.latency[here].astype(np.float64), scores[here]
         order, fast = np.argsort(score, kind="stable"), latency <= np.median(latency)
+        first = order[: HEADS[-1]]
         found[data.shapes[number]] = Quality(
-            spearman(score, latency), spearman(score[fast], latency[fast]),
+            spearman(score, latency), spearman(score[fast], latency[fast]), spearman(score[first], latency[first]),
             tuple(float(latency[order[:head]].min() / latency.min()) for head in HEADS),
         )  # fmt: skip
     return found

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..space.design.contiguity import square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Layout, meeting
 from . import lines as lines_of
@@ -234,7 +235,7 @@ class Geometry:
         return runs, apart
 
     def _edges(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
-        wasted, tails = ONE, ONE
+        wasted, tails = candidates.executed, ONE
         branches, inner = np.zeros(1, np.float32), np.zeros(1, np.float32)
         for number, axis in enumerate(self.axes):
             if axis.extent == 1:
@@ -292,7 +293,7 @@ class Geometry:
         Those of a copy that the second cache cannot hold beside its source are `far`, too.
         """
         chunks = cover.tiles("chunk", "spatial")
-        copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "scattered", "far")}
+        copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "squares", "scattered", "far")}
         for number, operand in self.inputs:
             place = candidates.place(number)
             staged = candidates.staged(number) & (operand.source not in PACKED_AHEAD)
@@ -301,13 +302,33 @@ class Geometry:
             here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)
             far = 2 * size * np.float32(dtypes.bits(operand.dtype) / 8) > self.target.l2_bytes
             copied["far"] = copied["far"] + np.where(far, here, np.float32(0))
-            scatters = [layout.scatters(operand) for layout in candidates.layouts(number)]
-            scattered = np.asarray(scatters)[candidates.layout(number)]
-            copied["plain"] = copied["plain"] + np.where(scattered, np.float32(0), here)
-            copied["scattered"] = copied["scattered"] + np.where(scattered, here, np.float32(0))
-        for kind, count in copied.items():
-            out[f"copied:{kind}"] = log2(count / np.float32(self.points))
-        out["copied"] = log2((copied["plain"] + copied["scattered"]) / np.float32(self.points))
+            kinds = self._kinds_of_copies(cover, candidates, number)
+            for kind, name in enumerate(("plain", "squares", "scattered")):
+                copied[name] = copied[name] + np.where(kinds == kind, here, np.float32(0))
+        for name, count in copied.items():
+            out[f"copied:{name}"] = log2(count / np.float32(self.points))
+        total = copied["plain"] + copied["squares"] + copied["scattered"]
+        out["copied"] = log2(total / np.float32(self.points))
+
+    def _kinds_of_copies(self, cover: Cover, candidates: Candidates, number: int) -> NDArray[np.intp]:
+        """How an operand is copied: 0 in its own order, 1 transposed in squares of vectors, 2 element by element.
+
+        What computes a stage may choose or calculate, which is done element by element.
+        """
+        operand, place = self.operands[number], candidates.place(number)
+        kinds = np.zeros(len(candidates.layout(number)), np.intp)
+        for alternative, layout in enumerate(candidates.layouts(number)):
+            if not operand.dims or not layout.scatters(operand):
+                continue
+            inner, shape = cover.reach(operand, "chunk"), operand.shape
+            extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
+            sides = layout.sides(operand, cover.levels["reg"], extents)
+            found = np.zeros(1, np.int64)
+            if sides is not None and operand.source == "fixed" and self.target.kind == "cpu":
+                read, written = (np.asarray(side, np.int64) for side in sides)
+                found = square_side(read, written, self.target.vector_lanes(operand.dtype))
+            kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)
+        return kinds
 
     def _memories(self, candidates: Candidates, out: Columns) -> None:
         """Inputs in texture and in local memory where the device is a CPU, whose images are software."""

@@ -19,9 +19,9 @@ from .weights import Weights
 COLUMNS = (
     "accumulators", "body", "reduce_trips", "steps", "spill", "panels", "access:out", "lanes_used",
     "loads:broadcast", "loads:contiguous", "loads:shifted", "loads:paired", "loads:strided", "loads:inlined",
-    "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:scattered",
-    "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd", "lanewise", "idle",
-    "meets", "emulated:image", "emulated:local",
+    "traffic:l1", "traffic:l2", "traffic:l3", "conflicts", "collisions", "copied:plain", "copied:squares",
+    "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
+    "lanewise", "idle", "meets", "emulated:image", "emulated:local",
 )  # fmt: skip
 """The columns that the estimate follows from."""
 
@@ -43,7 +43,10 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
     for cache, rate in (("l1", w.l1_rate), ("l2", w.l2_rate), ("l3", w.l3_rate)):
         compute = compute + np.exp2(columns[f"traffic:{cache}"]) / rate
     compute = compute * np.exp2(w.octaves_conflict * (columns["conflicts"] + columns["collisions"]))
-    for kind, cost in (("plain", w.copy_plain), ("scattered", w.copy_scattered), ("far", w.copy_far)):
+    copies = (
+        ("plain", w.copy_plain), ("squares", w.copy_squares), ("scattered", w.copy_scattered), ("far", w.copy_far),
+    )  # fmt: skip
+    for kind, cost in copies:
         compute = compute + np.exp2(columns[f"copied:{kind}"]) * cost
     imitated = columns["emulated:image"] * np.float32(w.octaves_image)
     imitated = imitated + columns["emulated:local"] * np.float32(w.octaves_local)

@@ -48,6 +48,7 @@ class Weights:
     l2_rate: float  # from behind the second
     l3_rate: float  # from memory
     copy_plain: float  # cycles for each copied element
+    copy_squares: float  # transposed in squares of vectors
     copy_scattered: float  # of which neighbours are no neighbours where they come from
     copy_far: float  # more, where the second cache does not hold the copy and its source
     octaves_conflict: float  # for each power of two of lines that exceed what a cache holds of their sets

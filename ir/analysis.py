@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
@@ -11,7 +13,22 @@ from numpy.typing import NDArray
 
 from . import dtypes
 from .caches import cached
-from .expr import TRUE, Binary, Call, Cast, Const, Expr, Load, Not, Select, Var
+from .expr import (
+    TRUE,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    conjuncts,
+    substitute,
+    variables,
+)
 from .node import children, walk
 from .stmt import Evaluate, If, Let, PrimFunc, Stmt, Store
 
@@ -26,18 +43,87 @@ def count_flops(program: PrimFunc | Stmt) -> int:
     """Floating-point operations of one call: each add, subtract, multiply, divide, min, max and call is one, fma two.
 
     An operation on vectors counts each lane.  Instances that a predicate or an If over loop variables leaves
-    out do not count, nor does the init of a reduction.  Of a conditional value the dearer side counts.
+    out do not count, nor does the init of a reduction.  Of a conditional value the dearer side counts.  Products with
+    zeros that stand between the elements of an input, as in a transposed convolution, are none of its definition and
+    do not count, whether they are read from a buffer that holds them or chosen by ``t % s == 0``; products with a
+    border around an input do, as is usual for convolutions.
+    Where they could only be counted one by one, among more than 2**24 points, they count.
     Raises ValueError for conditions over more than 2**32 points at once.
     """
     from .dataflow.accesses import own_expressions
     from .dataflow.instances import statements
 
     total = 0
-    for s in statements(program.body if isinstance(program, PrimFunc) else program, lambda e: _operations(e) > 0):
+    body = program.body if isinstance(program, PrimFunc) else program
+    spread = _spread(body)
+    for s in statements(body, lambda e: _operations(e) > 0):
         if not s.is_init and isinstance(s.stmt, (Store, Evaluate, If, Let)):
             once = sum(_operations(e) for e, _ in own_expressions(s.stmt))
-            total += once * _instances(tuple(d for d in s.dims if d[0] != s.lane), s.conditions) if once else 0
+            of_data = tuple(s.resolve(c) for c in _not_of_zeros(s.stmt, spread))
+            total += once * _needed(tuple(d for d in s.dims if d[0] != s.lane), s.conditions, of_data) if once else 0
     return total
+
+
+_Spread = Mapping[Buffer, tuple[tuple[Expr, ...], tuple[Expr, ...]]]
+"""Buffers that hold zeros between elements: the indices of an element, and the conditions of one that is none."""
+
+
+def _spread(body: Stmt) -> _Spread:
+    stores = [n for n in walk(body) if isinstance(n, Store)]
+    written = Counter(store.buffer for store in stores)
+    found = {}
+    for store in stores:
+        periodic = _periodic(store.value)
+        if written[store.buffer] == 1 and {v for c in periodic for v in variables(c)} <= set(store.indices):
+            found[store.buffer] = (store.indices, periodic)
+    return {buffer: (indices, periodic) for buffer, (indices, periodic) in found.items() if periodic}
+
+
+def _not_of_zeros(stmt: Stmt, spread: _Spread) -> tuple[Expr, ...]:
+    """Conditions without which what a statement adds to a sum is a product with a zero between elements."""
+    if not (isinstance(stmt, Store) and isinstance(stmt.value, Binary) and stmt.value.op == "+"):
+        return ()
+    own = Load(stmt.buffer, stmt.indices)
+    added = [side for side in (stmt.value.a, stmt.value.b) if side != own]
+    found: list[Expr] = []
+    for factor in _factors(added[0]) if len(added) == 1 else ():
+        found += _periodic(factor)
+        if isinstance(factor, Load) and factor.buffer in spread:
+            indices, periodic = spread[factor.buffer]
+            there = {i: at for i, at in zip(indices, factor.indices, strict=True) if isinstance(i, Var)}
+            found += [substitute(c, there) for c in periodic]
+    return tuple(found)
+
+
+def _periodic(value: Expr) -> tuple[Expr, ...]:
+    """Of a value that is 0 unless a condition holds, the parts of the condition with a remainder."""
+    if not (isinstance(value, Call) and value.name == "if_then_else"):
+        return ()
+    cond, _, other = value.args
+    if not (isinstance(other, Const) and other.value == 0):
+        return ()
+    return tuple(c for c in conjuncts(cond) if _is_remainder(c) and is_countable(c))
+
+
+def _is_remainder(cond: Expr) -> bool:
+    """Whether a condition is ``x % k == r``: any other one with a remainder may be that of a border."""
+    if not (isinstance(cond, Binary) and cond.op == "=="):
+        return False
+    return any(isinstance(side, Binary) and side.op == "%" for side in (cond.a, cond.b))
+
+
+def is_countable(cond: Expr) -> bool:
+    """Whether `evaluate` knows all operations of a condition: those of integers, without calls and reads of memory."""
+    kinds = (Var, Const, Binary, Not, Select)
+    return all(isinstance(n, kinds) and (dtypes.is_int(n.dtype) or dtypes.is_bool(n.dtype)) for n in walk(cond))
+
+
+def _factors(value: Expr) -> list[Expr]:
+    if isinstance(value, Cast):
+        return _factors(value.a)
+    if isinstance(value, Binary) and value.op == "*":
+        return _factors(value.a) + _factors(value.b)
+    return [value]
 
 
 def _operations(expr: Expr) -> int:
@@ -53,7 +139,15 @@ def _operations(expr: Expr) -> int:
     return total + dtypes.lanes(expr.dtype) * (isinstance(expr, Binary) and expr.op in _ARITHMETIC)
 
 
-def _instances(dims: Dims, conds: tuple[Expr, ...]) -> int:
+def _needed(dims: Dims, conds: tuple[Expr, ...], of_data: tuple[Expr, ...]) -> int:
+    """The points that `_instances` counts, without those at which `of_data` says that a factor is 0."""
+    if of_data:
+        with contextlib.suppress(ValueError):
+            return _instances(dims, (*conds, *of_data), 1 << 24)
+    return _instances(dims, conds)
+
+
+def _instances(dims: Dims, conds: tuple[Expr, ...], most: int = 1 << 32) -> int:
     """The number of points at which every condition over the loops holds; what reads memory counts as true."""
     from .arith.simplify import bound
 
@@ -76,14 +170,14 @@ def _instances(dims: Dims, conds: tuple[Expr, ...]) -> int:
     total = prod(extents[v] for v in free)
     for names, tests in groups:
         order = tuple(v for v in extents if v in names)
-        total *= _satisfying(order, tuple(extents[v] for v in order), tuple(tests))
+        total *= _satisfying(order, tuple(extents[v] for v in order), tuple(tests), most)
     return total
 
 
 @cached(1024)
-def _satisfying(order: tuple[Var, ...], extents: tuple[int, ...], conds: tuple[Expr, ...]) -> int:
+def _satisfying(order: tuple[Var, ...], extents: tuple[int, ...], conds: tuple[Expr, ...], most: int) -> int:
     points = prod(extents)
-    if points > 1 << 32:
+    if points > most:
         names = ", ".join(v.name for v in order)
         raise ValueError(f"cannot count the {points} points over {names} one by one; split the condition")
     total = 0

@@ -83,6 +83,14 @@ def cells(change: Change) -> dict[Point, Cell]:
     return found
 
 
+def cell_at(change: Change, point: Point) -> Cell:
+    """The physical element at `point`, without looking at any other: for layouts too large to be listed."""
+    where = [const(k) for k in point]
+    if simplify(change.padding(where)) == TRUE:
+        return _padding(change, point, {})
+    return Cell("data", ",".join(map(str, change.inverse.map_point(point))))
+
+
 def _padding(change: Change, point: Point, data: dict[Point, Cell]) -> Cell:
     where = [const(k) for k in point]
     value = next(value for cond, value in change.pad_value.at(where) if simplify(cond) == TRUE)
@@ -95,7 +103,7 @@ def _padding(change: Change, point: Point, data: dict[Point, Cell]) -> Cell:
         return Cell("number", str(value.value))
     element = _element(value)
     if element is not None:
-        return Cell("copy", f"={data[element].text}")
+        return Cell("copy", f"={(data.get(element) or cell_at(change, element)).text}")
     return Cell("other", "f")
 
 

@@ -6,35 +6,27 @@ chosen is the layout in which each tensor is written, the copies that are made o
 operator reads; the sum of the costs of operators and copies is least.  A copy serves all its readers.
 
     written(t) -- copies(t) -- read(t, consumer)      costs: operator over its read and written, copies over theirs
-
-`wishes` says which unknown costs the choice hangs on: those that would change it if they came out better than
-predicted, and those that it rests on and that may come out worse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .elimination import LIMIT, Factor, Table, Tree, solve
+from .elimination import LIMIT, Factor, Table, solve
 
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """Microseconds of an operator for each combination of layouts: an axis for each tensor read, then each written.
-
-    `known` says which entries were measured; the others are predictions.
-    """
+    """Microseconds of an operator for each combination of layouts: an axis for each tensor read, then each written."""
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     table: Table
-    known: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -75,65 +67,31 @@ class Agreement:
         return (*reads, *(self.written[t] for t in operator.writes))
 
 
-@dataclass(frozen=True)
-class Wish:
-    """An unknown cost, and the microseconds that knowing it may be worth."""
-
-    operator: str
-    combination: tuple[int, ...]
-    gain: float
-
-
+Prefers = Mapping[str, Collection[int]]
+"""The layouts in which a tensor is to be written if it can be."""
 AVOIDED = 1e9
 """Microseconds that another layout than the preferred counts as."""
 
 
-def agree(costs: Costs, prefers: Mapping[str, int] | None = None, limit: int = LIMIT) -> Agreement:
+def agree(costs: Costs, prefers: Prefers | None = None, limit: int = LIMIT) -> Agreement:
     """The cheapest layouts; their cost is infinite where no layouts go together.
 
-    With `prefers`, each tensor that it names is written in that layout wherever it can be: what a rule for all would
-    choose, to compare with.
+    With `prefers`, each tensor that it names is written in one of those layouts wherever it can be: what a rule for all
+    would choose, to compare with.
     """
     factors = _factors(costs)
-    for tensor, layout in (prefers or {}).items():
-        others = np.where(np.arange(len(costs.copies[tensor])) == layout, 0.0, AVOIDED)
+    for tensor, some in (prefers or {}).items():
+        others = np.where(np.isin(np.arange(len(costs.copies[tensor])), list(some)), 0.0, AVOIDED)
         factors.append(Factor((_written(costs, tensor),), others))
     cost, values = solve(factors, limit)
     if not values:
         return Agreement(inf, {}, {}, ())
     written = {t: values[_written(costs, t)] for t in costs.copies}
-    cost -= AVOIDED * sum(written[t] != layout for t, layout in (prefers or {}).items())
+    cost -= AVOIDED * sum(written[t] not in some for t, some in (prefers or {}).items())
     read = {(o.name, t): values[_read(o.name, t)] for o in costs.operators for t in o.reads}
     wanted = {(t, layout) for (_, t), layout in read.items()} | {(t, 0) for t in costs.outside}
     copies = tuple(Copy(t, written[t], layout) for t, layout in sorted(wanted) if layout != written[t])
     return Agreement(cost, written, read, copies)
-
-
-def wishes(costs: Costs, spread: float) -> list[Wish]:
-    """The unknown costs that matter, the most telling first, if each may be a share `spread` less or more.
-
-    An entry that is not chosen is worth what the whole would gain if it were as cheap as it may be; one that is, what
-    the whole would lose by keeping to it, if it were as dear as it may be, over the best that leaves it out.
-    """
-    factors = _factors(costs)
-    tree = Tree.of(factors)
-    if tree is None:
-        return []
-    chosen = tree.best()
-    found = []
-    for number, table in enumerate(tree.marginals(factors)[: len(costs.operators)]):
-        operator = costs.operators[number]
-        at = tuple(chosen[v] for v in factors[number].scope)
-        others = table.copy()
-        others[at] = inf
-        rest = float(others.min())
-        for entry in zip(*np.nonzero(~operator.known & np.isfinite(table)), strict=True):
-            place = tuple(int(k) for k in entry)
-            change = spread * float(operator.table[place])
-            gain = min(change, rest - tree.cost) if place == at else tree.cost - (float(table[place]) - change)
-            if gain > 0:
-                found.append(Wish(operator.name, place, gain))
-    return sorted(found, key=lambda wish: (-wish.gain, wish.operator, wish.combination))
 
 
 # ---------------------------------------------------------------- as factors
@@ -172,7 +130,8 @@ def _copies(costs: Costs, tensor: str, readers: Sequence[str]) -> Iterator[Facto
     elif len(readers) + leaves > 1:
         sets = np.arange(1, 1 << len(table))
         has = (sets[:, None] >> np.arange(len(table)) & 1).astype(bool)
-        total = np.array([[table[source][has[s]].sum() for s in range(len(sets))] for source in range(len(table))])
+        has = has[has.sum(axis=1) <= len(readers) + leaves]
+        total = np.where(has, table[:, None, :], 0.0).sum(axis=-1)
         yield Factor((written, f"sets {tensor}"), np.where(has.T, total, inf))
         for reader in readers:
             yield Factor((f"sets {tensor}", reader), np.where(has, 0.0, inf))

@@ -79,27 +79,34 @@ def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], most: int) -> tuple
     """The layouts that matter most, each with and without the borders that fit."""
     plain = TensorLayout(shape)
 
-    def vote(layout: TensorLayout) -> tuple[float, int, str]:
+    def vote(layout: TensorLayout) -> tuple[float, int, int]:
         """Most work first that goes along what the layout brings together; then dimensions further outside."""
-        dim = layout.block[0] if layout.block[0] >= 0 else layout.order[-1]
-        return -sum(user.weight for user in users if dim in user.plain), dim, layout.label
+        dim = _together(layout)
+        return -sum(user.weight for user in users if dim in user.plain), dim, layout.block[1]
 
-    offered = {layout for user in users for layout in user.layouts} - {plain}
-    orders = [plain, *sorted(offered, key=vote)]
-    borders = _joined([border for user in users for border in user.borders])
+    last = len(shape) - 1
+    offered = {layout for user in users for layout in user.layouts if _together(layout) != last}
+    orders = [plain]
+    for layout in sorted(offered - {plain}, key=vote):
+        # Of one dimension, last and in the smallest blocks: it is the dimension that matters most.
+        same = all(_together(layout) == _together(other) for other in orders[1:])
+        if same and all((layout.block[0] < 0) != (other.block[0] < 0) for other in orders[1:]):
+            orders.append(layout)
     summed = frozenset(dim for user in users for dim in user.summed)
     bare = [replace(k, pad_value="0.0" if k.block[0] in summed else "undef") if k.pads else k for k in orders]
-    if not borders:
-        return tuple(bare[:most])
-    found = []
-    for layout, order in zip(bare, orders, strict=True):
-        found.append(layout)
-        for border in borders:
-            cut = layout.block[0]
-            if not layout.pitch and (cut < 0 or not (border.before[cut] or border.after[cut])):
+    found = list(bare)
+    for border in _joined([border for user in users for border in user.borders]):
+        for order in orders:
+            cut = order.block[0]
+            if cut < 0 or not (border.before[cut] or border.after[cut]):
                 made = replace(order, before=border.before, after=border.after, pad_value=border.value)
                 found.append(made)
     return tuple(found[:most])
+
+
+def _together(layout: TensorLayout) -> int:
+    """The dimension along which neighbours in memory lie."""
+    return layout.block[0] if layout.block[0] >= 0 else layout.order[-1]
 
 
 def _joined(borders: Sequence[Border]) -> list[Border]:
@@ -214,8 +221,6 @@ def _as_layout(plain: TensorLayout, layout: space_layouts.Layout, dim: int, lane
         return replace(plain, block=(dim, size)) if plain.shape[dim] > size // 2 else None
     if isinstance(layout, space_layouts.Last) and dim != last:
         return replace(plain, order=(*(k for k in range(last + 1) if k != dim), dim))
-    if isinstance(layout, space_layouts.Pitched):
-        return replace(plain, pitch=layout.size)
     return None
 
 

@@ -45,8 +45,9 @@ def compile(
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
 
-    With `seconds` its operators are tuned for so long, and what is found is kept in the database.  Without, the best
-    kernels that the database has are used, and what the estimate likes best for operators that it has none of.
+    With `seconds` its operators are tuned for so long, and what is found is kept in the database.  Without, or with 0,
+    the best kernels that the database has are used, and what the estimate likes best for operators that it has none
+    of; what has been compiled once is read from the user's cache then.
     `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.
     """
     from ..search.tasks.task import device_of
@@ -54,17 +55,19 @@ def compile(
 
     device = device_of(target, threads)
     network = network_of(source, device, inputs)
-    if seconds is not None:
+    if seconds:
         return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
     return compiled(network, device, db)
 
 
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
-    """A network as it is, with the best kernels that the database has for its operators."""
+    """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
     from ..search.records.database import Database
+    from .chosen import as_kept
     from .run.kernels import kernels_of
     from .run.model import Model
     from .tasks import tasks_of
 
     with Database(db, read_only=True) as database:
-        return Model(network, kernels_of(tasks_of(network, target), database), target)
+        made = as_kept(network, target, database)
+        return Model(made, kernels_of(tasks_of(made, target), database), target)

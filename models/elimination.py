@@ -97,20 +97,18 @@ def lower_bound(factors: Iterable[Factor], limit: int = LIMIT) -> float:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What was added to eliminate `variable`, the factors that came from outside, and the message to the next one."""
+    """What was added to eliminate `variable`, and the message to the next one."""
 
     variable: str
     added: Factor
-    given: tuple[int, ...]
     message: Factor
 
 
 class Tree:
-    """All eliminations of a problem, from which the best values and the cost of every other choice are read."""
+    """All eliminations of a problem, from which the best values are read."""
 
     def __init__(self, buckets: list[_Bucket], base: float) -> None:
         self.buckets = buckets
-        self.base = base
         self.cost = base + sum(float(b.message.table) for b in buckets if not b.message.scope)
 
     @staticmethod
@@ -140,8 +138,7 @@ class Tree:
             added = _sum(list(own.values()), sizes, variable)
             scope = added.scope[:-1]
             message = Factor(scope, added.table.min(axis=-1))
-            given = tuple(number for number in own if number < len(factors))
-            buckets.append(_Bucket(variable, added, given, message))
+            buckets.append(_Bucket(variable, added, message))
             for other in scope:
                 for number in own:
                     holding[other].pop(number, None)
@@ -157,38 +154,6 @@ class Tree:
             at = tuple(found[v] for v in bucket.added.scope[:-1])
             found[bucket.variable] = int(np.argmin(bucket.added.table[at]))
         return found
-
-    def marginals(self, factors: Sequence[Factor]) -> list[Table]:
-        """For each factor and each of its entries, the least sum of all factors in which it is that entry."""
-        place = {bucket.variable: number for number, bucket in enumerate(self.buckets)}
-        beliefs: list[Table] = [bucket.added.table for bucket in self.buckets]
-        for number in range(len(self.buckets) - 1, -1, -1):
-            bucket = self.buckets[number]
-            if bucket.message.scope:
-                parent = min(place[v] for v in bucket.message.scope)
-                outside = _without(beliefs[parent], self.buckets[parent].added.scope, bucket.message)
-                beliefs[number] = bucket.added.table + outside[..., None]
-            else:
-                beliefs[number] = bucket.added.table + (self.cost - float(bucket.message.table))
-        found: list[Table] = [np.asarray(self.cost)] * len(factors)
-        for number, bucket in enumerate(self.buckets):
-            for one in bucket.given:
-                found[one] = _least(beliefs[number], bucket.added.scope, factors[one].scope)
-        return found
-
-
-def _without(belief: Table, scope: Scope, message: Factor) -> Table:
-    """The least of a belief for each entry of a message that is part of it, without that message."""
-    whole = _least(belief, scope, message.scope)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isinf(message.table), inf, whole - message.table)
-
-
-def _least(table: Table, scope: Scope, wanted: Scope) -> Table:
-    """The least of a table over all variables but the `wanted`, whose axes are in that order."""
-    dropped = tuple(k for k, v in enumerate(scope) if v not in wanted)
-    left = [v for v in scope if v in wanted]
-    return np.transpose(table.min(axis=dropped), [left.index(v) for v in wanted])
 
 
 def _sum(factors: Sequence[Factor], sizes: Mapping[str, int], last: str = "") -> Factor:

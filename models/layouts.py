@@ -11,10 +11,15 @@ holds.  Of an image ``[n, c, h, w]`` with 20 channels ``block=(1, 16)`` with a h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
+from typing import Any
 
+from ..errors import BadRecord
 from ..ir.layout.index_map import IndexMap
+
+MOST_PADDING = 64
+"""Elements of a halo, a block or a pitch that a layout read from outside may have."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class TensorLayout:
     def has_halo(self) -> bool:
         """Whether there is room in front of or behind some dimension."""
         return any(self.before) or any(self.after)
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], tuple[int, int]]:
+        """Order and blocks alone, which decide what lies together."""
+        return self.order, self.block
 
     @property
     def without_halo(self) -> TensorLayout:
@@ -97,3 +107,31 @@ class TensorLayout:
         name += f"+halo{','.join(halo)}" if halo else ""
         name += f"+pitch{self.pitch}" if self.pitch else ""
         return f"{name}={self.pad_value}" if self.pads and self.pad_value else name
+
+    def to_json(self) -> dict[str, Any]:
+        """The layout as JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @staticmethod
+    def from_json(data: object) -> TensorLayout:
+        """The layout that `to_json` wrote; anything else is a BadRecord."""
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            found = TypeAdapter(TensorLayout).validate_python(data)
+        except ValidationError:
+            raise BadRecord(f"not a layout of a tensor: {data!r:.200}") from None
+        rank, (cut, size) = len(found.shape), found.block
+        sizes = (*found.before, *found.after, found.pitch)
+        sane = sorted(found.order) == list(range(rank)) and len(found.before) == len(found.after) == rank
+        sane = sane and -1 <= cut < rank and 1 <= size <= MOST_PADDING and all(0 <= n <= MOST_PADDING for n in sizes)
+        if not sane or not (found.pad_value in ("", "undef") or _is_number(found.pad_value)):
+            raise BadRecord(f"not a layout of a tensor: {data!r:.200}")
+        return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False

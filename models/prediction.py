@@ -29,7 +29,7 @@ FILLED_PER_US = 30000.0
 """Bytes of zeros that a thread writes to its caches."""
 PER_NEST_US = 1.0
 """Waking and joining threads, for each nest that is shared between them."""
-EFFORT = Effort(population=96, generations=3)
+EFFORT = Effort(population=96, generations=1)
 
 
 @cached(4096)

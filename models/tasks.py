@@ -1,19 +1,23 @@
 """The tuning tasks of a network: each program once, however many operators it is the program of.
 
 Two operators share a task where their programs are equal up to names and the same of their inputs are constants,
-which are packed ahead of time, while all other tensors lie as the network has them.
+which are packed ahead of time, while all other tensors lie as the program has them.  The program of a task has the
+names of its canonical form, so that the records of equal layers of any two models meet.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ..ir.passes.renaming import canonical
+from ..ir.stmt import PrimFunc
 from ..ir.target import Target
-from ..search.tasks.interface import Interface
+from ..search.tasks.interface import Interface, Who
 from ..search.tasks.task import Task
 from ..space.workloads import from_func
 from .network import Network, Operator
+from .run.views import sharing_of
 
 
 @dataclass(frozen=True)
@@ -30,22 +34,23 @@ class NetworkTask:
 
 
 def tasks_of(network: Network, target: Target) -> tuple[NetworkTask, ...]:
-    """The tasks of all operators that are programs, in the order in which a run meets them first."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Operator]] = {}
+    """The tasks of all operators that have something to do, in the order in which a run meets them first."""
+    groups: dict[tuple[str, tuple[str, ...]], tuple[Task, list[Operator]]] = {}
+    idle = sharing_of(network, target).idle
     for node in network.nodes:
-        if isinstance(node, Operator):
-            words = tuple(interface_of(network, node).values())
-            groups.setdefault((canonical(node.func).script(), words), []).append(node)
-    return tuple(
-        NetworkTask(Task(from_func(nodes[0].func), target, interface_of(network, nodes[0])), tuple(nodes))
-        for nodes in groups.values()
-    )
+        if isinstance(node, Operator) and node.name not in idle:
+            task = task_of(node.func, words_of(network, node), target)
+            groups.setdefault((task.script, tuple(task.interface.values())), (task, []))[1].append(node)
+    return tuple(NetworkTask(task, tuple(nodes)) for task, nodes in groups.values())
 
 
-def interface_of(network: Network, node: Operator) -> Interface:
+def task_of(func: PrimFunc, words: Sequence[Who], target: Target) -> Task:
+    """The task of a program whose parameters lie as `words` say; it is called as the program is."""
+    known = canonical(func)
+    interface: Interface = {buffer.name: word for buffer, word in zip(known.buffers, words, strict=True)}
+    return Task(replace(from_func(known), name=func.name), target, interface)
+
+
+def words_of(network: Network, node: Operator) -> tuple[Who, ...]:
     """Who chooses the layout of each parameter of an operator's program."""
-    names = (*node.inputs, *node.outputs)
-    return {
-        buffer.name: "constant" if name in network.constants else "fixed"
-        for name, buffer in zip(names, node.func.buffers, strict=True)
-    }
+    return tuple("constant" if name in network.constants else "fixed" for name in (*node.inputs, *node.outputs))

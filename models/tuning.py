@@ -1,25 +1,55 @@
-"""Tuning a network: its tasks, each once, share the seconds and the workers of one run."""
+"""Tuning a network: its tasks share the seconds and the workers of one run, and its operators agree on layouts.
+
+```
+tune      the tasks of the network as ONNX has its tensors, and of what `LayoutSearch` would like to know
+build     the whole that is cheapest by what was measured, and those under one rule for all tensors
+race      these wholes take turns; the fastest is kept in the database
+```
+"""
 
 from __future__ import annotations
 
 import contextlib
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .run.kernels import kernels_of
+from .alternatives import MOST, alternatives
+from .chosen import Chosen, in_layouts, keep, kept
+from .layout_search import LayoutSearch
+from .run.kernels import Kernel, kernels_of
 from .run.model import Model
-from .tasks import tasks_of
+from .tasks import NetworkTask, tasks_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
+    from ..search.records.database import Database
     from ..search.tuning.events import Emit
     from ..search.workers.executor import Executor
+    from .agreement import Prefers
+    from .costs import Alternatives
     from .network import Network
+
+RACING = 0.08
+"""The share of the seconds that are for building and racing whole models."""
+LEAST_RACING, MOST_RACING = 2.0, 45.0
+LARGEST_RACING = 0.3
+"""The largest share that they get of a short run, which must tune something first."""
+WHOLES = 4
+"""Wholes that race."""
+TURN_SECONDS, TURNS = 0.1, 7
+CLEARLY = 0.99
+"""What a whole must take of the time of the agreed one to be kept instead."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a run has found: the model, what the sum of its kernels foretells for a call, and what it cost."""
+    """What a run has found: the model, what the sum of its kernels foretells for a call, and what it cost.
+
+    `wholes` are the microseconds of the whole models that raced, by the rule that made them.
+    """
 
     model: Model
     predicted_us: float | None
@@ -27,6 +57,7 @@ class Tuned:
     seconds: float
     stopped_by: str
     db: str
+    wholes: Mapping[str, float]
 
 
 def tune_network(
@@ -40,29 +71,133 @@ def tune_network(
     start: float | None = None,
     emit: Emit | None = None,
     executor: Executor | None = None,
+    layouts: Alternatives | None = None,
+    prefers: Prefers | None = None,
+    trace: str | None = None,
 ) -> Tuned:
     """Tune the tasks of a network for so many seconds and compile it with the best kernels that there are then.
 
     `executor` builds and measures, by default on Ray; `start` is the `time.monotonic()` value that the seconds count
     from.  What is found is stored at once, so that an interrupted run, which raises Interrupted, can be continued.
+    `layouts` are those that tensors may have, by default `alternatives` on CPUs, and `prefers` is a rule for them, by
+    default none; what is agreed on is kept in the database.  `trace` is a file for the run's trace.
     """
     from ..search.records.database import Database
     from ..search.tuning.interruption import heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler
+    from ..search.tuning.trace import check_writable, traced
     from ..search.workers.executor import RayExecutor
+    from ..search.workers.timeline import Timeline
 
-    tasks = tasks_of(network, target)
-    executor = executor or RayExecutor(address, target.threads)
+    if trace is not None:
+        check_writable(trace)
+    executor = executor or RayExecutor(address, target.threads, first_here=True)
+    executor.timeline = timeline = None if trace is None else Timeline()
+    started = time.monotonic() if start is None else start
     try:
         with heard(), contextlib.closing(Database(db)) as database:
-            weighted = [(item.task, item.weight) for item in tasks]
-            scheduler = Scheduler(weighted, database, executor, seconds, seed=seed, start=start, emit=emit)
-            stopped_by = scheduler.play() if tasks else "exhausted"
-            kernels = kernels_of(tasks, database, executor.build)
+            if layouts is None:
+                layouts = alternatives(network, target, MOST if target.kind == "cpu" else 1)
+            earlier = kept(network, target, database)
+            guide = LayoutSearch(network, layouts, target, prefers, earlier)
+            racing = racing_seconds(seconds) if guide.has_choices else 0.0
+            scheduler = Scheduler(
+                guide.first_tasks(), database, executor, seconds - racing,
+                seed=seed, start=start, emit=emit, guide=guide,
+            )  # fmt: skip
+            with traced(trace, network.name, timeline, scheduler.clock, emit):
+                stopped_by = scheduler.play() if scheduler.shares else "exhausted"
+                wholes = _wholes(guide, earlier)
+                built = _built(network, wholes, target, database, executor, started + seconds - racing / 2)
             name = database.name
     finally:
         with uninterrupted():
             executor.close()
-    model = Model(network, kernels, target)
-    return Tuned(model, scheduler.predicted_us, scheduler.trials, scheduler.clock.seconds, stopped_by, name)
+    models = {rule: Model(made, kernels, target) for rule, (made, kernels) in built.items()}
+    times = _race(models) if len(models) > 1 else {}
+    first = next(iter(models))
+    fastest = min(times, key=times.__getitem__, default=first)
+    winner = fastest if fastest == first or times[fastest] < CLEARLY * times[first] else first
+    with contextlib.closing(Database(db)) as database:
+        keep(wholes[winner], network, target, database)
+    return Tuned(
+        models[winner], _predicted_us(models[winner]), scheduler.trials, time.monotonic() - started, stopped_by, name,
+        times,
+    )  # fmt: skip
 
+
+# ---------------------------------------------------------------- whole models
+
+
+def racing_seconds(seconds: float) -> float:
+    """How many of the seconds of a run are for building and racing whole models."""
+    return min(max(RACING * seconds, LEAST_RACING), MOST_RACING, LARGEST_RACING * seconds)
+
+
+def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
+    """What may run, each once: what is agreed on first, then what was kept before, which is not to be lost to something
+    slower, then what rules for all tensors make of what is known.
+    """
+    if guide.prefers is not None:
+        return {"agreed": Chosen.of(guide.alternatives, guide.best())}
+    found = {"agreed": guide.best(), "as given": guide.tables.as_given}
+    found |= {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
+    ordered = sorted(list(found)[2:], key=lambda rule: found[rule].cost)
+    wholes = {rule: Chosen.of(guide.alternatives, found[rule]) for rule in ("agreed", "as given", *ordered)}
+    if earlier is not None:
+        wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}
+    distinct: dict[str, Chosen] = {}
+    for rule, chosen in wholes.items():
+        if chosen not in distinct.values():
+            distinct[rule] = chosen
+    return dict(list(distinct.items())[:WHOLES])
+
+
+def _form_text(form: tuple[tuple[int, ...], tuple[int, int]]) -> str:
+    order, (cut, size) = form
+    return f"block{cut}x{size}" if cut >= 0 else "".join(map(str, order))
+
+
+def _built(
+    network: Network, wholes: Mapping[str, Chosen], target: Target, database: Database, executor: Executor, until: float
+) -> dict[str, tuple[Network, dict[str, Kernel]]]:
+    """Networks with their kernels, each task compiled once; none is begun after `until`, but two in any case."""
+    known: dict[tuple[str, ...], Kernel] = {}
+    found: dict[str, tuple[Network, dict[str, Kernel]]] = {}
+    for rule, chosen in wholes.items():
+        if len(found) > 1 and time.monotonic() > until:
+            break
+        made = in_layouts(network, chosen)
+        tasks = tasks_of(made, target)
+        news = [item for item in tasks if _key(item) not in known]
+        kernels = kernels_of(news, database, executor.build)
+        known |= {_key(item): kernels[item.operators[0].name] for item in news}
+        found[rule] = made, {node.name: known[_key(item)] for item in tasks for node in item.operators}
+    return found
+
+
+def _key(item: NetworkTask) -> tuple[str, ...]:
+    return item.task.script, *item.task.interface.values()
+
+
+def _race(models: Mapping[str, Model]) -> dict[str, float]:
+    """Microseconds of each model, which take turns, alone on this host."""
+    from ..search.workers import host_lock
+
+    samples: dict[str, list[float]] = {rule: [] for rule in models}
+    with host_lock.exclusive():
+        for turn in range(TURNS):
+            for rule in _rotated(list(models), turn):
+                samples[rule].append(statistics.median(models[rule].measure(seconds=TURN_SECONDS)))
+    return {rule: statistics.median(found) * 1e6 for rule, found in samples.items()}
+
+
+def _rotated(rules: Sequence[str], turn: int) -> list[str]:
+    return [*rules[turn % len(rules) :], *rules[: turn % len(rules)]]
+
+
+def _predicted_us(model: Model) -> float | None:
+    """The sum of what the kernels of a model took when they were tuned."""
+    found = [k.record.latency_us if k.record else None for k in model.kernels.values()]
+    known = [us for us in found if us is not None]
+    return sum(known) if len(known) == len(found) else None

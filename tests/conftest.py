@@ -23,6 +23,14 @@ def _interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kernels of models are compiled by the tests that ask for them first, not by earlier runs."""
+    from stridesmith.search.workers.kernel_cache import CACHE
+
+    CACHE.name = str(tmp_path_factory.mktemp("kernels"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Programs that a passing test made survive printing and parsing; of many a sample is checked."""

@@ -75,14 +75,20 @@ class FakeExecutor:
         self.on_measure: Callable[[int], None] = lambda number: None
         self.jobs: list[Job] = []
         self.notes: list[str] = []
+        self.scaled: list[bool] = []
         self.until: float | None = None
+        self.timeline = None
         self.built = self.measured = self.closed = 0
 
     def of(self, kind: type) -> list[Any]:
         """The jobs of a kind that came."""
         return [job for job in self.jobs if isinstance(job, kind)]
 
-    def wait(self) -> None:
+    def scale_up(self, pays: bool) -> None:
+        """There is nobody else."""
+        self.scaled.append(pays)
+
+    def wait(self, tell=None) -> None:
         """There is nothing to wait for."""
 
     def build(self, jobs, done=None) -> list[Built | Failed]:

@@ -64,6 +64,27 @@ class Maker:
         assert isinstance(func, ss.PrimFunc)
         return self.operator(func, *inputs)
 
+    def concat(self, axis: int, *inputs: str) -> str:
+        """All inputs one after the other along an axis, a block for each."""
+        shape = list(self.shape(inputs[0]))
+        shape[axis] = 0
+        body = []
+        for k, t in enumerate(inputs):
+            names = [f"v{k}{n}" for n in range(len(shape))]
+            place = [f"{v} + {shape[axis]}" if n == axis else v for n, v in enumerate(names)]
+            loops = ", ".join(f"i{k}{n}" for n in range(len(shape)))
+            body += [f"    for {loops} in T.grid({', '.join(map(str, self.shape(t)))}):"]
+            body += [f'        with T.block("p{k}"):']
+            axes = zip(names, self.shape(t), strict=True)
+            body += [f"            {v} = T.axis.spatial({e}, i{k}{n})" for n, (v, e) in enumerate(axes)]
+            body.append(f"            y[{', '.join(place)}] = x{k}[{', '.join(names)}]")
+            shape[axis] += self.shape(t)[axis]
+        params = [f'x{k}: T.Buffer({self.shape(t)}, "float32")' for k, t in enumerate(inputs)]
+        params.append(f'y: T.Buffer({tuple(shape)}, "float32")')
+        func = ss.parse(f"@T.prim_func\ndef concat({', '.join(params)}):\n" + "\n".join(body))
+        assert isinstance(func, ss.PrimFunc)
+        return self.operator(func, *inputs)
+
     def work(self, workload: str, *inputs: str, **params: Any) -> str:
         """An operator of the library."""
         return self.operator(ss.workload(workload, **params).func, *inputs)

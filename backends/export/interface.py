@@ -330,7 +330,7 @@ def _located(place: Place, here: str, parameters: tuple[Argument, ...], numbers:
     if isinstance(place, Given):
         number = numbers[place.name]
         source = "s" if parameters[number].is_scalar else "a"
-        return [f"  %p{here} = getelementptr i8, ptr %{source}{number}, i64 0"]
+        return [f"  %p{here} = getelementptr i8, ptr %{source}{number}, i64 {place.offset}"]
     if isinstance(place, Constant):
         return [f'  %p{here} = getelementptr i8, ptr @"constant.{place.name}", i64 0']
     return [f"  %p{here} = getelementptr i8, ptr %scratch, i64 {place.offset}"]

@@ -23,9 +23,10 @@ from ..memory import ALIGNMENT
 
 @dataclass(frozen=True)
 class Given:
-    """Memory of the caller: the parameter of the function with this name."""
+    """Memory of the caller: the parameter of the function with this name, from so many bytes behind its beginning."""
 
     name: str
+    offset: int = 0
 
 
 @dataclass(frozen=True)

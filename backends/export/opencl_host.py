@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 
 from ... import __version__
+from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ..artifact import Argument
@@ -130,6 +131,8 @@ class _Plan:
     def _memory(self, function: Function, place: Place, buffer: Buffer, names: dict[str, str]) -> int:
         data = b""
         if isinstance(place, Given):
+            if place.offset:
+                raise InternalError(f"`{place.name}` is taken from byte {place.offset} on, but a cl_mem only whole")
             name = names[place.name]
         elif isinstance(place, Constant):
             name, data = f"constant {place.name}", self.library.constants[place.name]

@@ -9,6 +9,7 @@ operands proves that they are not negative.  Minimum and maximum of floats propa
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
@@ -58,7 +59,8 @@ def floor_div(out: Builder, a: Linear, b: Linear) -> Linear:
     """``a // b``; what divides evenly stays linear: ``(6*i + j) // 6 = i + j // 6``."""
     if b.is_const and b.const > 0 and a.bounded:
         quotient, rest = a.split(b.const)
-        return quotient + _divide(out, rest, b)
+        shared = _shared_factor(rest, b.const)
+        return quotient + _divide(out, _whole(rest, shared), Linear(b.const // shared))
     return _divide(out, a, b)
 
 
@@ -67,8 +69,22 @@ def floor_mod(out: Builder, a: Linear, b: Linear) -> Linear:
     if b.is_const and b.const > 0 and a.bounded:
         rest = a.split(b.const)[1]
         lo, hi = rest.bounds()
-        return rest if lo >= 0 and hi < b.const else _modulo(out, rest, b)
+        if lo >= 0 and hi < b.const:
+            return rest
+        shared = _shared_factor(rest, b.const)
+        small = _modulo(out, _whole(rest, shared), Linear(b.const // shared))
+        return small * shared + Linear(rest.const % shared)
     return _modulo(out, a, b)
+
+
+def _shared_factor(value: Linear, divisor: int) -> int:
+    """What divides the divisor and all factors of the terms."""
+    return math.gcd(divisor, *(factor for _, factor in value.terms))
+
+
+def _whole(value: Linear, divisor: int) -> Linear:
+    """``value // divisor`` for a divisor of all terms: ``(28*i + 5) // 14 = 2*i``."""
+    return Linear(value.const // divisor, tuple((atom, factor // divisor) for atom, factor in value.terms))
 
 
 def _divide(out: Builder, a: Linear, b: Linear) -> Linear:

@@ -38,10 +38,11 @@ from ...ir.target import Target
 from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
 from .builder import plain
 from .expr import Expressions
-from .index import Lanes, Linear, Ramped
+from .index import ONE, Lanes, Linear, Ramped
 from .known import Known, place_of
 from .load import Value
 from .order import best_order
+from .transpose import columns, square_of
 from .types import CodegenError, ModuleText, literal, memory_type, value_type
 
 if TYPE_CHECKING:
@@ -197,7 +198,11 @@ class Statements(Expressions):
             self._serial(stmt, extent)
 
     def _unrolled(self, stmt: For) -> None:
-        """The iterations one after the other; the extent is constant here."""
+        """The iterations one after the other, or as one that transposes; the extent is constant here."""
+        if (square := square_of(self, stmt)) is not None:
+            for start, column in zip(square.targets, columns(self, square), strict=True):
+                self._store_here(square.target, start, ONE, column, square.dtype)
+            return
         stmt = self.context.ordered(stmt)
         accumulators = self._accumulators(stmt)
         for number in range(self.linear(stmt.extent).const):

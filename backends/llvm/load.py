@@ -15,8 +15,7 @@ from .known import Known, place_of
 from .mask import Masks
 from .types import CodegenError, ModuleText, literal, memory_type, value_type
 
-TWO = Linear(2)
-FEWEST_PAIRED = 4  # lanes from which picking out of two vectors beats loading one by one
+LANES_PER_WINDOW = 2  # lanes that a vector must serve, at the least, for picking to beat loading one by one
 
 Value = Linear | Ramped | Lanes | bool | str
 
@@ -124,13 +123,15 @@ class Loads(Masks):
             return value
         if stride is None or stride == ONE:
             name = self._load_here(buffer, base, dtype)
-        elif stride == TWO and self._pairs(root, dtype):
-            name = self._load_paired(buffer, base, dtype)
         else:
             name = self._load_lanes(buffer, Ramped(base, stride, lanes), dtype)
         known.learn(key, name)
         self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
         return name
+
+    def load_neighbours(self, buffer: Buffer, base: Linear, dtype: str) -> str:
+        """The vector of type `dtype` that begins at an offset."""
+        return self._load_plain(buffer, base, ONE, dtype)
 
     def _load_here(self, buffer: Buffer, offset: Linear, dtype: str) -> str:
         return self._read(self.address(buffer, offset), dtype, self.alignment(buffer, offset))
@@ -142,29 +143,40 @@ class Loads(Masks):
         zero = literal(0, dtypes.with_lanes("int8", dtypes.lanes(dtype)))
         return self.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
 
-    def _pairs(self, root: str, dtype: str) -> bool:
-        """Whether every second element of a memory is picked out of vectors; a register tile has no addresses."""
-        count = dtypes.lanes(dtype)
-        return root not in self.tiles and count >= FEWEST_PAIRED and count % 2 == 0 and not dtypes.is_bool(dtype)
-
-    def _load_paired(self, buffer: Buffer, base: Linear, dtype: str) -> str:
-        """Every second element, picked out of two vectors of neighbours.
-
-        The second one begins an element early: it ends with the last element that is asked for, and so in the buffer.
-        """
-        kind, count = value_type(dtype), dtypes.lanes(dtype)
-        first = self._load_plain(buffer, base, ONE, dtype)
-        second = self._load_plain(buffer, base + Linear(count - 1), ONE, dtype)
-        picked = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
-        lanes = ", ".join(f"i32 {number}" for number in picked)
-        return self.emit(f"shufflevector {kind} {first}, {kind} {second}, <{count} x i32> <{lanes}>")
-
     def _load_lanes(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
+        """Lanes that do not lie next to each other: picked out of a few vectors, else loaded one by one."""
         if dtypes.lanes(buffer.dtype) != 1:
             raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
-        one = dtypes.element(dtype)
+        one, distances = dtypes.element(dtype), _distances(offset)
+        # A register tile has no addresses, and memory holds no vectors of bool.
+        if distances and self.root(buffer) not in self.tiles and not dtypes.is_bool(dtype):
+            windows, length = _windows(distances)
+            if length > 1 and len(windows) * LANES_PER_WINDOW <= offset.lanes:
+                return self._picked(buffer, offset.lane(0), distances, windows, length, dtype)
         lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
         return self.gathered(lanes, dtype)
+
+    def _picked(
+        self, buffer: Buffer, base: Linear, distances: tuple[int, ...], windows: list[int], length: int, dtype: str
+    ) -> str:
+        """``buffer[base + distances[n]]`` in lane n, where windows of `length` elements hold all the distances."""
+        part, count = dtypes.with_lanes(dtypes.element(dtype), length), len(distances)
+        loaded = [self._load_plain(buffer, base + Linear(first), ONE, part) for first in windows]
+        holder = [max(k for k, first in enumerate(windows) if first <= d) for d in distances]
+        inside = [d - windows[k] for d, k in zip(distances, holder, strict=True)]
+        lanes = [at + length * k if k < 2 else -1 for at, k in zip(inside, holder, strict=True)]
+        result = self._shuffled(loaded[0], loaded[1] if len(loaded) > 1 else "poison", part, lanes)
+        for k, vector in enumerate(loaded[2:], 2):
+            own = [at if h == k else -1 for at, h in zip(inside, holder, strict=True)]
+            wide = self._shuffled(vector, "poison", part, own)
+            result = self._shuffled(result, wide, dtype, [count + n if h == k else n for n, h in enumerate(holder)])
+        return result
+
+    def _shuffled(self, first: str, second: str, dtype: str, lanes: list[int]) -> str:
+        """Lanes of two vectors of type `dtype`, numbered through; any value where the number is negative."""
+        kind = value_type(dtype)
+        numbers = ", ".join(f"i32 {number}" if number >= 0 else "i32 poison" for number in lanes)
+        return self.emit(f"shufflevector {kind} {first}, {kind} {second}, <{len(lanes)} x i32> <{numbers}>")
 
     def load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
         """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
@@ -175,3 +187,37 @@ class Loads(Masks):
         pointer = self.emit(f"select i1 {cond}, ptr {self.address(buffer, base)}, ptr {other}")
         align = min(self.alignment(buffer, base), dtypes.nbytes(dtypes.element(dtype)))
         return self.wrapped(self._read(pointer, dtype, align), dtype)
+
+
+def _distances(offset: Ramped | Lanes) -> tuple[int, ...]:
+    """How far each lane lies behind the first one; nothing where that is known only at run time."""
+    first = offset.lane(0)
+    apart = [offset.lane(number) - first for number in range(offset.lanes)]
+    return tuple(step.const for step in apart) if all(step.is_const for step in apart) else ()
+
+
+def _windows(distances: tuple[int, ...]) -> tuple[list[int], int]:
+    """Where vectors of one length begin that hold all `distances`, and that length, the greatest possible.
+
+    Each begins and ends between the least and the greatest distance of a group without large gaps: between two elements
+    that are asked for a buffer has elements, too.
+    """
+    places = sorted(set(distances))
+    count = len(distances)
+    for length in (count, *(1 << n for n in reversed(range((count - 1).bit_length())))):
+        groups: list[list[int]] = []
+        for place in places:
+            if groups and place - groups[-1][-1] <= length:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        if all(group[-1] - group[0] >= length - 1 for group in groups):
+            break
+    starts: list[int] = []
+    for group in groups:
+        reached = group[0] - 1
+        for place in group:
+            if place > reached:
+                starts.append(min(place, group[-1] - length + 1))
+                reached = starts[-1] + length - 1
+    return starts, length

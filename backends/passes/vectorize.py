@@ -277,6 +277,15 @@ class _Lanes:
             raise _NotVector
         return Ramp(build((rest, constant)), Const(terms[self.var]), self.count)
 
+    def _place(self, index: Expr) -> Expr:
+        """An index of a load: a ramp, or, with quotients of the lane, ``x[v // 2]``, a vector of any numbers."""
+        try:
+            return self.index(index)
+        except _NotVector:
+            if self.is_under_mask or any(isinstance(n, Load) for n in walk(index)):
+                raise  # nothing is read in lanes that are not asked for
+            return self.wide(self.expr(index))
+
     def wide(self, expr: Expr) -> Expr:
         """`expr` with all lanes."""
         return expr if dtypes.lanes(expr.dtype) > 1 else Broadcast(expr, self.count)
@@ -299,7 +308,7 @@ class _Lanes:
         if isinstance(expr, Cast):
             return Cast(dtypes.with_lanes(expr.dtype, self.count), self.wide(self.expr(expr.a)))
         if isinstance(expr, Load) and dtypes.lanes(expr.buffer.dtype) == 1:
-            indices = tuple(self.index(i) for i in expr.indices)
+            indices = tuple(self._place(i) for i in expr.indices)
             self._check_masked(expr.buffer, indices)
             return Load(expr.buffer, indices)
         if isinstance(expr, Select):

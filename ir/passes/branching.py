@@ -10,6 +10,9 @@ A condition goes where all its variables are bound: into a block's predicate, ar
 body of a bare loop, or around single stores.  It is put in where the instances that
 vanish are harmless, so that an implicit writer of padding is never lost.
 
+Of the loops of a *tile*, all iterations run or none: the condition is then "some load of the
+tile is not of padding", over the loops around it, so that nothing is tested inside.
+
 Source: RFC 0077, "Remove Overcompute Through Branching".
 """
 
@@ -38,12 +41,15 @@ def remove_overcompute_through_branching(func: PrimFunc) -> PrimFunc:
     return branch(func, func.body)[0]
 
 
-def branch(func: PrimFunc, within: Stmt) -> tuple[PrimFunc, list[Refusal]]:
-    """Put conditions on the statements at or below `within`, and say why others stay out."""
+def branch(func: PrimFunc, within: Stmt, tile: Sequence[Var] = ()) -> tuple[PrimFunc, list[Refusal]]:
+    """Put conditions on the statements at or below `within`, and say why others stay out.
+
+    With the loops of a `tile`, conditions do not depend on these, and are about reads alone.
+    """
     root = position(func.body, within)
     refused: dict[tuple[tuple[int, ...], Expr], Refusal] = {}
     while True:
-        for place, cond in _candidates(func, root):
+        for place, cond in _candidates(func, root, tile):
             if (place, cond) in refused:
                 continue
             refusal = _refusal(func, place, cond)
@@ -73,29 +79,31 @@ def _guarded(stmt: Stmt, cond: Expr) -> Stmt:
 # ---------------------------------------------------------------- candidates
 
 
-def _candidates(func: PrimFunc, root: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Expr]]:
+def _candidates(
+    func: PrimFunc, root: tuple[int, ...], tile: Sequence[Var]
+) -> Iterator[tuple[tuple[int, ...], Expr]]:
     """Places with conditions to try there, the widest first."""
     program = instances(func)
     within = at(func.body, root)
     found: dict[Expr, Statement] = {}
     for statement in program.below(within):
         if isinstance(statement.stmt, Store) and not statement.is_init:
-            for cond in _conditions(program, statement):
+            for cond in _conditions(program, statement, tile):
                 found.setdefault(cond, statement)
     for cond, statement in found.items():
         for place in _places(root, statement, cond):
             yield place, cond
 
 
-def _conditions(program: Program, statement: Statement) -> Iterator[Expr]:
+def _conditions(program: Program, statement: Statement, tile: Sequence[Var]) -> Iterator[Expr]:
     """Conditions over the loops of a store that some of its instances violate."""
     write = statement.write
     try:
-        if write is not None and not write.whole:
+        if write is not None and not write.whole and not tile:
             yield from _from_writes(program, statement, write)
         for access in statement.loads(statement.value):
             if not access.whole and (write is None or access.buffer != write.buffer):
-                yield from _from_reads(program, statement, access)
+                yield from _from_reads(program, statement, access, tile)
     except (NotAffine, Unknown):
         return
 
@@ -110,14 +118,16 @@ def _from_writes(program: Program, statement: Statement, write: Access) -> Itera
                     yield from _outside(statement, write, later)
 
 
-def _from_reads(program: Program, statement: Statement, access: Access) -> Iterator[Expr]:
+def _from_reads(program: Program, statement: Statement, access: Access, tile: Sequence[Var]) -> Iterator[Expr]:
     for _, where in held(program, reading(statement, access)).values:
         names = element_variables(access.buffer)
-        yield from _outside(statement, access, where.image(access.indices, names))
+        yield from _outside(statement, access, where.image(access.indices, names), tile)
 
 
-def _outside(statement: Statement, access: Access, elements: IntSet) -> Iterator[Expr]:
-    """"The element is none of these" over the loops, unless that is trivial."""
+def _outside(
+    statement: Statement, access: Access, elements: IntSet, tile: Sequence[Var] = ()
+) -> Iterator[Expr]:
+    """"The element is none of these" over the loops, of a tile some element, unless that is trivial."""
     whole = box(elements.variables, access.buffer.shape)
     rest = whole.subtract(elements)
     cond = rest.condition(whole)
@@ -128,6 +138,12 @@ def _outside(statement: Statement, access: Access, elements: IntSet) -> Iterator
     if placed in (TRUE, FALSE) or everything.where(placed).is_equal(everything):
         return
     kept = everything.where(placed)
+    if tile:
+        inside = [v for v in kept.variables if v in tile]
+        kept, everything = kept.project_out(inside), everything.project_out(inside)
+        if not kept.is_equal(everything):
+            yield kept.condition(everything)
+        return
     given = kept.condition(everything)
     yield given if _size(given) < _size(placed) else placed
 

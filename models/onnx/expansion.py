@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnx
 from onnx import AttributeProto, inliner
 
-from .builders import BUILDERS
-from .graph import Graph, Node, node_of
+from ..operators import BUILDERS
+from .graph import ModelGraph, ModelNode, model_node, node_of, with_names
 
 
-def expanded(node: Node, graph: Graph) -> list[Node] | None:
+def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     """The body that ONNX's definition gives a node; None where there is none, or a builder.
 
     Where more than the first result is wanted, the body is taken: builders mostly make only that.
@@ -40,16 +38,18 @@ def expanded(node: Node, graph: Graph) -> list[Node] | None:
         name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)
     }
     return [
-        Node(
+        model_node(
             part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",
-            tuple(called[name] for name in part.inputs), tuple(called[name] for name in part.outputs), part.attributes,
+            [called[name] for name in part.inputs], [called[name] for name in part.outputs],
+            [with_names(attribute, called) for attribute in part.attributes],
         )
         for part in parts
     ]  # fmt: skip
 
 
-def _with_defaults(node: Node, schema: onnx.defs.OpSchema) -> Node:
+def _with_defaults(node: ModelNode, schema: onnx.defs.OpSchema) -> ModelNode:
     """The node with each attribute that it leaves to its default, which the bodies of ONNX do not know."""
     given = {attribute.name for attribute in node.attributes}
     wanted = [a.default_value for name, a in schema.attributes.items() if name not in given]
-    return replace(node, attributes=(*node.attributes, *(a for a in wanted if a.type != AttributeProto.UNDEFINED)))
+    attributes = (*node.attributes, *(a for a in wanted if a.type != AttributeProto.UNDEFINED))
+    return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, attributes)

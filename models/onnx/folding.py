@@ -10,7 +10,8 @@ from onnx.reference import ReferenceEvaluator
 
 from ...errors import ModelProblem
 from ..network import Array
-from .graph import Graph, Node, Type
+from ..operators.graph import Graph, Node, Type
+from .graph import ModelGraph
 
 LARGEST_FOLDED = 2**31
 """Bytes that one folded result may have."""
@@ -65,7 +66,7 @@ def is_foldable(node: Node, types: Sequence[Type | None], known: Mapping[str, Ar
     return sum(sizes) <= LARGEST_FOLDED and (not unknown or node.op in FREE_OF_SHAPE)
 
 
-def evaluated(graph: Graph, node: Node, types: Sequence[Type | None]) -> list[Array] | None:
+def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> list[Array] | None:
     """The outputs of a node of constants; None where the reference implementation fails on it."""
     if not node.domain and node.op in ("Shape", "Size"):
         shape = graph.types[node.inputs[0]].shape

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from ...errors import ModelProblem, ProgramError, ShapeError
-from ..network import Foreign, Network, Operator, Tensor, problems
-from .builders import BUILDERS
-from .builders.site import Site, is_native
-from .graph import Graph, Node
+from ..network import Foreign, Network, Operator
+from ..operators.building import network_of, programs
+from ..operators.graph import Node
+from ..operators.simplify import simplify
+from .graph import ModelGraph, refusing
 from .reading import load
 from .resolve import Shapes, resolve
-from .simplify import simplify
 
 
 @dataclass(frozen=True)
@@ -53,35 +52,17 @@ def import_model(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Sh
     for node in graph.nodes:
         built = _built(graph, node)
         nodes += built
-        programs = ", ".join(part.func.name for part in built if isinstance(part, Operator))
-        fates.append(Fate(node.name or node.outputs[0], node.op, programs or "foreign"))
-    network = _network(graph, nodes)
-    for problem in problems(network):
-        raise ModelProblem(f"the model cannot be made a network: {problem}")
-    return Imported(network, tuple(fates))
+        names = ", ".join(part.func.name for part in built if isinstance(part, Operator))
+        fates.append(Fate(node.name or node.outputs[0], node.op, names or "foreign"))
+    return Imported(network_of(graph, nodes), tuple(fates))
 
 
-def _built(graph: Graph, node: Node) -> list[Operator | Foreign]:
+def _built(graph: ModelGraph, node: Node) -> list[Operator | Foreign]:
     """The programs of a node, or the node as a foreign one."""
-    builder = BUILDERS.get((node.domain, node.op))
-    site = Site(graph, node)
-    touched = [name for name in (*node.reads, *node.outputs) if name and name not in graph.constants]
-    if builder is not None and not node.outer and all(is_native(graph.types[name]) for name in touched):
-        try:
-            built = builder(site)
-        except (ShapeError, ProgramError):
-            built = None
-        if built is not None:
-            return [*built]
+    with refusing(node):
+        built = programs(graph, node)
+    if built is not None:
+        return [*built]
     outputs = tuple(name for name in node.outputs if name)
     name = node.name or node.outputs[0]
     return [Foreign(name, node.op, graph.model(node).SerializeToString(), node.reads, outputs)]
-
-
-def _network(graph: Graph, nodes: list[Operator | Foreign]) -> Network:
-    """The network of what was built, with the tensors and constants that it uses."""
-    needed = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
-    used = {*graph.inputs, *needed, *(name for node in nodes for name in node.outputs)}
-    tensors = {name: Tensor(name, found.shape, found.dtype) for name, found in graph.types.items() if name in used}
-    constants = {name: array for name, array in graph.constants.items() if name in needed}
-    return Network(graph.name, graph.inputs, graph.outputs, tensors, constants, tuple(nodes))

@@ -4,6 +4,7 @@
 2. A tensor has as many bytes as its shape says, and at most `LARGEST_TENSOR`; all together at most `LARGEST_TOTAL`.
 3. External data lies in files below the model's folder, links followed, and inside these files.
 4. Sparse tensors are expanded only within the same limits.
+5. Numbers among attributes are at most `LARGEST_NUMBER`, since ONNX's own code takes them as 32 bits.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from ..network import Array
 LARGEST_FILE = 2**31 - 1
 LARGEST_TENSOR = 2**34
 LARGEST_TOTAL = 2**36
+LARGEST_NUMBER = 2**31 - 1
+FREE_NUMBERS = frozenset({"starts", "ends", "start", "end", "value_int", "value_ints"})
+"""Attributes that may be larger: ends of slices, which are cut, and values."""
+
 DEEPEST = 16
 """How deep graphs may be nested in attributes of nodes."""
 
@@ -194,6 +199,12 @@ def _bounded_node(node: NodeProto, depth: int) -> None:
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors):
             raise ModelProblem(
                 f"an attribute of the node `{_short(node.name)}` lies in another file; only initializers may"
+            )
+        largest = max((abs(number) for number in (attribute.i, *attribute.ints)), default=0)
+        if largest > LARGEST_NUMBER and attribute.name not in FREE_NUMBERS:
+            raise ModelProblem(
+                f"the attribute `{_short(attribute.name)}` of the node `{_short(node.name or node.op_type)}` has the "
+                f"number {largest}; numbers may be at most {LARGEST_NUMBER}"
             )
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             _bounded(graph, depth + 1)

@@ -11,6 +11,7 @@ Nodes are visited in order, so that a node's inputs have known shapes when it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,22 @@ from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto,
 
 from ...errors import ModelProblem, did_you_mean
 from ..network import Array
-from .builders import BUILDERS
+from ..operators import BUILDERS
+from ..operators.graph import Node, Type
 from .expansion import expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
-from .graph import Graph, Node, Type, invalid, node_of
+from .graph import (
+    ModelGraph,
+    ModelNode,
+    invalid,
+    model_node,
+    node_of,
+    node_proto,
+    refusing,
+    type_proto,
+    typed,
+    with_names,
+)
 from .reading import Weights
 
 OLDEST = 7
@@ -32,10 +45,19 @@ OLDEST = 7
 SMALL = 1 << 14
 """Constants of so many elements may say something about shapes."""
 
+COUNTED = frozenset({"Split", "If", "Loop", "Scan"})
+"""What means something else with fewer outputs, so that those that nothing reads stay as absent ones."""
+
+PLACES = frozenset({
+    "axis", "axes", "batch_axis", "batch_dims", "perm", "q_num_axes", "time_axis", "scan_input_axes",
+    "scan_output_axes",
+})  # fmt: skip
+"""Attributes that count dimensions, which ONNX's shape inference does not compare with those that there are."""
+
 Shapes = Mapping[str, Sequence[int]]
 
 
-def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> Graph:
+def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> ModelGraph:
     """The model with its shapes, of which `inputs` gives those that the model leaves open.
 
     Raises ModelProblem where something stays unknown or is invalid.
@@ -49,7 +71,7 @@ def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> Graph:
             f"the model uses version {opsets['']} of ONNX's operators; versions {OLDEST} to {newest} are read. "
             "`onnx.version_converter.convert_version` brings a model to another version"
         )
-    graph = Graph(model.graph.name or "network", (), (), {}, {}, [], opsets, model.ir_version)
+    graph = ModelGraph(model.graph.name or "network", (), (), {}, {}, [], opsets, ir_version=model.ir_version)
     _Resolver(graph, weights).run(model.graph, inputs)
     graph.prune()
     return graph
@@ -66,7 +88,7 @@ def _inlined(model: ModelProto) -> ModelProto:
 class _Resolver:
     """Builds a graph node by node; `alias` has the names of what was found to be another tensor."""
 
-    def __init__(self, graph: Graph, weights: Weights) -> None:
+    def __init__(self, graph: ModelGraph, weights: Weights) -> None:
         self.graph = graph
         self.weights = weights
         self.alias: dict[str, str] = {}
@@ -79,7 +101,7 @@ class _Resolver:
         given = [i for i in proto.input if i.name not in self.graph.constants]
         shapes = _input_shapes(given, inputs)
         for item in given:
-            self.graph.types[item.name] = Type(shapes[item.name], item.type.tensor_type.elem_type)
+            self.graph.types[item.name] = typed(shapes[item.name], item.type.tensor_type.elem_type)
         self.graph.inputs = tuple(shapes)
         for node in proto.node:
             self.visit(node_of(node))
@@ -88,14 +110,9 @@ class _Resolver:
 
     def _initializers(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
-            self.constant(tensor.name, self.weights.array(tensor))
+            self.graph.constant(tensor.name, self.weights.array(tensor))
         for sparse in proto.sparse_initializer:
-            self.constant(sparse.values.name, self.weights.dense(sparse))
-
-    def constant(self, name: str, array: Array) -> None:
-        """A tensor whose value is known."""
-        self.graph.constants[name] = array
-        self.graph.types[name] = Type(array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+            self.graph.constant(sparse.values.name, self.weights.dense(sparse))
 
     def _output(self, name: str, outputs: Sequence[str]) -> str:
         """A tensor of this very name for an output that is another name of something."""
@@ -113,11 +130,18 @@ class _Resolver:
             graph.rename(source, name)
             self.alias = {old: name if new == source else new for old, new in self.alias.items()} | {source: name}
         else:
-            self.graph.nodes.append(Node("Identity", "", f"{name} as an output", (source,), (name,)))
+            self.graph.nodes.append(model_node("Identity", "", f"{name} as an output", (source,), (name,)))
         return name
 
-    def visit(self, original: Node) -> None:
-        """Fold a node, drop it, or add it with the types of its outputs."""
+    def visit(self, original: ModelNode) -> None:
+        """Fold a node, drop it, or add it with the types of its outputs.
+
+        Raises ModelProblem for one that is not what ONNX defines.
+        """
+        with refusing(original):
+            self._visit(original)
+
+    def _visit(self, original: ModelNode) -> None:
         graph = self.graph
         node = self._wanted(original)
         for name in node.reads:
@@ -128,6 +152,8 @@ class _Resolver:
                 raise invalid(node, f"it writes `{name}`, which there is already")
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
         if node.op == "If" and node.inputs[0] in known:
+            if known[node.inputs[0]].size != 1:
+                raise invalid(node, f"its condition has {known[node.inputs[0]].size} elements, and not one")
             self._branch(node, bool(known[node.inputs[0]]))
             return
         inferred = self._inferred(node, known)
@@ -138,11 +164,7 @@ class _Resolver:
             return
         if is_foldable(node, types, known) and self._fold(node, types):
             return
-        if (inner := expanded(node, graph)) is not None:
-            graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
-            self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
-            for part in inner:
-                self.visit(part)
+        if (inner := expanded(node, graph)) is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
         types = self._tried(node, types)
@@ -151,28 +173,46 @@ class _Resolver:
                 graph.types[name] = found
         graph.nodes.append(node)
 
-    def _wanted(self, node: Node) -> Node:
+    def _taken_apart(self, node: ModelNode, inner: Sequence[ModelNode], types: Sequence[Type | None]) -> bool:
+        """Put a node's body in its place; False where something in there cannot be, but the node as a whole can."""
+        graph = self.graph
+        before = dict(graph.types), dict(graph.constants), list(graph.nodes), list(graph.notes)
+        alias, used = dict(self.alias), set(self.used)
+        graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
+        self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
+        try:
+            for part in inner:
+                self.visit(part)
+        except ModelProblem:
+            if any(found is None and name for found, name in zip(types, node.outputs, strict=True)):
+                raise
+            graph.types, graph.constants, graph.nodes, graph.notes = before
+            self.alias, self.used = alias, used
+            return False
+        return True
+
+    def _wanted(self, node: ModelNode) -> ModelNode:
         """The node with the names that its inputs have now, and without outputs that nothing reads."""
         inputs = tuple(self.alias.get(name, name) for name in node.inputs)
-        attributes = tuple(_with_names(a, self.alias) for a in node.attributes)
+        attributes = tuple(with_names(a, self.alias) for a in node.attributes)
         rest = tuple(name if name in self.used else "" for name in node.outputs[1:])
-        while rest and not rest[-1]:
+        while rest and not rest[-1] and node.op not in COUNTED:
             rest = rest[:-1]
-        return Node(node.op, node.domain, node.name, inputs, (*node.outputs[:1], *rest), attributes)
+        return model_node(node.op, node.domain, node.name, inputs, (*node.outputs[:1], *rest), attributes)
 
-    def _branch(self, node: Node, taken: bool) -> None:
+    def _branch(self, node: ModelNode, taken: bool) -> None:
         """The nodes of the branch that is taken, under names of their own."""
         graph = node.values["then_branch" if taken else "else_branch"]
         own = {n for part in graph.node for n in part.output if n} | {t.name for t in graph.initializer}
         names = {name: f"{node.outputs[0]}/{name}" for name in own}
         self.used.update(names.get(name, name) for name in used_names(graph))
         for tensor in graph.initializer:
-            self.constant(names[tensor.name], self.weights.array(tensor))
+            self.graph.constant(names[tensor.name], self.weights.array(tensor))
         for proto in graph.node:
             part = node_of(proto)
-            attributes = tuple(_with_names(a, names) for a in part.attributes)
+            attributes = tuple(with_names(a, names) for a in part.attributes)
             inputs, outputs = (tuple(names.get(n, n) for n in side) for side in (part.inputs, part.outputs))
-            self.visit(Node(part.op, part.domain, part.name, inputs, outputs, attributes))
+            self.visit(model_node(part.op, part.domain, part.name, inputs, outputs, attributes))
         for outer, inner in zip(node.outputs, graph.output, strict=True):
             renamed = names.get(inner.name, inner.name)
             self.alias[outer] = self.alias.get(renamed, renamed)
@@ -185,7 +225,7 @@ class _Resolver:
             return False
         for name, value in zip(node.outputs, values, strict=False):
             if name:
-                self.constant(name, value)
+                self.graph.constant(name, value)
         self.graph.note(node, "constant")
         return True
 
@@ -207,11 +247,25 @@ class _Resolver:
             return types
         shapes = dict(zip([name for name in node.outputs if name], values, strict=True))
         return [
-            found if found is None else Type(np.shape(shapes[name]), found.element)
+            found if found is None else Type(np.shape(shapes[name]), found.dtype)
             for name, found in zip(node.outputs, types, strict=True)
         ]
 
-    def _inferred(self, node: Node, known: Mapping[str, Array]) -> list[TypeProto | None]:
+    def _refuse_unsafe(self, node: Node) -> None:
+        """Raise ModelProblem for what ends ONNX's shape inference in C++, or makes it go on for ever."""
+        rank = max((len(self.graph.types[name].shape) for name in node.reads), default=0)
+        for name, value in node.values.items() if PLACES.intersection(node.values) else ():
+            numbers = value if isinstance(value, list) else [value]
+            for number in numbers if name in PLACES else []:
+                if not isinstance(number, int) or abs(number) > rank + len(numbers):
+                    raise invalid(node, f"its `{name}` is {number}, but its inputs have {rank} dimensions")
+        if node.op == "Split" and node.values.get("num_outputs", len(node.outputs)) != len(node.outputs):
+            raise invalid(node, f"it has {len(node.outputs)} results, and not as many as its `num_outputs`")
+        equation = str(node.values.get("equation", ""))
+        if node.op == "Einsum" and not (equation.isascii() and set(re.sub("[A-Za-z]", "", equation)) <= set(",.-> ")):
+            raise invalid(node, f"its equation is {equation[:40]!r}")
+
+    def _inferred(self, node: ModelNode, known: Mapping[str, Array]) -> list[TypeProto | None]:
         """The types of a node's outputs, as far as ONNX can tell; None for what is not wanted."""
         try:
             schema = onnx.defs.get_schema(node.op, self.graph.opset(node), node.domain)
@@ -222,14 +276,15 @@ class _Resolver:
                 f"the model uses the operator `{called}`, which ONNX does not define"
                 f"{f' in version {version} of its operators' if version else ''}; it cannot be run here"
             ) from None
-        protos = {name: self.graph.types[name].proto for name in node.reads}
+        self._refuse_unsafe(node)
+        protos = {name: type_proto(self.graph.types[name]) for name in node.reads}
         data = {n: numpy_helper.from_array(a) for n, a in known.items() if a.size <= SMALL and a.dtype != object}
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.graph.opsets.items()]
         try:
             found = onnx.shape_inference.infer_node_outputs(
-                schema, node.proto(), protos, data, None, opsets, self.graph.ir_version
+                schema, node_proto(node), protos, data, None, opsets, self.graph.ir_version
             )
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
             raise invalid(node, _sentence(error)) from None
         return [found.get(name) if name else None for name in node.outputs]
 
@@ -240,7 +295,7 @@ def _fixed(found: TypeProto | None) -> Type | None:
         return None
     dims = found.tensor_type.shape.dim
     known = all(dim.HasField("dim_value") for dim in dims)
-    return Type(tuple(dim.dim_value for dim in dims), found.tensor_type.elem_type) if known else None
+    return typed([dim.dim_value for dim in dims], found.tensor_type.elem_type) if known else None
 
 
 def _require_known(node: Node, types: Sequence[Type | None], inferred: Sequence[TypeProto | None]) -> None:
@@ -273,30 +328,6 @@ def used_names(graph: GraphProto) -> set[str]:
             for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                 found |= used_names(inner)
     return found
-
-
-def _with_names(attribute: onnx.AttributeProto, names: Mapping[str, str]) -> onnx.AttributeProto:
-    """An attribute whose graphs call the tensors around them by other names."""
-    if not attribute.HasField("g") and not attribute.graphs:
-        return attribute
-    made = onnx.AttributeProto()
-    made.CopyFrom(attribute)
-    for graph in [made.g] if made.HasField("g") else made.graphs:
-        _rename(graph, names)
-    return made
-
-
-def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    own |= {name for node in graph.node for name in node.output}
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        node.input[:] = [outer.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                _rename(inner, outer)
-    for output in graph.output:
-        output.name = outer.get(output.name, output.name)
 
 
 def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, tuple[int, ...]]:

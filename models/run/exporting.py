@@ -14,8 +14,6 @@ from ...backends.export.library import Constant, Function, Given, Library, Place
 from ...backends.lower import lower
 from ...errors import UsageError
 from ...search.calling.packing import pack_program, unpack_program
-from ...search.workers.programs import candidate
-from ..network import Operator
 from .layouts import plain
 from .plan import ARENA, CONSTANTS
 
@@ -71,10 +69,9 @@ class _Parts:
 
     def kernels(self) -> list[Step]:
         """The calls of the plan, each with its program lowered again."""
-        nodes = [node for node in self.network.nodes if isinstance(node, Operator)]
         return [
-            Step(self._program(node.name), tuple(self._place(place) for place in call.places))
-            for node, call in zip(nodes, self.plan.calls, strict=True)
+            Step(self._program(node), tuple(self._place(place) for place in call.places))
+            for node, call in self.plan.calls.items()
         ]
 
     def text(self, dialect: str | None = None) -> str:
@@ -97,21 +94,24 @@ class _Parts:
 
     def _moved(self, tensors: tuple[str, ...]) -> list[tuple[str, Argument, Place]]:
         """Tensors of the arena that the caller gives or takes."""
-        known = [name for name in tensors if name in self.plan.places and name not in self.plan.lent]
-        return [(n, replace(self.plan.layouts[n].argument, name="t"), self._place(self.plan.places[n])) for n in known]
+        places, layouts = self.plan.places, self.plan.sharing.layouts
+        known = [name for name in tensors if name in places and name not in self.plan.lent]
+        return [(n, replace(layouts[n].argument, name="t"), self._place(places[n])) for n in known]
 
     def _program(self, node: str) -> Lowered:
         kernel = self.planned[node]
         if id(kernel) not in self._lowered:
-            func = candidate(kernel.task.script, kernel.trace)
+            func = kernel.program()
             self._lowered[id(kernel)] = lower(func, self.target)
-            self._programs.append(replace(func, name=f"{func.name}_{len(self._programs)}"))
+            self._programs.append(replace(func, name=f"{kernel.task.work.name}_{len(self._programs)}"))
         return self._lowered[id(kernel)]
 
     def _place(self, place: Planned) -> Place:
         if place.block == ARENA:
             return Scratch(place.offset)
-        return Constant(_constant(place)) if place.block == CONSTANTS else Given(self._lent[place.block])
+        if place.block == CONSTANTS:
+            return Constant(_constant(place))
+        return Given(self._lent[place.block], place.offset)
 
 
 def _constant(place: Planned) -> str:

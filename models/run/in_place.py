@@ -11,9 +11,11 @@ kernel takes its buffers to be apart.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ...backends.lower import lower
 from ...errors import ProgramError
 from ...ir.affine.guard import Unknown
 from ...ir.dataflow.accesses import Access
@@ -22,8 +24,9 @@ from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import Buffer
 from ...ir.passes.layouts import apply_buffer_transforms
 from ...ir.stmt import PrimFunc, replace_buffer
-from ...search.workers.programs import candidate
-from ...search.workers.protocol import Compiled
+from ...search.workers import kernel_cache
+from ...search.workers.jobs import built
+from ...search.workers.protocol import Built, Compiled, Failed
 from ..network import Network, Operator
 from .kernels import Kernel
 from .layouts import EdgeLayout, same_memory
@@ -38,7 +41,7 @@ def overwriting(
     found = dict(kernels)
     known: dict[tuple[int, int, int], Compiled | None] = {}
     for step, node in enumerate(network.nodes):
-        if not isinstance(node, Operator):
+        if not isinstance(node, Operator) or node.name not in kernels:
             continue
         kernel = kernels[node.name]
         for read, written in _pairs(network, step, node, layouts, fixed):
@@ -71,22 +74,26 @@ def _pairs(
 
 def _compiled(kernel: Kernel, read: int, written: int) -> Compiled | None:
     """The kernel with one buffer for two parameters, if that is proven to compute the same."""
-    from ...backends.data import arguments_of
-    from ...backends.kernel import compile_lowered
-    from ...backends.lower import lower
-
     task = kernel.task
+    question = json.dumps(["in place", task.script, task.target.to_json(), kernel.trace, read, written])
+    reply = kernel_cache.stored(question)
+    if reply is None:
+        reply = _built(kernel, read, written)
+        kernel_cache.store(question, reply)
+    return reply.kernel if isinstance(reply, Built) else None
+
+
+def _built(kernel: Kernel, read: int, written: int) -> Built | Failed:
     try:
-        func = apply_buffer_transforms(candidate(task.script, kernel.trace))
+        func = apply_buffer_transforms(kernel.program())
         x, y = func.params[read], func.params[written]
-        if not isinstance(x, Buffer) or not isinstance(y, Buffer) or x.shape != y.shape:
-            return None
-        merged = _merged(func, x, y)
-        if not _reads_first(func, merged, x, y):
-            return None
-        return Compiled(compile_lowered(lower(merged, task.target), task.target), arguments_of(merged))
-    except (ProgramError, Unknown):
-        return None
+        if isinstance(x, Buffer) and isinstance(y, Buffer) and x.shape == y.shape:
+            merged = _merged(func, x, y)
+            if _reads_first(func, merged, x, y):
+                return built(merged, lower(merged, kernel.task.target), kernel.task.target)
+    except (ProgramError, Unknown) as error:
+        return Failed(status="refused", message=str(error))
+    return Failed(status="refused", message="an element may be read after it was written")
 
 
 def _merged(func: PrimFunc, x: Buffer, y: Buffer) -> PrimFunc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -10,13 +11,17 @@ import numpy as np
 
 from ...errors import BadRecord
 from ...search.records.status import error_of
-from ...search.workers import jobs
-from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed
+from ...search.workers import jobs, kernel_cache
+from ...search.workers.programs import candidate
+from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed, to_text
 
 if TYPE_CHECKING:
+    from ...backends.artifact import Argument
+    from ...ir.stmt import PrimFunc
     from ...search.records.database import Database
     from ...search.records.record import Record
     from ...search.tasks.task import Task
+    from ..network import Operator
     from ..tasks import NetworkTask
 
 POPULATION, GENERATIONS = 2048, 2  # of candidates that the estimate looks at
@@ -40,6 +45,17 @@ class Kernel:
     trace: list[Any] | None = None
     over: tuple[int, int] | None = None
 
+    def program(self) -> PrimFunc:
+        """The scheduled program of the task, all proofs on; of a kernel with `over`, that with two parameters."""
+        return candidate(self.task.script, self.trace)
+
+
+def passed(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
+    """The tensor that an operator passes for each parameter of its kernel, and how the kernel takes it."""
+    left_out = -1 if kernel.over is None else kernel.over[0]
+    names = [name for number, name in enumerate((*node.inputs, *node.outputs)) if number != left_out]
+    return list(zip(names, kernel.compiled.layouts, strict=True))
+
 
 def build_here(wanted: Iterable[Build]) -> list[Built | Failed]:
     """Compile in this process, one after the other."""
@@ -51,33 +67,57 @@ def kernels_of(
 ) -> dict[str, Kernel]:
     """A kernel for every operator of the tasks, by the operator's name.
 
-    A record that is refused is an error, since the database would go on naming it; an estimate that is refused, or
-    that nobody could make, gives way to the program as it was written.
+    What earlier processes have compiled is read (`search.workers.kernel_cache`).  A record that is refused is an error,
+    since the database would go on naming it; an estimate that is refused, or that nobody could make, gives way to the
+    program as it was written.
     """
     records = [
         None if database is None else database.best(t.task.script, t.task.target, t.task.interface) for t in tasks
     ]
-    estimates = [estimate(t.task) if record is None else None for t, record in zip(tasks, records, strict=True)]
-    replies = build(
-        Build(script=t.task.script, target=t.task.target, choice=choice, trace=record.trace if record else None)
-        for t, record, choice in zip(tasks, records, estimates, strict=True)
-    )
+    wanted = [(item.task, record) for item, record in zip(tasks, records, strict=True)]
+    known = [kernel_cache.stored(_question(task, record)) for task, record in wanted]
+    missing = [pair for pair, reply in zip(wanted, known, strict=True) if not isinstance(reply, Built)]
+    made = iter(_made(missing, build))
     found: dict[str, Kernel] = {}
-    for item, record, choice, reply in zip(tasks, records, estimates, replies, strict=True):
-        kernel = _kernel(item.task, record, choice, reply, build)
+    for item, (task, record), reply in zip(tasks, wanted, known, strict=True):
+        kernel = _kernel(task, record, reply) if isinstance(reply, Built) else next(made)
         found.update((node.name, kernel) for node in item.operators)
     return found
 
 
-def _kernel(task: Task, record: Record | None, choice: Choice | None, reply: Built | Failed, build: Builder) -> Kernel:
-    if isinstance(reply, Built):
-        origin: Origin = "tuned" if record else "estimated" if choice else "untuned"
-        return Kernel(task, reply.kernel, origin, record, record.trace if record else reply.trace)
+def _question(task: Task, record: Record | None) -> str:
+    """What decides a kernel: the trace of a record, or what the estimate likes best in the task's space."""
     if record is not None:
-        raise error_of(f"record {record.id}", "built", reply.status, reply.message)
-    if choice is not None:
-        return _kernel(task, None, None, build([Build(script=task.script, target=task.target)])[0], build)
-    raise BadRecord(f"the program `{task.work.name}` could not be built as it is written: {reply.message}")
+        return to_text(Build(script=task.script, target=task.target, trace=record.trace))
+    return json.dumps(["estimate", task.script, task.target.to_json(), dict(task.interface)])
+
+
+def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[Kernel]:
+    """Kernels that nobody has compiled yet; they are kept, unless another try could give another one."""
+    choices = [None if record else estimate(task) for task, record in wanted]
+    replies = build(
+        Build(script=task.script, target=task.target, choice=choice, trace=record.trace if record else None)
+        for (task, record), choice in zip(wanted, choices, strict=True)
+    )
+    found = []
+    for (task, record), choice, reply in zip(wanted, choices, replies, strict=True):
+        lasts = isinstance(reply, Built) or reply.kind in ("refused", "build_error")
+        if isinstance(reply, Failed) and choice is not None:
+            (reply,) = build([Build(script=task.script, target=task.target)])
+        if isinstance(reply, Failed):
+            if record is not None:
+                raise error_of(f"record {record.id}", "built", reply.status, reply.message)
+            raise BadRecord(f"the program `{task.work.name}` could not be built as it is written: {reply.message}")
+        if lasts:
+            kernel_cache.store(_question(task, record), reply)
+        found.append(_kernel(task, record, reply))
+    return found
+
+
+def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
+    trace = record.trace if record else reply.trace
+    origin: Origin = "tuned" if record else "estimated" if trace is not None else "untuned"
+    return Kernel(task, reply.kernel, origin, record, trace)
 
 
 def estimate(task: Task) -> Choice | None:

@@ -1,15 +1,21 @@
-"""How each tensor of a network lies in memory, as its kernels agree on it, and what its padding holds."""
+"""How each tensor of a network lies in memory, as its programs agree on it, and what its padding holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
+import numpy as np
+
+from ...backends import data
 from ...backends.artifact import Argument
-from ...backends.data import is_in_place
+from ...backends.data import is_in_place, positions
+from ...backends.executable import numpy_dtype
 from ...errors import UsageError
+from ...ir.caches import cached
+from ...ir.stmt import PrimFunc
 from ..network import Network, Operator, Tensor
-from .kernels import Kernel
 
 HOLDS_NOTHING = ("", "undef")
 
@@ -25,12 +31,25 @@ class EdgeLayout:
     argument: Argument
     initialised: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, padding included."""
+        return nbytes(self.argument)
 
-def arguments_of(node: Operator, kernel: Kernel) -> list[tuple[str, Argument]]:
-    """The tensor that an operator passes for each parameter of its kernel, and what that says of it."""
-    left_out = -1 if kernel.over is None else kernel.over[0]
-    names = [name for number, name in enumerate((*node.inputs, *node.outputs)) if number != left_out]
-    return list(zip(names, kernel.compiled.layouts, strict=True))
+
+def nbytes(argument: Argument) -> int:
+    """Bytes of the physical memory of an argument."""
+    return prod(argument.physical_shape) * numpy_dtype(argument.dtype).itemsize
+
+
+def arguments_of(node: Operator) -> list[tuple[str, Argument]]:
+    """The tensor that an operator passes for each parameter of its program, and how that asks it to lie."""
+    return list(zip((*node.inputs, *node.outputs), _arguments(node.func), strict=True))
+
+
+@cached(1024)
+def _arguments(func: PrimFunc) -> tuple[Argument, ...]:
+    return data.arguments_of(func)
 
 
 def host_tensors(network: Network) -> frozenset[str]:
@@ -39,7 +58,7 @@ def host_tensors(network: Network) -> frozenset[str]:
     return frozenset(network.tensors) - touched - frozenset(network.constants)
 
 
-def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, EdgeLayout]:
+def layouts_of(network: Network) -> dict[str, EdgeLayout]:
     """The layout of every tensor that a program touches and that is no constant.
 
     Raises UsageError where a producer and a consumer disagree, or where padding holds something else than is read.
@@ -53,7 +72,7 @@ def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Edg
                 if name and name not in elsewhere:
                     found.setdefault(name, EdgeLayout(plain(network.tensors[name])))
             continue
-        for name, argument in arguments_of(node, kernels[node.name]):
+        for name, argument in arguments_of(node):
             if name in network.constants:
                 continue
             if name in node.outputs:
@@ -67,6 +86,15 @@ def layouts_of(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, Edg
             if name in node.inputs and argument.pads and argument.pad_value not in HOLDS_NOTHING:
                 found[name] = _padded(network, name, found[name], argument, writers.get(name))
     return found
+
+
+def lendable(network: Network, layouts: Mapping[str, EdgeLayout]) -> list[str]:
+    """Inputs and outputs that kernels, and nothing else, use where the caller has them."""
+    written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
+    foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+    names = [*network.inputs, *(name for name in network.outputs if name in written)]
+    known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
+    return [n for n in known if is_in_place(layouts[n].argument)]
 
 
 def _padded(network: Network, name: str, known: EdgeLayout, argument: Argument, written: str | None) -> EdgeLayout:
@@ -86,7 +114,10 @@ def same_memory(a: Argument, b: Argument) -> bool:
     """Whether two kernels mean the same memory by a tensor."""
     if is_in_place(a) or is_in_place(b):
         return is_in_place(a) and is_in_place(b)
-    return (a.index_map, a.physical_shape) == (b.index_map, b.physical_shape)
+    if (a.index_map, a.physical_shape) == (b.index_map, b.physical_shape):
+        return True
+    alike = a.logical_shape == b.logical_shape and prod(a.physical_shape) == prod(b.physical_shape)
+    return alike and np.array_equal(positions(a), positions(b))  # one map is written otherwise than the other
 
 
 def plain(tensor: Tensor) -> Argument:

@@ -15,11 +15,11 @@ from ...backends.address import address
 from ...backends.chain import CpuChain
 from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
-from ...backends.kernel import BACKENDS, load_chain
+from ...backends.kernel import load_chain
 from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
-from .plan import nbytes, plan
+from .plan import plan
 from .report import Row, report
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ class Model:
         self.network, self.target, self.kernels = network, target, dict(kernels)
         self.inputs = tuple(network.tensors[name] for name in network.inputs)
         self.outputs = tuple(network.tensors[name] for name in network.outputs)
-        backend = BACKENDS[target.kind]()
-        self._alignment = backend.alignment
-        self.plan = plan(network, kernels, backend.alignment, lends=backend.chain is CpuChain)
-        self._chain = load_chain(self.plan.calls, self.plan.blocks, target.kind)
+        self.plan = plan(network, kernels, target)
+        self._chain = load_chain(tuple(self.plan.calls.values()), self.plan.blocks, target.kind)
         for place, array in self.plan.packed:
             self._chain.write(place, array)
         self._segments = self._cut()
@@ -66,7 +64,7 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
-        native = self.plan.layouts.keys() | self.network.constants.keys()
+        native = self.plan.sharing.layouts.keys() | self.network.constants.keys()
         return tuple(_Expected(t.name, t.shape, t.dtype, t.name in native) for t in tensors)
 
     def _by_name(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array]:
@@ -106,6 +104,7 @@ class Model:
     def profile(self, inputs: Sequence[Array] | None = None, runs: int = 20) -> dict[str, float]:
         """Seconds of each operator inside of whole runs, by name: medians over `runs` runs, after a few to warm up.
 
+        Operators that only say where tensors lie inside of others take none.
         Without `inputs` the model runs on small random numbers.
         """
         given = self.random_inputs() if inputs is None else tuple(inputs)
@@ -116,9 +115,9 @@ class Model:
             self._run(given, out, seconds)
             if number >= 3:
                 found.append(seconds)
-        return {
-            node.name: statistics.median(run[number] for run in found) for number, node in enumerate(self.network.nodes)
-        }
+        busy = [node.name for node in self.network.nodes if node.name not in self.plan.sharing.idle]
+        medians = {name: statistics.median(run[number] for run in found) for number, name in enumerate(busy)}
+        return {node.name: medians.get(node.name, 0.0) for node in self.network.nodes}
 
     def report(
         self, inputs: Sequence[Array] | None = None, runs: int = 20, roof: Roof | None = None
@@ -154,7 +153,7 @@ class Model:
         from .exporting import library_of
 
         called, target = name or name_of(path, format), target or self.target
-        planned = plan(self.network, self.kernels, self._alignment, in_place=False)
+        planned = plan(self.network, self.kernels, self.target, in_place=False)
         return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
@@ -173,7 +172,7 @@ class Model:
         first = last = 0
         for node in self.network.nodes:
             if isinstance(node, Operator):
-                last += 1
+                last += node.name not in self.plan.sharing.idle
                 continue
             if last > first:
                 segments.append(_native(self._chain, first, last))
@@ -200,17 +199,18 @@ class Model:
             return self.network.constants[name]
         if name in self.values:
             return self.values[name]
-        argument = self.plan.layouts[name].argument
-        raw = self._chain.read(self.plan.places[name], nbytes(argument)).view(numpy_dtype(argument.dtype))
+        lying = self.plan.sharing.layouts[name]
+        argument = lying.argument
+        raw = self._chain.read(self.plan.places[name], lying.nbytes).view(numpy_dtype(argument.dtype))
         found = unpack(argument, raw.reshape(argument.physical_shape))
         return found.view("bfloat16") if argument.dtype == "bfloat16" else found
 
     def _write(self, name: str, array: Array) -> None:
         """Put a tensor, as the network has it, where it belongs."""
-        if name not in self.plan.layouts:
+        if name not in self.plan.sharing.layouts:
             self.values[name] = array
             return
-        argument = self.plan.layouts[name].argument
+        argument = self.plan.sharing.layouts[name].argument
         if (array.shape, str(array.dtype)) not in (
             (argument.logical_shape, argument.dtype), (argument.logical_shape, str(numpy_dtype(argument.dtype)))
         ):  # fmt: skip
@@ -257,7 +257,7 @@ class _Moves:
     """How arrays of the caller reach the kernels: their addresses where kernels use them, copies elsewhere."""
 
     def __init__(self, model: Model, chain: Chain) -> None:
-        self._model = model
+        self._model, self._chain = model, chain
         network, lent = model.network, model.plan.lent
         self._inputs = {name: number for number, name in enumerate(network.inputs)}
         self._lent: list[tuple[bool, int, Sequence[tuple[Any, int, int]]]] = []
@@ -275,6 +275,16 @@ class _Moves:
                 self._lent.append((False, number, chain.lent(lent[name])))
             else:
                 self._copied_out.append((number, name))
+        self._attached = self._touched_here()
+
+    def _touched_here(self) -> list[tuple[bool, int, int]]:
+        """Arrays of the caller in which tensors lie that Python reads or writes, each with its block."""
+        network, plan = self._model.network, self._model.plan
+        names = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+        names |= {name for _, name in (*self._copied_in, *self._copied_out)}
+        touched = {plan.places[name].block for name in names if name in plan.places}
+        found = [(i, k, plan.lent[(network.inputs if i else network.outputs)[k]]) for i, k, _ in self._lent]
+        return [(is_input, number, block) for is_input, number, block in found if block in touched]
 
     def give(self, inputs: Sequence[Array], out: Sequence[Array]) -> None:
         """Before a run."""
@@ -282,6 +292,8 @@ class _Moves:
             start = address(inputs[number] if is_input else out[number])
             for record, index, offset in slots:
                 record[index] = start + offset
+        for is_input, number, block in self._attached:
+            self._attach(block, inputs[number] if is_input else out[number])
         for number, name in self._copied_in:
             self._model._write(name, inputs[number])
 
@@ -297,6 +309,12 @@ class _Moves:
             if value.shape != out[number].shape:
                 raise UsageError(f"the output `{name}` came out as {list(value.shape)}, not {list(out[number].shape)}")
             out[number][...] = value if value.dtype.name != "bfloat16" else value.view(out[number].dtype)
+        for _, _, block in self._attached:
+            self._attach(block, None)
+
+    def _attach(self, block: int, array: Array | None) -> None:
+        assert isinstance(self._chain, CpuChain)
+        self._chain.attach(block, array)
 
 
 def _native(chain: Chain, first: int, last: int) -> Callable[[list[float] | None], None]:

@@ -9,20 +9,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from ...backends.artifact import Argument
 from ...backends.data import Array, is_in_place, pack
 from ...backends.executable import Call, Memory, Place, numpy_dtype
+from ...backends.kernel import BACKENDS
+from ...ir.target import Target
 from ..network import Network, Operator
 from .in_place import overwriting
-from .kernels import Kernel
-from .layouts import EdgeLayout, arguments_of, layouts_of
+from .kernels import Kernel, passed
 from .memory import Arena, Span, best_fit
+from .views import Sharing, sharing_of
 
 ARENA, CONSTANTS, FIRST_LENT = 0, 1, 2
 
@@ -31,107 +32,90 @@ ARENA, CONSTANTS, FIRST_LENT = 0, 1, 2
 class Plan:
     """Where tensors lie and what is called.
 
-    `lent` are the tensors in the caller's memory, each with its block; `packed` what is written once, constants and
-    padding; `calls` belong to the operators, in their order, that have kernels.
+    `sharing` tells which tensors lie in the caller's memory and which inside of others; `lent` are the former, each
+    with its block; `packed` what is written once, constants and padding; `calls` are those of the operators that have
+    something to do, by name, in their order.
     """
 
-    layouts: Mapping[str, EdgeLayout]
+    sharing: Sharing
     places: Mapping[str, Place]
     lent: Mapping[str, int]
     packed: Sequence[tuple[Place, Array]]
-    calls: Sequence[Call]
+    calls: Mapping[str, Call]
     blocks: Sequence[int]
 
 
-def plan(
-    network: Network, kernels: Mapping[str, Kernel], alignment: int, lends: bool = True, in_place: bool = True
-) -> Plan:
-    """Places for all tensors, workspaces and packed constants; `lends` where the caller's memory can be used.
+def plan(network: Network, kernels: Mapping[str, Kernel], target: Target, in_place: bool = True) -> Plan:
+    """Places for all tensors, workspaces and packed constants.
 
     Where memory is lent, operators that are proven to read first write over their input, unless `in_place` is false:
     a kernel that does so is another one than its record tells.
     """
-    layouts = layouts_of(network, kernels)
-    lent = dict(zip(_lendable(network, layouts), range(FIRST_LENT, len(network.tensors) + FIRST_LENT), strict=False))
-    lent = lent if lends else {}
-    if lends and in_place:
-        initialised = {name for name, lying in layouts.items() if lying.initialised}
-        kernels = overwriting(network, kernels, layouts, frozenset({*lent, *initialised, *network.outputs}))
-    shared = _shared(network, kernels)
-    arena = best_fit(_spans(network, kernels, layouts, lent, shared), alignment)
-    places = {
-        name: Place(ARENA, arena.offsets[shared.get(name, name)])
-        for name in layouts
-        if shared.get(name, name) in arena.offsets
-    }
-    places.update((name, Place(block, 0)) for name, block in lent.items())
+    sharing = sharing_of(network, target)
+    alignment = BACKENDS[target.kind]().alignment
+    lent = {name: number for number, name in enumerate(sharing.lent, FIRST_LENT)}
+    initialised = [name for name, lying in sharing.layouts.items() if lying.initialised]
+    if target.kind == "cpu" and in_place:
+        fixed = frozenset({*lent, *initialised, *network.outputs, *sharing.shared})
+        kernels = overwriting(network, kernels, sharing.layouts, fixed)
+    owners = _owners(network, kernels, sharing)
+    arena = best_fit(_spans(network, kernels, sharing, owners), alignment)
+    places = {name: _place(owners[name], lent, arena) for name in sharing.layouts}
     constants, packed = _constants(network, kernels, alignment)
-    calls: list[Call] = []
-    for node in network.nodes:
-        if isinstance(node, Operator):
-            calls.append(_call(network, node, kernels[node.name], places, constants, arena))
-    packed += [
-        (places[name], pack(lying.argument, np.zeros(lying.argument.logical_shape, numpy_dtype(lying.argument.dtype))))
-        for name, lying in layouts.items()
-        if lying.initialised
-    ]
+    calls = {
+        node.name: _call(network, node, kernels[node.name], places, constants, arena)
+        for node in network.nodes
+        if isinstance(node, Operator) and node.name not in sharing.idle
+    }
+    for name in initialised:
+        argument = sharing.layouts[name].argument
+        packed.append((places[name], pack(argument, np.zeros(argument.logical_shape, numpy_dtype(argument.dtype)))))
     size = max((place.offset + array.nbytes for place, array in packed if place.block == CONSTANTS), default=1)
-    return Plan(layouts, places, lent, packed, calls, (max(arena.nbytes, 1), max(size, 1), *[0] * len(lent)))
+    return Plan(sharing, places, lent, packed, calls, (max(arena.nbytes, 1), max(size, 1), *[0] * len(lent)))
 
 
-def _shared(network: Network, kernels: Mapping[str, Kernel]) -> dict[str, str]:
-    """For each tensor that takes the memory of another one, the first in that memory."""
-    found: dict[str, str] = {}
+def _place(owned: tuple[str, int], lent: Mapping[str, int], arena: Arena) -> Place:
+    """Where a tensor lies that begins so many bytes inside of another one."""
+    owner, offset = owned
+    return Place(lent[owner], offset) if owner in lent else Place(ARENA, arena.offsets[owner] + offset)
+
+
+def _owners(network: Network, kernels: Mapping[str, Kernel], sharing: Sharing) -> dict[str, tuple[str, int]]:
+    """For each tensor the one in whose memory it lies, which may be itself, and how far from its beginning."""
+    found = {name: sharing.root(name) for name in sharing.layouts}
     for node in network.nodes:
-        over = kernels[node.name].over if isinstance(node, Operator) else None
+        over = kernels[node.name].over if node.name in kernels else None
         if over is not None:
             names = (*node.inputs, *node.outputs)
-            found[names[over[1]]] = found.get(names[over[0]], names[over[0]])
+            found[names[over[1]]] = found[names[over[0]]]
     return found
 
 
-def _lendable(network: Network, layouts: Mapping[str, EdgeLayout]) -> Iterable[str]:
-    """Inputs and outputs that kernels, and nothing else, use where the caller has them."""
-    written = {name for node in network.nodes if isinstance(node, Operator) for name in node.outputs}
-    foreign = {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
-    names = [*network.inputs, *(name for name in network.outputs if name in written)]
-    known = [n for n in dict.fromkeys(names) if n in layouts and n not in foreign]
-    return [n for n in known if is_in_place(layouts[n].argument)]
-
-
 def _spans(
-    network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, EdgeLayout], lent: Mapping[str, int],
-    shared: Mapping[str, str],
-) -> list[Span]:  # fmt: skip
+    network: Network, kernels: Mapping[str, Kernel], sharing: Sharing, owners: Mapping[str, tuple[str, int]]
+) -> list[Span]:
     """What the arena holds: steps are numbers of nodes, inputs come before the first, and the last one never ends."""
-    first = dict.fromkeys(network.inputs, -1)
-    last = dict.fromkeys(network.inputs, -1)
+    end = len(network.nodes)
+    used: dict[str, list[int]] = {name: [-1] for name in network.inputs}
     spans: list[Span] = []
     for step, node in enumerate(network.nodes):
-        for name in node.outputs:
-            first[name] = last[name] = step
-        last.update((name, step) for name in node.inputs if name not in network.constants)
-        if isinstance(node, Operator):
-            for number, memory in enumerate(_workspaces(kernels[node.name])):
-                spans.append(Span(_workspace(node.name, number), memory.nbytes, step, step))
-    end = len(network.nodes)
-    last.update((name, end) for name in network.outputs)
-    for name, owner in shared.items():
-        last[owner] = max(last[owner], last[name])
-    for name in first:
-        if name in lent or name in network.constants or name in shared:
-            continue
-        lying = layouts.get(name)
-        if lying is None:
-            continue
-        begin, stop = (-1, end) if lying.initialised else (first[name], last[name])
-        spans.append(Span(name, nbytes(lying.argument), begin, stop))
+        for name in (*node.inputs, *node.outputs):
+            used.setdefault(name, []).append(step)
+        if node.name in kernels and node.name not in sharing.idle:
+            for number, workspace in enumerate(_workspaces(kernels[node.name])):
+                spans.append(Span(_workspace(node.name, number), workspace.nbytes, step, step))
+    for name in network.outputs:
+        used.setdefault(name, []).append(end)  # a constant may leave that no operator reads
+    steps: dict[str, list[int]] = {}
+    for name, (owner, _) in owners.items():
+        always = [-1, end] if sharing.layouts[name].initialised else []
+        steps.setdefault(owner, []).extend((*used[name], *always))
+    spans += [
+        Span(owner, sharing.layouts[owner].nbytes, min(found), max(found))
+        for owner, found in steps.items()
+        if owner not in sharing.lent
+    ]
     return spans
-
-
-def nbytes(argument: Argument) -> int:
-    """Bytes of the physical memory of an argument."""
-    return prod(argument.physical_shape) * numpy_dtype(argument.dtype).itemsize
 
 
 def _constants(
@@ -142,9 +126,9 @@ def _constants(
     packed: list[tuple[Place, Array]] = []
     end = 0
     for node in network.nodes:
-        if not isinstance(node, Operator):
+        if not isinstance(node, Operator) or node.name not in kernels:
             continue
-        for name, argument in arguments_of(node, kernels[node.name]):
+        for name, argument in passed(node, kernels[node.name]):
             if name not in network.constants or (key := _key(name, argument)) in places:
                 continue
             array = pack(argument, _bits(network.constants[name], argument.dtype))
@@ -176,7 +160,7 @@ def _call(
 ) -> Call:
     found = [
         constants[_key(name, argument)] if name in network.constants else places[name]
-        for name, argument in arguments_of(node, kernel)
+        for name, argument in passed(node, kernel)
     ]
     found += [
         Place(ARENA, arena.offsets[_workspace(node.name, number)]) for number in range(len(_workspaces(kernel)))

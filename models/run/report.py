@@ -25,9 +25,10 @@ class Row:
     """One operator of a model.
 
     `program` is the name of its program, or its ONNX type where that runs by the reference implementation (`origin`
-    "fallback"); other origins are "tuned", "estimated" and "untuned".  `recorded_us` is what the kernel took when it
-    was tuned by itself.  `layouts` has a text for each tensor that it passes, constants left out; `copied` are the
-    bytes that it moves without computing: its own intermediates, and all of an operator that only moves.
+    "fallback"); other origins are "tuned", "estimated" and "untuned", and "view" of an operator that has nothing to do
+    because its tensors lie in one another.  `recorded_us` is what the kernel took when it was tuned by itself.
+    `layouts` has a text for each tensor that it passes, constants left out; `copied` are the bytes that it moves
+    without computing: its own intermediates, and all of an operator that only moves.
     """
 
     operator: str
@@ -63,19 +64,20 @@ def _row(
     network: Network, node: Node, kernel: Kernel | None, seconds: float, total: float, roof: Roof | None
 ) -> Row:
     share = seconds / total if total else 0.0
-    if isinstance(node, Foreign) or kernel is None:
+    if isinstance(node, Foreign):
         names = [name for name in (*node.inputs, *node.outputs) if name and name not in network.constants]
         layouts = tuple(f"{name}: as given" for name in names)
-        program = node.op if isinstance(node, Foreign) else node.func.name
-        return Row(node.name, program, seconds * 1e6, share, "fallback", "", None, layouts, 0, False, 0.0, None)
+        return Row(node.name, node.op, seconds * 1e6, share, "fallback", "", None, layouts, 0, False, 0.0, None)
+    lying = tuple(f"{n}: {layout_text(a)}" for n, a in arguments_of(node) if n not in network.constants)
+    if kernel is None:
+        return Row(node.name, node.func.name, 0.0, 0.0, "view", "", None, lying, 0, True, 0.0, None)
     task, record = kernel.task, kernel.record
-    pairs = [(name, argument) for name, argument in arguments_of(node, kernel) if name not in network.constants]
     moves = only_moves(node.func)
     own = sum(Memory(n, tuple(s), d, k).nbytes for n, s, d, k in kernel.compiled.artifact["workspaces"])
     written = sum(network.tensors[name].nbytes for name in node.outputs)
     return Row(
         node.name, node.func.name, seconds * 1e6, share, kernel.origin, record.id if record else "",
-        record.latency_us if record else None, tuple(f"{name}: {layout_text(a)}" for name, a in pairs),
+        record.latency_us if record else None, lying,
         own + written * moves, moves, task.work.flops / seconds * 1e-9,
         roof.fraction(task, seconds * 1e6) if roof else None,
     )  # fmt: skip

@@ -116,8 +116,8 @@ class Diagnosis:
         }
 
 
-def diagnose(record: Record, bench: Workbench | None = None) -> Diagnosis:
-    """Build `record` again for reading, and measure the limits of its device if that is here.
+def diagnose(record: Record, bench: Workbench | None = None, roof: Roof | None = None) -> Diagnosis:
+    """Build `record` again for reading, and measure the limits of its device if that is here, unless `roof` has them.
 
     Raises BadRecord for a record that does not build, DeviceMissing for one whose code cannot
     be made on this machine, and TemporaryError where it took too long.
@@ -127,8 +127,10 @@ def diagnose(record: Record, bench: Workbench | None = None) -> Diagnosis:
     with _bench(bench) as place:
         found = _built(place, record, compiled=True)
         same = here.key == record.device_key
-        roof = _limits(place, record.device, record.dtype) if same else None
-    note = "" if same else f"measured on {record.device_key}; the limits of that device are not known on {here.key}"
+        if roof is None and same:
+            roof = _limits(place, record.device, record.dtype)
+    known = same or roof is not None
+    note = "" if known else f"measured on {record.device_key}; the limits of that device are not known on {here.key}"
     return Diagnosis(record, task, schedule_text(record), found, roof, note)
 
 

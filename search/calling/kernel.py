@@ -171,6 +171,24 @@ class Kernel:
             self._memory.run([(index, array) for (index, _), array in zip(self._outputs, outputs, strict=True)])
         return returned[0] if len(returned) == 1 else tuple(returned)
 
+    @property
+    def direct(self) -> Callable[..., bool] | None:
+        """A call of one native function, where there is one: takes all inputs and then all outputs as arrays.
+
+        False says that they are not exactly what they must be, and that nothing has happened.
+        """
+        return self._direct
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """What a call takes, in order; `physical_shape` is the shape in which it is given."""
+        return tuple(argument for _, argument in self._as_given(self._inputs))
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """What a call gives, in order; `physical_shape` is the shape in which it comes."""
+        return tuple(argument for _, argument in self._as_given(self._outputs))
+
     def pack(self, **constants: Array) -> Kernel:
         """A kernel with these inputs packed once and for all; it takes the other inputs and allocates nothing."""
         inputs = {argument.name: argument for _, argument in self._inputs}

@@ -5,6 +5,8 @@ meta       key | value                        the schema's version
 workloads  id | hash | collision | name | params | script     canonical programs
 devices    id | key | target                                  Target.key and its facts
 records    id | workload_id | device_id | interface | ... | payload
+choices    network | device_id | payload                      layouts of whole networks
+runs       name | created | payload           what a run tells beside its records
 ```
 
 A hash finds and full text decides: two programs of one hash are two rows with
@@ -20,24 +22,30 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from ...errors import BadRecord, NoRecord, StorageError, TemporaryError, UsageError
+from ...errors import BadRecord, NoRecord, StorageError, UsageError
 from ..tasks.interface import interface_key, pairs
+from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
+from .engine import BUSY_SECONDS, attempt, engine_of, locate
 from .record import SCHEMA, Record, printable, script_hash, validate
+from .run_facts import RunFacts, from_text
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.workloads import Workload
 
-BUSY_SECONDS = 30.0
+T = TypeVar("T")
+
+READ_SECONDS = 10.0  # how long a server that does not answer is asked again
+SCHEMA_LOCK = 7_406_113  # an advisory lock of PostgreSQL: one process at a time makes tables
 _PAYLOAD = (
     "trace", "choice", "samples", "versions", "message",
-    "space_version", "max_abs_error", "seed", "dtype", "run",
+    "space_version", "max_abs_error", "seed", "dtype", "run", "foretold",
 )  # fmt: skip
 
 _schema = sa.MetaData()
@@ -78,8 +86,25 @@ _records = sa.Table(
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
-    sa.Index("records_by_speed", "workload_id", "device_id", "status", "latency_us"),
+    sa.Index("records_by_rank", "workload_id", "device_id", "status", "stage", "latency_us", "id"),
 )
+_choices = sa.Table(
+    "choices",
+    _schema,
+    sa.Column("network", sa.String(64), primary_key=True),
+    sa.Column("device_id", sa.ForeignKey("devices.id"), primary_key=True),
+    sa.Column("payload", sa.Text, nullable=False),
+)
+_runs = sa.Table(
+    "runs",
+    _schema,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+)
+
+RACED_FIRST = (_records.c.stage, _records.c.latency_us, _records.c.id)
+"""The order of rank, by its index: ``race`` comes before ``trial``."""
 
 
 def default_path() -> str:
@@ -103,11 +128,10 @@ class Database:
     def __init__(self, url: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self.notes: list[str] = []
         self.read_only = read_only
-        self.url, self.path = _locate(default_path() if url is None else os.fspath(url))
+        self.url, self.path = locate(default_path() if url is None else os.fspath(url))
         missing = self._prepare_file() if self.path is not None else False
-        self._engine = _engine(self.url, self.path, read_only, missing)
-        with self._errors():
-            self._open_schema(create=not read_only or missing)
+        self._engine = engine_of(self.url, self.path, read_only, missing)
+        self._attempt(lambda: self._open_schema(create=not read_only or missing), READ_SECONDS)
 
     def put_record(self, record: Record) -> str:
         """Store or replace one record (by its id); it is durable when this returns."""
@@ -116,13 +140,52 @@ class Database:
     def put_records(self, records: Sequence[Record], seconds: float | None = None) -> list[str]:
         """Store or replace records in one transaction: all of them, or none.
 
-        Waits so many `seconds` for another process that has a SQLite file locked, by default `BUSY_SECONDS`.
+        Waits so many `seconds` for another process that has a SQLite file locked, or for a server that does not
+        answer, by default `BUSY_SECONDS`.
         """
         self._refuse_read_only()
-        with self._errors(), self._write(seconds) as connection:
-            for record in records:
-                _upsert(connection, record)
+
+        def put() -> None:
+            with self._write(seconds) as connection:
+                for record in sorted(records, key=lambda record: record.id):  # all writers in one order: no deadlock
+                    _upsert(connection, record)
+
+        self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
         return [record.id for record in records]
+
+    def put_run(self, facts: RunFacts, seconds: float | None = None) -> None:
+        """Store or replace what a run tells; waits for a lock as `put_records` does."""
+        self._refuse_read_only()
+        values = {"created": facts.created, "payload": facts.to_text()}
+
+        def put() -> None:
+            with self._write(seconds) as connection:
+                changed = connection.execute(_runs.update().where(_runs.c.name == facts.name).values(**values))
+                if changed.rowcount == 0:
+                    _insert_if_new(connection, _runs, {"name": facts.name, **values})
+
+        self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
+
+    def runs(self, names: Iterable[str] | None = None) -> dict[str, RunFacts]:
+        """What runs tell, all or those of these names, by name, oldest first; what does not validate is noted."""
+        wanted = None if names is None else set(names)
+
+        def fetch() -> list[tuple[str, str]]:
+            with self._read() as connection:
+                if not sa.inspect(connection).has_table("runs"):
+                    return []  # written before there were any
+                rows = connection.execute(sa.select(_runs.c.name, _runs.c.payload).order_by(_runs.c.created))
+                return [(name, payload) for name, payload in rows]
+
+        rows = self._attempt(fetch, READ_SECONDS)
+        found: dict[str, RunFacts] = {}
+        for name, payload in rows:
+            if wanted is None or name in wanted:
+                try:
+                    found[name] = from_text(payload)
+                except BadRecord as error:
+                    self.notes.append(f"skipped the run {printable(str(name))} of {self.name}: {error}")
+        return found
 
     def best(
         self,
@@ -138,10 +201,8 @@ class Database:
         `interface` None accepts every interface; `verified` asks for records
         whose results were compared on this machine's behalf.
         """
-        order = (sa.case((_records.c.stage == "race", 0), else_=1), _records.c.latency_us, _records.c.id)
         where = [_records.c.status == "ok", *([_records.c.verified] if verified else [])]
-        found = self._select(work, target, interface, where, order=order)
-        return next(found, None)
+        return next(self._select(work, target, interface, where, order=RACED_FIRST, limit=1), None)
 
     def records(
         self,
@@ -158,8 +219,30 @@ class Database:
         self, work: Workload | str, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4
     ) -> list[Record]:
         """The fastest records, unverified ones included, raced ones first."""
-        order = (sa.case((_records.c.stage == "race", 0), else_=1), _records.c.latency_us, _records.c.id)
-        return list(self._select(work, target, interface, [_records.c.status == "ok"], order=order, limit=count))
+        return list(self._select(work, target, interface, [_records.c.status == "ok"], order=RACED_FIRST, limit=count))
+
+    def elsewhere(
+        self, work: Workload | str, target: Target, interface: Mapping[str, str], count: int
+    ) -> list[Record]:
+        """The `count` fastest records of each other device of this kind, the likest devices first.
+
+        Likest is the same model, then the same instruction set; their latencies say nothing of this one.  A recorded
+        space is no device: its traces build nothing.
+        """
+        script = work if isinstance(work, str) else work.script
+        hashed = (_workloads.c.hash == script_hash(script), _workloads.c.script == script)
+        query = sa.select(_devices.c.key).distinct().select_from(_records.join(_workloads).join(_devices))
+        real = ~_devices.c.key.contains(RECORDED_DEVICE, autoescape=True)
+        keys = [str(row["key"]) for row in self._fetch(query.where(*hashed, real, _records.c.status == "ok"))]
+        tops = [self.top(script, key, interface, count) for key in sorted(keys) if key != target.key]
+        found = [(top[0].device, top) for top in tops if top and top[0].device.kind == target.kind]
+
+        def unlikeness(device: Target) -> int:
+            if (device.vendor, device.name) == (target.vendor, target.name):
+                return 0
+            return 1 if device.isa == target.isa else 2
+
+        return [record for _, top in sorted(found, key=lambda pair: unlikeness(pair[0])) for record in top]
 
     def failures(self, work: Workload | str, target: Target | str) -> dict[str, int]:
         """How many records of each failure kind there are."""
@@ -172,14 +255,12 @@ class Database:
         """The record of this id, or of the only id that starts with it; NoRecord otherwise."""
         if not record_id or not all(c in "0123456789abcdef" for c in record_id):
             raise NoRecord(f"no record {record_id!r} in {self.name}: an id is up to 16 hexadecimal digits")
-        with self._errors(), self._read() as connection:
-            query = _joined().where(_records.c.id.like(record_id + "%")).limit(2)
-            rows = connection.execute(query).mappings().all()
+        rows = self._fetch(_joined().where(_records.c.id.like(record_id + "%")).limit(2))
         if len(rows) > 1:
             raise UsageError(f"several records in {self.name} start with {record_id!r}; give more of the id")
         if not rows:
             raise NoRecord(f"no record {record_id!r} in {self.name}; `tune best` lists what there is")
-        return _record(dict(rows[0]))
+        return _record(rows[0])
 
     def every(self) -> Iterator[Record]:
         """All records, oldest first, for export; rows that do not validate go to `notes`."""
@@ -192,28 +273,63 @@ class Database:
         overwrite a measurement nor vouch for one.
         """
         self._refuse_read_only()
-        count = 0
-        with self._errors(), self._write() as connection:
-            for record in records:
-                if connection.execute(sa.select(_records.c.id).where(_records.c.id == record.id)).first() is None:
-                    _upsert(connection, record.changed(verified=False, stage="trial"))
-                    count += 1
-        return count
+        given = sorted(records, key=lambda record: record.id)
+
+        def put() -> int:
+            count = 0
+            with self._write() as connection:
+                for record in given:
+                    if connection.execute(sa.select(_records.c.id).where(_records.c.id == record.id)).first() is None:
+                        _upsert(connection, record.changed(verified=False, stage="trial"))
+                        count += 1
+            return count
+
+        return self._attempt(put, BUSY_SECONDS)
 
     def winners(self) -> list[Record]:
         """The best verified record of each (program, device, interface), by workload name."""
         best: dict[tuple[str, str, str], Record] = {}
-        rank = sa.case((_records.c.stage == "race", 0), else_=1)
-        query = _joined().where(_records.c.status == "ok", _records.c.verified).order_by(rank, _records.c.latency_us)
+        query = _joined().where(_records.c.status == "ok", _records.c.verified).order_by(*RACED_FIRST)
         for record in self._stream(query):
             best.setdefault((record.script, record.device_key, interface_key(dict(record.interface))), record)
         return sorted(best.values(), key=lambda r: (r.workload, r.device_key, r.id))
 
+    def put_choice(self, network: str, target: Target, choice: Any) -> None:
+        """Keep what was chosen for a whole network on a device, as JSON, in place of what was kept before."""
+        self._refuse_read_only()
+
+        def put() -> None:
+            with self._write() as connection:
+                if not sa.inspect(connection).has_table(_choices.name):  # a database of an earlier version
+                    _lock_schema(connection)
+                    _choices.create(connection, checkfirst=True)
+                device = _device_id(connection, target)
+                at = sa.and_(_choices.c.network == network, _choices.c.device_id == device)
+                connection.execute(_choices.delete().where(at))
+                connection.execute(_choices.insert().values(network=network, device_id=device, payload=_dump(choice)))
+
+        self._attempt(put, BUSY_SECONDS)
+
+    def choice(self, network: str, target: Target) -> Any:
+        """What is kept for a network on a device, as JSON that may be anything; None where nothing is."""
+        query = sa.select(_choices.c.payload).join(_devices).where(
+            _choices.c.network == network, _devices.c.key == target.key
+        )  # fmt: skip
+
+        def fetch() -> str | None:
+            with self._read() as connection:
+                return connection.execute(query).scalar() if sa.inspect(connection).has_table(_choices.name) else None
+
+        found = self._attempt(fetch, READ_SECONDS)
+        try:
+            return None if found is None else json.loads(found)
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"the choice of layouts for a network in {self.name} cannot be read: {error}") from None
+
     def workload_names(self) -> list[str]:
         """Names of the stored workloads."""
         query = sa.select(_workloads.c.name).distinct().order_by(_workloads.c.name)
-        with self._errors(), self._read() as connection:
-            return list(connection.execute(query).scalars())
+        return [str(row["name"]) for row in self._fetch(query)]
 
     @property
     def name(self) -> str:
@@ -223,8 +339,7 @@ class Database:
     @property
     def size(self) -> int:
         """Number of records."""
-        with self._errors(), self._read() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(_records)).scalar_one())
+        return int(self._fetch(sa.select(sa.func.count().label("count")).select_from(_records))[0]["count"])
 
     def close(self) -> None:
         self._engine.dispose()
@@ -253,6 +368,11 @@ class Database:
                 )
         if self.read_only:
             return state in ("missing", "empty")
+        if kind := sqlite_file.network_of(self.path):
+            self.notes.append(
+                f"the database {self.path} is on a network file system ({kind}), where SQLite may lose records when "
+                f"several hosts write; use one on this machine, or a server: --db postgresql://host/name"
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -264,8 +384,16 @@ class Database:
             known = sa.inspect(connection).has_table("meta")
         if create and not known:
             with self._write() as connection:
+                _lock_schema(connection)
                 _schema.create_all(connection, checkfirst=True)
                 _insert_if_new(connection, _meta, {"key": "schema", "value": str(SCHEMA)})
+        elif create and not self.read_only:
+            with self._read() as connection:
+                complete = sa.inspect(connection).has_table("runs")
+            if not complete:  # a database from before there were facts of runs
+                with self._write() as connection:
+                    _lock_schema(connection)
+                    _runs.create(connection, checkfirst=True)
         with self._read() as connection:
             if not sa.inspect(connection).has_table("meta"):
                 raise StorageError(f"{self.name} is a database, but not one of stridesmith; it was left untouched")
@@ -301,8 +429,7 @@ class Database:
         count = 0
         start = 0
         while limit is None or count < limit:
-            with self._errors(), self._read() as connection:
-                rows = [dict(row) for row in connection.execute(query.limit(size).offset(start)).mappings()]
+            rows = self._fetch(query.limit(size).offset(start))
             for row in rows:
                 try:
                     record = _record(row)
@@ -332,89 +459,17 @@ class Database:
         with self._engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Storage's own exceptions as ours, with what to do."""
-        try:
-            yield
-        except sa.exc.OperationalError as error:
-            cause = error.orig or error
-            if sqlite_file.is_lock(cause):
-                raise TemporaryError(sqlite_file.locked(self.name)) from None
-            raise StorageError(_advice(self.name, str(cause))) from None
-        except sa.exc.SQLAlchemyError as error:
-            raise StorageError(_advice(self.name, str(getattr(error, "orig", None) or error))) from None
+    def _fetch(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        """All rows of a query."""
 
+        def fetch() -> list[dict[str, Any]]:
+            with self._read() as connection:
+                return [dict(row) for row in connection.execute(query).mappings()]
 
-def _advice(name: str, text: str) -> str:
-    lower = text.lower()
-    if "full" in lower:
-        return f"cannot write the database {name}: the disk is full; make room or give another path with --db"
-    if "readonly" in lower or "read-only" in lower:
-        return f"cannot write the database {name}: it is read-only; give another path with --db"
-    if "unable to open" in lower:
-        return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
-    if "malformed" in lower or "not a database" in lower:
-        return f"the database {name} was damaged while in use; run the same command again to salvage it"
-    return f"the database {name} failed: {text.splitlines()[0][:300]}"
+        return self._attempt(fetch, READ_SECONDS)
 
-
-def _locate(text: str) -> tuple[sa.URL, Path | None]:
-    """The SQLAlchemy URL, and the path when it is a SQLite file."""
-    if "://" not in text:
-        if not text.strip() or "\0" in text:
-            raise UsageError("the database needs a path or a URL, as in --db tuned.db")
-        path = Path(text).expanduser().absolute()
-        return sa.URL.create("sqlite", database=str(path)), path
-    try:
-        url = sa.make_url(text)
-    except sa.exc.ArgumentError:
-        raise UsageError(f"{text!r} is no database URL; examples: tuned.db, postgresql://host/name") from None
-    if url.get_backend_name() != "sqlite":
-        return url, None
-    if not url.database or url.database == ":memory:":
-        return url, None
-    path = Path(url.database).expanduser().absolute()
-    return url.set(database=str(path)), path
-
-
-def _engine(url: sa.URL, path: Path | None, read_only: bool, missing: bool) -> sa.Engine:
-    if url.get_backend_name() != "sqlite":
-        try:
-            return sa.create_engine(url, pool_pre_ping=True)
-        except (sa.exc.ArgumentError, ImportError) as error:
-            raise StorageError(f"cannot use the database {url.render_as_string(hide_password=True)}: {error}") from None
-    if path is None or missing:
-        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
-    elif read_only:
-        location = path.as_uri().removeprefix("file://")
-        engine = sa.create_engine(f"sqlite:///file:{location}?mode=ro&uri=true", connect_args={"timeout": BUSY_SECONDS})
-    else:
-        engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-    sa.event.listen(engine, "connect", _connected if not read_only else _manual)
-    sa.event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _manual(connection: Any, _: object) -> None:
-    """Transactions are begun by `_begin`: sqlite3's own start too late to be sure of the lock."""
-    connection.isolation_level = None
-
-
-def _connected(connection: Any, _: object) -> None:
-    _manual(connection, _)
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    options = connection.get_execution_options()
-    seconds = options.get("stridesmith_seconds")
-    patience = BUSY_SECONDS if seconds is None else seconds
-    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * patience)}")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("stridesmith_write", False) else "BEGIN")
+    def _attempt(self, act: Callable[[], T], seconds: float) -> T:
+        return attempt(act, self.name, seconds)
 
 
 def _ddl() -> str:
@@ -425,6 +480,12 @@ def _ddl() -> str:
     parts = [str(CreateTable(table).compile(dialect=dialect)) for table in _schema.sorted_tables]
     parts += [str(CreateIndex(i).compile(dialect=dialect)) for t in _schema.sorted_tables for i in t.indexes]
     return ";".join([*parts, f"INSERT INTO meta VALUES ('schema', '{SCHEMA}');"])
+
+
+def _lock_schema(connection: sa.Connection) -> None:
+    """Let one process at a time make tables, until its transaction ends; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
 
 
 def _joined() -> sa.Select[Any]:
@@ -448,7 +509,7 @@ def _upsert(connection: sa.Connection, record: Record) -> None:
     data = record.model_dump()
     values = {
         "workload_id": _workload_id(connection, record),
-        "device_id": _device_id(connection, record),
+        "device_id": _device_id(connection, record.device),
         "interface": interface_key(dict(record.interface)),
         "target": _dump(record.target),
         "payload": _dump({name: data[name] for name in _PAYLOAD}),
@@ -472,10 +533,9 @@ def _workload_id(connection: sa.Connection, record: Record) -> int:
     raise StorageError(f"cannot store the program of record {record.id}: eight others have its hash")
 
 
-def _device_id(connection: sa.Connection, record: Record) -> int:
-    key = record.device_key
-    _insert_if_new(connection, _devices, {"key": key, "target": _dump(record.target)})
-    return int(connection.execute(sa.select(_devices.c.id).where(_devices.c.key == key)).scalar_one())
+def _device_id(connection: sa.Connection, target: Target) -> int:
+    _insert_if_new(connection, _devices, {"key": target.key, "target": _dump(target.to_json())})
+    return int(connection.execute(sa.select(_devices.c.id).where(_devices.c.key == target.key)).scalar_one())
 
 
 def _insert_if_new(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> None:

@@ -47,6 +47,20 @@ def _fresh_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
+class Foretold(BaseModel):
+    """What the cost model said of a candidate before it was measured: larger is faster.
+
+    `score` is the base-2 logarithm of its throughput up to a constant that all of its `batch` share; `model` says
+    whether the ranker had learned from measurements, or knew the estimate alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    model: Literal["estimate", "learned"]
+    batch: Annotated[int, Field(ge=0, lt=2**31)]
+    score: Annotated[float, Field(gt=-1e6, lt=1e6, allow_inf_nan=False)]
+
+
 class Record(BaseModel):
     """One candidate and what became of it.
 
@@ -84,6 +98,7 @@ class Record(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     trial: Annotated[int, Field(ge=-1, lt=2**31)] = -1
     run: Name = ""
+    foretold: Foretold | None = None
     versions: dict[Name, Name] = Field(default_factory=dict, max_length=64)
     created: Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)] = Field(default_factory=time.time)
 

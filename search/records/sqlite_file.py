@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ...errors import StorageError, TemporaryError
@@ -21,6 +21,10 @@ from .salvage import rows_of_pages
 
 MAGIC = b"SQLite format 3\0"
 CHECKED_BYTES = 256 * 2**20
+NETWORK = (
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
+    "fuse.sshfs", "afs", "9p",
+)  # fmt: skip
 
 
 def inspect(path: Path) -> str:
@@ -59,6 +63,18 @@ def _sound(path: Path) -> bool:
         return False
     except sqlite3.DatabaseError:
         return False
+
+
+def network_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of the network file system on which `path` lies; empty where it is none, or nobody tells."""
+    try:
+        lines = [line.split() for line in mounts.read_text().splitlines()]
+    except OSError:
+        return ""
+    whole = path.absolute().parent
+    above = [(len(words[1]), words[2]) for words in lines if len(words) > 2 and whole.is_relative_to(words[1])]
+    kind = max(above, default=(0, ""))[1]
+    return kind if kind in NETWORK else ""
 
 
 def is_lock(error: BaseException) -> bool:
@@ -101,34 +117,56 @@ def _refill(copy: Path, fresh: Path, create: str, expected: dict[str, int]) -> i
     count = 0
     with closing(sqlite3.connect(fresh)) as new:
         new.executescript(create)
+        info = {table: new.execute(f"PRAGMA table_info({table})").fetchall() for table in expected}
+        types = {table: [column[2] for column in columns] for table, columns in info.items()}
         for table, columns in expected.items():
-            names = [row[1] for row in new.execute(f"PRAGMA table_info({table})")]
+            names = [column[1] for column in info[table]]
             statement = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * columns)})"
-            for row in _rows(copy, table, names):
-                count += new.execute(statement, row).rowcount
+            for row in _rows(copy, table, names, types):
+                with suppress(sqlite3.IntegrityError):
+                    count += new.execute(statement, row).rowcount
         new.commit()
     return count
 
 
-def _rows(copy: Path, table: str, names: list[str]) -> Iterator[tuple[object, ...]]:
-    """Rows read through SQL from both ends, then from the raw pages; duplicates are harmless."""
+def _rows(copy: Path, table: str, names: list[str], types: dict[str, list[str]]) -> Iterator[tuple[object, ...]]:
+    """Rows read through SQL from both ends, then from the raw pages; duplicates are harmless.
+
+    A page does not say whose it is, so that the `types` of all tables tell which one a row belongs to.
+    """
     for order in ("ASC", "DESC"):
         try:
             with closing(sqlite3.connect(copy)) as old:
                 old.execute("PRAGMA writable_schema=ON")  # lets SQLite open a file that was cut
                 query = f"SELECT {', '.join(names)} FROM {table} NOT INDEXED ORDER BY rowid {order}"
                 for row in old.execute(query):
-                    if _plausible(row):
+                    if _fits(row, types[table]):
                         yield row
         except sqlite3.DatabaseError:
             continue
+    others = [other for name, other in types.items() if name != table]
     for row in rows_of_pages(copy, len(names)):
-        if _plausible(row):
+        is_another = not _fits(row, types[table], exact=True) and any(_fits(row, other, exact=True) for other in others)
+        if _fits(row, types[table]) and not is_another:
             yield row
 
 
-def _plausible(row: tuple[object, ...]) -> bool:
-    return all(not isinstance(value, bytes) for value in row)
+def _fits(row: tuple[object, ...], types: list[str], *, exact: bool = False) -> bool:
+    """Whether the values have the types of a table; not `exact` where one is a float that SQLite stored as an integer.
+
+    Integers stand for the floats that have no fraction, to save space.
+    """
+    if len(row) != len(types):
+        return False
+    for value, kind in zip(row, types, strict=True):
+        wanted: type | tuple[type, ...] = str
+        if kind in ("INTEGER", "BOOLEAN"):
+            wanted = int
+        elif kind == "FLOAT":
+            wanted = float if exact else (float, int)
+        if value is not None and not isinstance(value, wanted):
+            return False
+    return True
 
 
 def _free_name(path: Path) -> Path:

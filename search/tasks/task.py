@@ -80,6 +80,17 @@ class Task:
         }
 
 
+RECORDED = "recorded:"
+"""What the name of a recorded space begins with, in place of a device (see `recording`)."""
+RECORDED_DEVICE = " (recorded "
+"""What the name of the device that such a space stands for has in it."""
+
+
+def is_recorded(target: object) -> bool:
+    """Whether a target's text names a recorded space instead of a device (see `recording`)."""
+    return isinstance(target, str) and target.startswith(RECORDED)
+
+
 def device_of(target: str | Target, threads: int | None = None) -> Target:
     """A target from its text, or as it is; with so many threads where `threads` says so."""
     from ...backends.devices import discover

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 FIRST_SLOW = 8  # candidates of the first round where a driver compiles: each takes about a second
 HELD_SHARE = 0.25  # of a batch, built while the next one is asked for
 ROOF_SECONDS = 1.6  # what a race takes beside builds and racing: fresh data, and the device's limits
+LONG_SECONDS = 8.0  # what must be left for the start of more workers, half of it, to pay
+LATE_SECONDS = 10.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
 SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
 RACE_SHARE, END_SHARE = 0.1, 0.25  # of the seconds of a run, at most
 
@@ -44,6 +46,12 @@ class Budget:
             return None
         end = race_seconds(self._run) + settings.finalists * (self.per_trial or 0.0) + ROOF_SECONDS + SPARE_SECONDS
         return settings.seconds - self._run.clock.seconds - min(end, END_SHARE * settings.seconds)
+
+    def is_long(self) -> bool:
+        """Whether more is left to do than starting more workers takes: more than a batch, and seconds enough."""
+        limit, left = self._run.settings.trial_limit, self.left()
+        more = limit is None or limit - self._run.results.trials > self._run.settings.batch
+        return more and (left is None or left > LONG_SECONDS)
 
     def size(self, left: float | None, held: int) -> int:
         """Candidates for the next round: a batch, cut to the trials and to the seconds (`left`) that remain.

@@ -11,7 +11,7 @@ from pathlib import Path
 ACTIVITIES = ("startup", "asking", "building", "measuring", "baseline", "race", "other")
 """What a run's seconds are spent on; each second counts once.
 
-``startup`` lasts until the first builder is there, with all that goes on beside Ray's start;
+``startup`` lasts until the first candidates are built, and is whatever Ray's start is waited for later;
 ``asking`` is training and proposing while nothing is built; ``building`` and ``measuring`` are
 the candidates'; ``race`` is the end; ``other`` is what no name fits, such as storing.
 """
@@ -27,6 +27,18 @@ class Clock:
         self._start = now if start is None else start
         self._spent = dict.fromkeys(ACTIVITIES, 0.0)
         self._activity, self._since = "startup", self._start
+        self._changes: list[tuple[str, float]] = [("startup", self._start)]
+
+    @property
+    def start(self) -> float:
+        """When it began, as a `time.monotonic()` value."""
+        return self._start
+
+    @property
+    def history(self) -> list[tuple[str, float, float]]:
+        """Every activity with when it began and ended, one after the other; the last one ends now."""
+        ends = [*(start for _, start in self._changes[1:]), time.monotonic()]
+        return [(name, start, end) for (name, start), end in zip(self._changes, ends, strict=True)]
 
     @property
     def seconds(self) -> float:
@@ -44,6 +56,8 @@ class Clock:
             raise ValueError(f"unknown activity `{activity}`; there are {', '.join(ACTIVITIES)}")
         now = time.monotonic()
         self._spent[self._activity] += now - self._since
+        if activity != self._activity:
+            self._changes.append((activity, now))
         self._activity, self._since = activity, now
 
     @contextmanager

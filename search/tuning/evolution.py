@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
 
 
@@ -131,7 +132,7 @@ def possible(search_space: SearchSpace, number: int, rows: Population) -> Popula
 
 def ranked(number: int, rows: Population, evaluate: Evaluate) -> Scored:
     """One of the rows for each program, best first."""
-    rows = np.unique(rows, axis=0) if rows.shape[1] else rows[:1]
+    rows = rows[distinct_rows(rows)[0]]
     if not len(rows):
         return Scored(number, rows, np.zeros(0), np.zeros(0, np.uint64))
     found = evaluate(number, rows)

@@ -22,8 +22,12 @@ from ..records.status import KINDS
 from ..workers.bench import Limits
 from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Rival, Roofed
 from ..workers.threads import daemon_thread
+from ..workers.timeline import Sample
 from . import events
 from .budget import Budget
+from .elsewhere import BUILD_SECONDS, try_elsewhere
+from .mirror import mirror_round
+from .trace import DRIVER, PROPOSING
 
 if TYPE_CHECKING:
     from ..records.record import Record
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from .study import Study
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
+FIRST_RESULTS = 4  # candidates of the first batch that are measured before the others are built
 CLEARLY = 1.25  # times faster than the rival: no luck
 LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
 
@@ -80,6 +85,11 @@ class Loop:
         stopped_by = self._play_round()
         with self.run.clock.during("baseline"):
             self.measure_baseline()
+            left = self.budget.left()
+            if self.run.settings.resume and stopped_by is None and (left is None or left > BUILD_SECONDS):
+                for built, latency_us in try_elsewhere(self.run, self._measure_job):
+                    self._consider(built, latency_us)
+        self.run.executor.scale_up(pays=stopped_by is None and self.budget.is_long())
         while stopped_by is None:
             stopped_by = self._play_round()
         return stopped_by
@@ -97,17 +107,18 @@ class Loop:
         trials_before, began = results.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
         asked = self.ask(size - len(held) + self.budget.hold(size))
-        if not self._round:
-            run.executor.wait()  # workers start while the first candidates are chosen
-        trials = self.build(held, until) if held else []
+        trials, waiting = list[_Trial](), self.build(held, until) if held else []
         candidates = asked.result()  # from here on the study is ours again
         now = size - len(held)
         self._held += candidates[now:]
         if not held and not candidates:
             return "exhausted"
         self._round += 1
-        trials += self.build(candidates[:now], until)
-        self.measure(trials)
+        first = FIRST_RESULTS if self._round == 1 else now  # the first result does not wait for all of the first batch
+        for group in (candidates[:first], candidates[first:now]):
+            waiting += self.build(group, until) if group else []
+            self.measure(waiting)
+            trials, waiting = trials + waiting, []
         if all(trial.is_refused for trial in trials):
             self._empty_rounds += 1
             if self._empty_rounds >= EMPTY_ROUNDS:
@@ -115,6 +126,7 @@ class Loop:
         else:
             self._empty_rounds = 0
             self.budget.spent(self._working() - began, results.trials - trials_before)
+        mirror_round(run, self.study)
         self._send_round()
         return None
 
@@ -128,6 +140,11 @@ class Loop:
             candidates = self.study.ask(count) if count else []
             if count:
                 self.budget.asking = time.monotonic() - began
+                if self.run.timeline is not None:
+                    self.run.timeline.add(
+                        DRIVER, PROPOSING, "propose", began, time.monotonic(),
+                        candidates=len(candidates), workload=self.run.task.work.name,
+                    )  # fmt: skip
             return candidates
 
         return daemon_thread("stridesmith-ask").submit(ask)
@@ -178,7 +195,7 @@ class Loop:
                 refusal = Failed(status="refused", message=str(error))
         record = self.run.record(
             trace, sketch=sketch.name, choice=candidate.choice, trial=self._numbered,
-            space_version=self.study.space.version,
+            space_version=self.study.space.version, foretold=self.study.foretold(candidate),
         )  # fmt: skip
         if refusal.kind == "refused":
             return _Trial(candidate, record, None, refusal)
@@ -245,6 +262,8 @@ class Loop:
             if record.latency_us is not None:
                 self._consider(built, record.latency_us)
 
+        with run.clock.during("startup"):
+            run.executor.wait(lambda what: run.send(events.Phase(phase=what, round=self._round)))
         self._say("measuring", len(trials))
         run.clock.enter("measuring")
         run.executor.measure(jobs(), done)
@@ -280,6 +299,8 @@ class Loop:
             best_us=results.best_us, record=record.id, sketch=record.sketch, message=record.message,
         )  # fmt: skip
         self.run.send(event)
+        if self.run.timeline is not None and results.best_us is not None:
+            self.run.timeline.samples.append(Sample("best latency (us)", time.monotonic(), results.best_us))
 
     def measure_baseline(self) -> None:
         """Build, verify and time the program as it was written.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..records.record import Record
+from ...errors import StorageError, TemporaryError
+from ..records.record import Foretold, Record
+from ..records.run_facts import RunFacts
 from ..records.status import FAILURES
+from ..records.writer import PUT_SECONDS
 from .events import Event, Note
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from ..records.writer import RecordWriter
     from ..tasks.task import Roof, Task
     from ..workers.executor import Executor
+    from ..workers.timeline import Timeline
     from .clock import Clock
     from .settings import TuneSettings
 
@@ -38,11 +43,11 @@ class Results:
         self.baseline: Record | None = None
         self.roof: Roof | None = None
 
-    def add(self, record: Record) -> None:
-        """Store and count what became of a candidate."""
+    def add(self, record: Record, is_trial: bool = True) -> None:
+        """Store and count what became of a candidate; what is no trial of this run is no failure of it either."""
         self.writer.put([record])
         if record.failure is not None:
-            self.failed[record.failure] += 1
+            self.failed[record.failure] += is_trial
             return
         self.valid[record.id] = record
         if record.latency_us is not None and (self.best_us is None or record.latency_us < self.best_us):
@@ -56,7 +61,10 @@ class Results:
 
 @dataclass(frozen=True)
 class Run:
-    """What the parts of a run work with; `send` tells its events, `name` stands in its records."""
+    """What the parts of a run work with; `send` tells its events, `name` stands in its records.
+
+    `timeline` is what a trace is made of, None where none is asked for.
+    """
 
     settings: TuneSettings
     task: Task
@@ -65,6 +73,7 @@ class Run:
     clock: Clock
     results: Results
     send: Callable[[Event], None]
+    timeline: Timeline | None = None
     name: str = field(default_factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
 
     def note(self, message: str) -> None:
@@ -78,6 +87,30 @@ class Run:
                 self.note(note)
             notes.clear()
 
+    def keep_facts(
+        self, stopped_by: str, baseline: Sequence[float] = (), activities: Mapping[str, float] | None = None
+    ) -> bool:
+        """Store what the run tells beside its records; `activities` are its share of a clock that others use, too.
+
+        False, after a note, where the database does not take it.
+        """
+        results, spent = self.results, self.clock.spent if activities is None else activities
+        facts = RunFacts(
+            name=self.name, seconds=sum(spent.values()), activities=dict(spent), trials=results.trials,
+            duplicates=results.duplicates, failed={kind: count for kind, count in results.failed.items() if count},
+            sampler=self.settings.sampler, seed=self.settings.seed, stopped_by=stopped_by,
+            kind="task" if activities is None else "shared",
+            peak_gflops=results.roof.peak_gflops if results.roof else None,
+            bandwidth=results.roof.bandwidth if results.roof else None, baseline=list(baseline),
+            baseline_us=statistics.median(baseline) * 1e6 if baseline else results.baseline_us,
+        )  # fmt: skip
+        try:
+            self.database.put_run(facts, PUT_SECONDS)
+        except (TemporaryError, StorageError) as error:  # a report will lack it, the result is kept
+            self.note(f"where the seconds of this run went was not stored: {error}")
+            return False
+        return True
+
     def record(
         self,
         trace: list[Any] | None = None,
@@ -86,13 +119,14 @@ class Run:
         choice: Sequence[int] = (),
         trial: int = -1,
         space_version: int = 0,
+        foretold: Foretold | None = None,
     ) -> Record:
         """A record of this run, not measured yet: it fails as `infrastructure` until something is known."""
         task = self.task
         return Record(
             script=task.script, workload=task.work.name, params=dict(task.work.params), dtype=task.work.dtype,
             interface=task.interface, target=task.target.to_json(), trace=trace, sketch=sketch, choice=list(choice),
-            trial=trial, space_version=space_version, seed=self.settings.seed, run=self.name,
+            trial=trial, space_version=space_version, seed=self.settings.seed, run=self.name, foretold=foretold,
             versions=versions(task), status="infrastructure",
         )  # fmt: skip
 

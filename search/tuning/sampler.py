@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import optuna
@@ -68,7 +68,7 @@ class Round:
     """A planned batch: what was predicted for each candidate before it was measured (larger is faster)."""
 
     number: int
-    model: str
+    model: Literal["estimate", "learned"]
     trained_on: int
     predicted: dict[Key, float] = field(default_factory=dict)
 

@@ -6,6 +6,8 @@ turns     ask for the task of the next turn while the candidates of this one are
 finish    every task whose fastest candidate is new: a short race
 ```
 
+A `Guide` may change the weights between turns, and bring new tasks: those of a model whose layouts are being chosen.
+
 The gain of a turn is that of the task's latency times its weight, the number of times that a model calls it.  It is
 expected from what the last turns of the task gained, and from how far the task is from its roof.  All tasks share the
 workers.  A task's candidates are ordinary records, so that a later run for any of them goes on from there.
@@ -13,19 +15,23 @@ workers.  A task's candidates are ordinary records, so that a later run for any 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ...errors import StorageError, TemporaryError
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
 from . import events
+from .budget import LATE_SECONDS, LONG_SECONDS
 from .clock import Clock
 from .events import Emit, Event
 from .interruption import error_of
 from .loop import Loop
+from .mirror import mirror_round
 from .race import final_race, untuned_id
 from .run import Results, Run
 from .settings import settings
@@ -38,10 +44,11 @@ if TYPE_CHECKING:
 
 BATCH, FIRST = 12, 4  # candidates of a turn, and of a task's first one
 RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
-RACE_SECONDS, FINALISTS = 0.25, 3
-RACE_COST, RACE_SHARE = 1.2, 0.25  # what a race takes in all, until one has been run; all races take at most this share
+RACE_SECONDS, FINALISTS = 0.25, 2
+RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
+DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
 SPARE_SECONDS = 2.0  # what is left for the caller at the end
-LEAST_SECONDS = 0.5  # what a turn counts as at least
+LEAST_SECONDS = 0.5  # what a turn, and what a first one, counts as at least
 
 
 @dataclass(eq=False)
@@ -49,6 +56,8 @@ class Share:
     """A task with its weight, its search, and what its turns have gained.
 
     `known_us` is what the database had before; `gains` are microseconds by turn, and `turns` counts in batches.
+    `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
+    `spent` are the seconds of its turns and its race by activity.
     """
 
     number: int
@@ -59,9 +68,16 @@ class Share:
     gains: list[float] = field(default_factory=list)
     turns: float = 0.0
     seconds: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)
     is_exhausted: bool = False
     untuned_us: float | None = None
     raced_us: float | None = None
+    hoped_us: float = 0.0
+
+    def spend(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+        """Count what the clock of all tasks shows now beyond `before` as this task's."""
+        for activity, seconds in after.items():
+            self.spent[activity] = self.spent.get(activity, 0.0) + seconds - before[activity]
 
     @property
     def best_us(self) -> float | None:
@@ -72,14 +88,28 @@ class Share:
         return min((us for us in found if us is not None), default=None)
 
     @property
+    def is_untried(self) -> bool:
+        """Whether nothing is known of the task, and it had no turn."""
+        return self.best_us is None and not self.turns
+
+    @property
     def is_new(self) -> bool:
         """Whether this run found what is faster than all that the database had."""
         mine = self.run.results.best_us
         return mine is not None and (self.known_us is None or mine < self.known_us)
 
+    @property
+    def doubt_us(self) -> float:
+        """Microseconds of the model that a race is about: all of the task's where its two fastest are close."""
+        found = sorted(record.latency_us or 0.0 for record in self.run.results.valid.values())
+        close = len(found) > 1 and found[1] < DOUBTFUL * found[0]
+        return self.weight * (self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0)
+
     def expected(self, roof: Roof | None) -> float:
         """Microseconds of the model that a second of this task is expected to gain."""
         best = self.best_us
+        if self.is_untried:
+            return self.weight * self.hoped_us / LEAST_SECONDS
         if best is None or self.is_exhausted:
             return 0.0
         floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0
@@ -87,6 +117,16 @@ class Share:
         recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
         gain = RECENT * recent + (1 - RECENT) * hope
         return self.weight * gain / max(self.seconds / max(self.turns, 1.0), LEAST_SECONDS)
+
+
+class Guide(Protocol):
+    """Says which tasks are needed, and how often, by what is known of all of them."""
+
+    def revise(self, scheduler: Scheduler) -> None:
+        """Between turns, and once before the races: set weights, 0 for what is not needed, and add tasks."""
+
+    def predicted_us(self, scheduler: Scheduler) -> float | None:
+        """What the whole takes by what is known; None while nothing whole is."""
 
 
 class Scheduler:
@@ -102,34 +142,57 @@ class Scheduler:
         seed: int = 0,
         start: float | None = None,
         emit: Emit | None = None,
+        guide: Guide | None = None,
     ) -> None:
         self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
+        self.guide = guide
         self.clock, self.limit = Clock(start), seconds
         self.roof: Roof | None = None
         self.turn = 0
+        self.is_ending = False
+        self.guided = 0.0  # seconds of the guide's, which no task is charged with
         self.race_cost = RACE_COST
         self.writer = RecordWriter(database)
-        self.shares = [
-            Share(number, self._run(task), weight, self._known(task)) for number, (task, weight) in enumerate(tasks)
-        ]
+        self.shares: list[Share] = []
+        for task, weight in tasks:
+            self.add(task, weight)
 
     def play(self) -> str:
         """Tune until the seconds are over or nothing is left to try; says which.  Raises Interrupted after Ctrl-C."""
+        stopped_by, unsaved = "interrupt", ""
+        self.executor.until = time.monotonic() + self.limit - self.clock.seconds + LATE_SECONDS
         try:
             self._start()
             stopped_by = self._turns()
+            self.is_ending = True
+            if self.guide is not None:
+                self.guide.revise(self)
             with self.clock.during("race"):
                 self._races()
             return stopped_by
         except KeyboardInterrupt as interrupt:
+            try:
+                self.writer.flush()
+            except (TemporaryError, StorageError) as problem:
+                unsaved = f"; {problem}"
             error = error_of(interrupt)
-            raise error(f"interrupted; what was measured so far is in {self.database.name}") from None
+            raise error(f"interrupted; what was measured so far is in {self.database.name}{unsaved}") from None
         finally:
-            self.writer.flush()
+            self.executor.until = None
+            if not unsaved:
+                self.writer.flush()
+                self._keep_facts(stopped_by)
+
+    def add(self, task: Task, weight: int) -> Share:
+        """A task besides those that there are."""
+        self.shares.append(Share(len(self.shares), self._run(task), weight, self._known(task)))
+        return self.shares[-1]
 
     @property
     def predicted_us(self) -> float | None:
         """What all tasks take together, each as often as it weighs; None while one of them is unknown."""
+        if self.guide is not None:
+            return self.guide.predicted_us(self)
         found = [(share.weight, share.best_us) for share in self.shares]
         known = [weight * us for weight, us in found if us is not None]
         return sum(known) if len(known) == len(found) else None
@@ -146,18 +209,20 @@ class Scheduler:
         waiting = [share for share in self._by_work() if share.known_us is None]
         share = self._choose(waiting)
         candidates = [] if share is None else self._ask(share).result()
-        self.executor.wait()
         while share is not None:
             if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
                 return "seconds"
             share, candidates = self._play(share, candidates, waiting)
+            if self.turn == 1:
+                self.executor.scale_up(pays=self._left() > LONG_SECONDS)
         return "exhausted"
 
     def _play(
         self, share: Share, candidates: list[Candidate], waiting: list[Share]
     ) -> tuple[Share | None, list[Candidate]]:
         """One turn, in which the next one is prepared; gives the task and the candidates of that one."""
-        before, began, loop = share.best_us, self.clock.seconds, share.loop
+        weight, guided = share.weight, self.guided  # before a guide changes them
+        before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
         follows = self._choose(waiting)
@@ -166,21 +231,27 @@ class Scheduler:
         found = [] if asked is None else asked.result()  # nothing computes here while kernels are measured
         if loop is not None:
             loop.measure(trials)
+            mirror_round(share.run, loop.study)
         if share.best_us is None:
             self._measure_untuned(share)
-        share.seconds += self.clock.seconds - began
+        share.seconds += self.clock.seconds - began - (self.guided - guided)
+        share.spend(spent, self.clock.spent)
         if before is not None and share.best_us is not None:
             share.gains.append(before - share.best_us)
-        self._tell(share)
+        self._tell(share, weight)
         return follows, found
 
     def _choose(self, waiting: list[Share]) -> Share | None:
         """The task of the next turn."""
         if waiting:
             return waiting.pop(0)
+        if self.guide is not None and self._left() > 0:
+            began = self.clock.seconds
+            self.guide.revise(self)
+            self.guided += self.clock.seconds - began
         if self.roof is None:
             self._measure_roof()
-        open_shares = [share for share in self.shares if not share.is_exhausted]
+        open_shares = [share for share in self.shares if share.weight and not share.is_exhausted]
         return max(open_shares, key=lambda share: share.expected(self.roof), default=None)
 
     def _ask(self, share: Share) -> Future[list[Candidate]]:
@@ -211,7 +282,7 @@ class Scheduler:
 
     def _left(self) -> float:
         """Seconds that turns may still use."""
-        racing = sum(self.race_cost for share in self.shares if share.is_new)
+        racing = sum(self.race_cost for share in self.shares if share.weight and share.is_new)
         return self.limit - self.clock.seconds - min(racing, RACE_SHARE * self.limit) - SPARE_SECONDS
 
     def _measure_untuned(self, share: Share) -> None:
@@ -238,26 +309,36 @@ class Scheduler:
 
     def _races(self) -> None:
         """Race the fastest of each task that has news, those with most to say first, while there is time."""
-        news = [share for share in self.shares if share.is_new]
-        for share in sorted(news, key=lambda share: -share.weight * (share.best_us or 0.0)):
-            began = self.clock.seconds
-            if began + self.race_cost > self.limit - 0.5 * SPARE_SECONDS:
+        news = [share for share in self.shares if share.weight and share.is_new]
+        end = min(self.clock.seconds + RACE_SHARE * self.limit, self.limit - 0.5 * SPARE_SECONDS)
+        for share in sorted(news, key=lambda share: -share.doubt_us):
+            began, spent = self.clock.seconds, self.clock.spent
+            if began + self.race_cost > end:
                 share.run.note("no time is left to race the fastest of every task; the others keep their trials")
                 return
             outcome = final_race(share.run, roof=False)
             if outcome.records:
                 share.raced_us = outcome.records[0].latency_us
             self.race_cost = 0.5 * (self.race_cost + self.clock.seconds - began)
-            self._tell(share, raced=True)
+            share.spend(spent, self.clock.spent)
+            self._tell(share, share.weight, raced=True)
 
     # --- surroundings -----------------------------------------------------------------------------
+
+    def _keep_facts(self, stopped_by: str) -> None:
+        """Store what each task tells beside its records; a database that refuses one is not asked for the others."""
+        for share in self.shares:
+            share.run.results.roof = self.roof
+            if share.run.results.closed and not share.run.keep_facts(stopped_by, activities=share.spent):
+                return
 
     def _run(self, task: Task) -> Run:
         asked = settings(
             script=task.script, target=task.target, seconds=self.limit, seed=self.seed, batch=BATCH,
             finalists=FINALISTS, race_seconds=RACE_SECONDS, interface=dict(task.interface),
         )  # fmt: skip
-        return Run(asked, task, self.database, self.executor, self.clock, Results(self.writer), self._pass_on)
+        results, timeline = Results(self.writer), self.executor.timeline
+        return Run(asked, task, self.database, self.executor, self.clock, results, self._pass_on, timeline)
 
     def _known(self, task: Task) -> float | None:
         found = self.database.best(task.script, task.target, task.interface)
@@ -286,11 +367,11 @@ class Scheduler:
         for note in self.database.notes:
             self._send(events.Note(message=note))
 
-    def _tell(self, share: Share, raced: bool = False) -> None:
+    def _tell(self, share: Share, weight: int, raced: bool = False) -> None:
         self.turn += 1
         self._send(
             events.Turn(
-                **share.run.task.identity(), turn=self.turn, task=share.number, weight=share.weight,
+                **share.run.task.identity(), turn=self.turn, task=share.number, weight=weight,
                 best_us=share.best_us, predicted_us=self.predicted_us, trials=self.trials, seconds=self.clock.seconds,
                 raced=raced,
             )

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ...errors import UsageError
 from ...ir.target import Target
 from ..tasks.interface import Who, interface_of
-from ..tasks.task import Task, device_of, script_work
+from ..tasks.task import Task, device_of, is_recorded, script_work
 
 DEFAULT_TRIALS = 256
 FAULTS_VARIABLE = "STRIDESMITH_FAULTS"
@@ -37,7 +37,8 @@ class TuneSettings(BaseModel):
     tuned.  `interface` is one word for all arguments, or a word for each that it
     names.  `trials` None means the default, or no limit where `seconds` or
     `stop_at` is given.  `start` is the `time.monotonic()` value that the clock
-    counts from.  `faults` are put into the candidates of those trial numbers, for
+    counts from.  `mirror` keeps a copy of the study for Optuna's tools beside the database,
+    `trace` is a file for the run's trace.  `faults` are put into the candidates of those trial numbers, for
     testing what guards against them.
     """
 
@@ -61,6 +62,7 @@ class TuneSettings(BaseModel):
     db: str | None = None
     resume: bool = True
     mirror: bool = True
+    trace: str | None = None
     batch: Annotated[int, Field(ge=1, le=1024)] = 16
     finalists: Annotated[int, Field(ge=1, le=64)] = 4
     race_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
@@ -104,4 +106,10 @@ def resolve(settings: TuneSettings) -> Task:
         work = script_work(settings.script, settings.script_name)
     else:
         work = workload(str(settings.workload), **{**settings.params, "dtype": settings.dtype})
-    return Task(work, device_of(settings.target, settings.threads), interface_of(work, settings.interface))
+    if is_recorded(settings.target):
+        from ..tasks.recording import of_target
+
+        target = of_target(str(settings.target)).target
+    else:
+        target = device_of(settings.target, settings.threads)
+    return Task(work, target, interface_of(work, settings.interface))

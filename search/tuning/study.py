@@ -9,11 +9,13 @@ Optuna sampler works.  `mirror` copies whole trials to an Optuna storage for its
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..records.record import Foretold
 from .search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ SAMPLERS: dict[str, str] = {
 }
 ATTEMPTS = 32  # proposals that may be impossible or known before a random new candidate takes their place
 MASKED, DUPLICATE = "masked", "duplicate"
+LOCK_SECONDS = 5  # that a journal may be locked without a change
 
 
 class Study:
@@ -136,6 +139,16 @@ class Study:
             added += 1
         return added
 
+    def foretold(self, candidate: Candidate) -> Foretold | None:
+        """What the model said of a candidate when it was planned; None for other samplers and what chance added."""
+        if self.model is None:
+            return None
+        for plan in reversed(self.model.rounds):
+            score = plan.predicted.get(candidate.key)
+            if score is not None:
+                return Foretold(model=plan.model, batch=plan.number, score=score) if abs(score) < 1e6 else None
+        return None
+
     @property
     def rank_metrics(self) -> list[RankMetrics]:
         """Per planned batch with measurements, how well its order was foretold; empty for other samplers."""
@@ -144,16 +157,16 @@ class Study:
         metrics = [plan.metrics(self._latencies) for plan in self.model.rounds]
         return [m for m in metrics if m.measured]
 
-    def mirror(self, place: str, name: str) -> int:
+    def mirror(self, place: str, name: str, until: float | None = None) -> int:
         """Copy finished trials that are not there yet to the study `name` in an Optuna storage, in whole trials.
 
-        `place` is as in `optuna_storage`.  Returns how many were added.  Proposals that were never built (masked
-        or known) stay out.
+        `place` is as in `optuna_storage`; after `until` (`time.monotonic`) none is begun.  Returns how many were
+        added.  Proposals that were never built (masked or known) stay out.
         """
         mirror = self._mirrors.get((place, name))
         if mirror is None:
             mirror = self._mirrors[place, name] = _Mirror(place, name)
-        return mirror.update(self.study)
+        return mirror.update(self.study, until)
 
     def _ask_one(self) -> Candidate | None:
         for _ in range(ATTEMPTS):
@@ -238,27 +251,30 @@ class _Mirror:
         self._records = {a["record"] for a in attrs if "record" in a}
         self._copied: set[int] = set()
 
-    def update(self, source: optuna.Study) -> int:
-        fresh = []
+    def update(self, source: optuna.Study, until: float | None) -> int:
+        added = 0
         for trial in source.get_trials(deepcopy=False):
+            if until is not None and time.monotonic() >= until:
+                break
             if not trial.state.is_finished() or trial.number in self._copied:
                 continue
-            self._copied.add(trial.number)
             known = trial.user_attrs.get("record") in self._records
             if not known and trial.user_attrs.get("kind") not in (MASKED, DUPLICATE):
-                fresh.append(trial)
-        self.study.add_trials(fresh)
-        return len(fresh)
+                self.study.add_trial(trial)
+                added += 1
+            self._copied.add(trial.number)  # not before it is there: Ctrl-C may come in between
+        return added
 
 
 def optuna_storage(place: str) -> optuna.storages.BaseStorage | str:
     """What Optuna takes as storage: a URL as it is, or the journal in the file of that path.
 
-    A journal takes a trial in a thousandth of the time that Optuna's tables need for its parameters.
+    A journal takes a trial in a thousandth of the time that Optuna's tables need for its parameters.  Who reads it
+    locks nothing; a lock that a killed writer left behind is taken over after some seconds.
     """
     if "://" in place:
         return place
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
-    return JournalStorage(JournalFileBackend(place))
+    return JournalStorage(JournalFileBackend(place, JournalFileSymlinkLock(place, LOCK_SECONDS)))

@@ -20,28 +20,32 @@ from typing import TYPE_CHECKING
 
 from ...errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError
 from ..records.record import Record
-from ..tasks.task import Task, performance
+from ..tasks.recording import Recording, of_target
+from ..tasks.task import Task, is_recorded, performance
 from ..workers.protocol import Derive, Job, Prepare, Reply
+from ..workers.recorded import RecordedExecutor
+from ..workers.timeline import Timeline
 from . import events
+from .budget import LATE_SECONDS
 from .clock import Clock
 from .events import Emit, Event
 from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
+from .mirror import mirror_late, mirror_round
 from .race import Race, final_race
 from .run import Results, Run, fastest
 from .settings import TuneSettings, resolve
+from .trace import check_writable, traced
 
 if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.design.space import Space
-    from ..records.database import Database
     from ..workers.executor import Executor
     from .study import Study
 
     Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
 
-LATE_SECONDS = 10.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
@@ -59,6 +63,13 @@ def tune(
     """
     clock = Clock(settings.start)
     task = resolve(settings)
+    if settings.trace is not None:
+        check_writable(settings.trace)
+    timeline = None if settings.trace is None else Timeline()
+    recording = of_target(str(settings.target)) if is_recorded(settings.target) else None
+    if recording is not None:
+        recording.check(task)
+        executor = executor or RecordedExecutor(recording)
     executor = executor or _ray_executor(settings, task, builders_schedule=generate is None)
 
     def send(event: Event) -> None:
@@ -70,15 +81,17 @@ def tune(
         from ..records.database import Database  # while Ray starts
         from ..records.writer import RecordWriter
 
-        with heard(), contextlib.closing(Database(settings.db)) as database:
+        trace = traced(settings.trace, str(task.work), timeline, clock, emit)
+        with trace, heard(), contextlib.closing(Database(settings.db)) as database:
             results = Results(RecordWriter(database))
-            run = Run(settings, task, database, executor, clock, results, send)
+            run = Run(settings, task, database, executor, clock, results, send, timeline)
+            executor.timeline = timeline
             send(_start(run))
             if settings.seconds is not None:
                 executor.until = time.monotonic() + settings.seconds - clock.seconds + LATE_SECONDS
             for note in take_up(database):
                 run.note(note)
-            return _finish(run, *_search(run, generate))
+            return _finish(run, *_search(run, generate, recording))
     except KeyboardInterrupt as interrupt:
         raise error_of(interrupt)("interrupted before anything was measured") from None
     finally:
@@ -86,13 +99,15 @@ def tune(
             executor.close()
 
 
-def _search(run: Run, generate: Generator | None) -> tuple[str | type[Interrupted], Study | None]:
+def _search(
+    run: Run, generate: Generator | None, recording: Recording | None
+) -> tuple[str | type[Interrupted], Study | None]:
     """Measure candidates until a limit is reached; says which one, or with what a signal ends the run."""
     study: Study | None = None
     try:
         for note in run.database.notes:
             run.note(note)
-        study = _study(run, _space(run, generate))
+        study = _study(run, recording.space if recording is not None else _space(run, generate))
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except KeyboardInterrupt as interrupt:
         return error_of(interrupt), study
@@ -144,7 +159,10 @@ def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> R
             if isinstance(reason, str):
                 raise
             unsaved = f"; {error}"
-        _mirror(run, study)
+        if study is not None:
+            mirror_round(run, study)
+        if run.results.closed:
+            run.keep_facts(reason if isinstance(reason, str) else "interrupt", outcome.baseline_samples)
         if winner is None or winner.latency_us is None:
             raise _nothing_valid(run, reason, outcome.problem)
         done = _done(run, reason if isinstance(reason, str) else "interrupt", winner, winner.latency_us, outcome)
@@ -152,6 +170,9 @@ def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> R
             run.send(done)
     if not isinstance(reason, str):
         raise reason(f"interrupted; the best so far is record {winner.id} in {run.database.name}{unsaved}")
+    if study is not None:
+        with contextlib.suppress(KeyboardInterrupt):  # the run is over and told of
+            mirror_late(run, study)
     return winner
 
 
@@ -170,23 +191,6 @@ def _nothing_valid(run: Run, reason: str | type[Interrupted], problem: str) -> I
         return reason(f"interrupted; {found}")
     cause = f"; {problem}" if problem else ""
     return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
-
-
-def _mirror(run: Run, study: Study | None) -> None:
-    """Copy the trials to Optuna's own storage beside the database, for its plots and dashboard."""
-    if not run.settings.mirror or study is None:
-        return
-    try:
-        study.mirror(mirror_place(run.database), run.task.study_name)
-    except Exception as error:  # a convenience for other tools must not cost the run its result
-        run.note(f"the Optuna study was not mirrored: {error}")
-
-
-def mirror_place(database: Database) -> str:
-    """Where a database's Optuna studies live: the journal ``NAME.optuna.log`` beside a SQLite file, else its server."""
-    if database.path is not None:
-        return str(database.path.with_suffix(".optuna.log"))
-    return database.url.render_as_string(hide_password=False)
 
 
 def _start(run: Run) -> events.Start:
@@ -216,4 +220,4 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
     prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed)}
     if builders_schedule:
         prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
-    return RayExecutor(settings.address, task.target.threads, prepared=prepared)
+    return RayExecutor(settings.address, task.target.threads, prepared=prepared, first_here=True)

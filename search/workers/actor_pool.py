@@ -19,6 +19,7 @@ from .actors import SIGNS, host_of_processes, start_actor
 from .bench import Limits
 from .protocol import Failed, Job, Race, Reply, to_text
 from .ray_calls import RayCalls
+from .versions import differences, parsed
 
 CHECK_SECONDS = 2.0  # how often nodes are counted and signs of life asked for
 START_SECONDS = 300.0  # how long to wait for a first actor
@@ -33,7 +34,8 @@ class Actor:
     """An actor: `hello` is resolved once it lives, `task` is what it works on, for the job of number `job`.
 
     `since` is when it was started or its task was given, and `deadline` when the task must be done; `sign` is a sign
-    of life that was asked for at the time `asked`.  `pid` is 0 where the process is not one of this host.
+    of life that was asked for at the time `asked`.  `pid` is 0 where the process is not one of this host; `number`
+    counts the actors of a pool.
     """
 
     handle: Any
@@ -47,22 +49,27 @@ class Actor:
     sign: Any = None
     asked: float = 0.0
     pid: int = 0
+    number: int = 0
 
 
 class ActorPool:
     """Actors with `cpus` cores each; `wanted` says how many each node should have, `prepared` what each does first.
 
-    Every method that asks Ray for something raises RayLost.
+    `here` is the node of this process.  Every method that asks Ray for something raises RayLost.
     """
 
     def __init__(
         self, calls: RayCalls, cpus: int, limits: Limits, wanted: Callable[[], dict[str, int]],
-        prepared: Job[Reply] | None,
+        prepared: Job[Reply] | None, here: str = "",
     ) -> None:  # fmt: skip
         self._calls, self._cpus, self._limits, self._wanted, self._prepared = calls, cpus, limits, wanted, prepared
+        self._here = here
         self.actors: list[Actor] = []
+        self.notes: list[str] = []
         self._failed_starts: dict[str, int] = {}
+        self._started_so_far = 0
         self._checked = -CHECK_SECONDS
+        self._listened = time.monotonic()
         self._last_ready = time.monotonic()
 
     @property
@@ -80,6 +87,10 @@ class ActorPool:
             self._last_ready = time.monotonic()
         return bool(self.actors) and time.monotonic() - self._last_ready < START_SECONDS
 
+    def is_starting_here(self) -> bool:
+        """Whether an actor of this process's node has not come up yet."""
+        return any(actor.node == self._here and not actor.ready for actor in self.actors)
+
     def start_missing(self) -> None:
         """Start actors on nodes that have too few: new nodes, and nodes that lost one."""
         if time.monotonic() - self._checked < CHECK_SECONDS and self.actors:
@@ -93,7 +104,8 @@ class ActorPool:
 
     def _started(self, node: str) -> Actor:
         handle = start_actor(self._calls.ray, node, self._cpus, json.dumps(asdict(self._limits)))
-        actor = Actor(handle, node, handle.hello.remote(), time.monotonic())
+        self._started_so_far += 1
+        actor = Actor(handle, node, handle.hello.remote(), time.monotonic(), number=self._started_so_far)
         if self._prepared is not None:
             handle.prepare.remote(to_text(self._prepared))
         return actor
@@ -128,7 +140,11 @@ class ActorPool:
             return []
         ray = self._calls.ray
         found, _ = self._calls.call(ray.wait, list(waiting), num_returns=1, timeout=seconds, seconds=seconds)
-        return [waiting[ref] for ref in found] or self._silent(list(waiting.values()))
+        news = [waiting[ref] for ref in found]
+        if not news or time.monotonic() - self._listened >= CHECK_SECONDS / 2:  # also while others have news
+            self._listened = time.monotonic()
+            news += [actor for actor in self._silent(list(waiting.values())) if actor not in news]
+        return news
 
     def _silent(self, actors: list[Actor]) -> list[Actor]:
         """Those that have given no sign of life for too long, or are beyond their deadline; asks the others for one."""
@@ -153,6 +169,8 @@ class ActorPool:
 
     def receive(self, actor: Actor) -> str | Failed | None:
         """The news: a reply's text, None for a first sign of life, Failed where the actor was lost and is replaced."""
+        if actor not in self.actors:  # its node was refused meanwhile
+            return None
         awaited = actor.task if actor.ready else actor.hello
         if not self._has_answered(awaited):
             self._stop(actor)
@@ -163,11 +181,21 @@ class ActorPool:
             return reply
         if not actor.ready:
             actor.ready = True
-            host, _, pid = reply.rpartition(" ")
+            host, pid, versions = reply.split(" ", 2)
             actor.pid = int(pid) if host == host_of_processes() else 0
+            if problem := differences(parsed(versions)):
+                self._refuse(actor.node, problem)
             return None
         actor.task = actor.job = actor.sign = None
         return reply
+
+    def _refuse(self, node: str, problem: str) -> None:
+        """A node whose kernels would be others gets no work: its actors end, and no new ones are started."""
+        if self._failed_starts.get(node, 0) < FAILED_STARTS:
+            self.notes.append(f"node {node[:8]} gets no work: it has {problem}")
+        self._failed_starts[node] = FAILED_STARTS
+        for actor in [actor for actor in self.actors if actor.node == node]:
+            self._stop(actor)
 
     def stop_busy(self) -> None:
         """Kill the actors that have work."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from .bench import Bench, Limits
 from .protocol import job_of, to_text
+from .versions import versions_here
 
 SIGNS = "signs"  # the threads that answer while a job is under way
 
@@ -23,8 +24,8 @@ class BenchActor:
         self._bench = Bench(Limits(**json.loads(limits)))
 
     def hello(self) -> str:
-        """The host and the process's id there; the first answer shows that the actor lives."""
-        return f"{host_of_processes()} {os.getpid()}"
+        """The host, the process's id there, and the versions there; the first answer shows that the actor lives."""
+        return f"{host_of_processes()} {os.getpid()} {json.dumps(versions_here())}"
 
     def sign(self) -> str:
         """A sign of life, which is answered beside a job."""

@@ -3,7 +3,9 @@
 Builds go anywhere, measurements to one place.  Each node of the cluster has builders, one for each of its cores; the
 driver's node has the one runner, which measures.  A job goes to an actor when that is idle, so that slow ones hold
 nothing up.  Work that is lost with an actor or a node is given out again, at most twice; then it fails as
-``infrastructure``.  Where Ray itself is lost (`ray_calls`), benches of this process do the rest.
+``infrastructure``.
+
+Benches of this process do the jobs before there is a Ray, and after one was lost (`ray_calls`).
 """
 
 from __future__ import annotations
@@ -13,17 +15,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from ...errors import TemporaryError
 from .actor_pool import ActorPool
 from .bench import Limits
 from .local_pool import LocalPool
 from .protocol import Failed, Job, Reply, reply_of
 from .ray_calls import RayCalls, RayLost
-from .ray_session import RaySession, usable_cores
+from .ray_session import RaySession
+from .timeline import Timeline, facts_of
 
 R = TypeVar("R", bound=Reply)
 
+KINDS = ("build", "measure")
 RETRIES = 2
 CLOSE_SECONDS = 2.0
+FIRST_BUILDERS = 8  # of this process, before there is a Ray; a first batch keeps no more busy
+LOOK_SECONDS = 0.05
+UP_SECONDS = 5.0  # how long builders that are still starting here are waited for once the first one lives
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
 TOO_LATE = Failed(status="infrastructure", message="the time of the run was over")
 
@@ -33,14 +41,24 @@ class Executor(Protocol):
 
     Jobs may be made while others are under way: those of builds as early as possible, each measurement when it is
     its turn.  After `until` (`time.monotonic`) nothing is waited for: what has no reply then fails as
-    ``infrastructure``.  `notes` are sentences for the user.
+    ``infrastructure``.  `notes` are sentences for the user.  What is done when goes to the `timeline`, if there is one.
     """
 
     until: float | None
     notes: list[str]
+    timeline: Timeline | None
 
-    def wait(self) -> None:
-        """Return when a builder is there, or none can be had."""
+    def scale_up(self, pays: bool) -> None:
+        """The first results are there: have all workers that can be had do what follows.
+
+        `pays` says whether so much follows that starting some is worth its time; what the user named is joined anyway.
+        """
+
+    def wait(self, tell: Callable[[str], None] | None = None) -> None:
+        """Return when nothing on this host is starting any more, so that a measurement is undisturbed.
+
+        `tell` hears what is waited for, if anything is.
+        """
 
     def build(
         self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None
@@ -62,9 +80,12 @@ class Executor(Protocol):
 class RayExecutor:
     """An `Executor` on Ray, which starts in the background when this is made.
 
+    With `first_here` benches of this process do the jobs until Ray is there: a private one starts when `scale_up` asks
+    for it, so that its start does not disturb the first measurements; a cluster is joined at once.
+
     `address` joins a cluster (see `RaySession`), `threads` are the cores of a private Ray and `builders` the number
     of builders in all, by default one per core.  `prepared` has, for ``build`` and ``measure``, a job that such
-    actors do by themselves before they are asked anything.
+    workers do by themselves before they are asked anything.
     """
 
     def __init__(
@@ -75,31 +96,56 @@ class RayExecutor:
         builders: int | None = None,
         limits: Limits | None = None,
         prepared: Mapping[str, Job[Reply]] | None = None,
+        first_here: bool = False,
     ) -> None:
         self.until: float | None = None
         self.notes: list[str] = []
+        self.timeline: Timeline | None = None
         self._builders = builders
         self._limits = limits or Limits()
         self._prepared = prepared or {}
         self._session = RaySession(address, threads)
         self._calls: RayCalls | None = None
         self._is_lost = False
-        self._pools: dict[str, ActorPool | LocalPool] = {}
+        self._first_here = first_here
+        self._is_scaled = not first_here
+        self._actors: dict[str, ActorPool] = {}
+        self._benches: dict[str, LocalPool] = {}
         self._counts: dict[str, dict[str, int]] = {}
+        if first_here:
+            for kind in KINDS:
+                self._local_pool(kind).start_missing()
+        if not first_here or self._session.address is not None:
+            self._session.begin()
 
-    def wait(self) -> None:
-        """Return when a builder is there, or none can be had; the runner may still be on its way."""
-        try:
-            pool: Any = self._pool("build")
-            pool.begin()
-            pool.start_missing()
-            self._pool("measure").start_missing()
-            while pool.may_become_ready() and not pool.ready and not _is_over(self.until):
-                for actor in pool.wait(1.0):
-                    pool.receive(actor)
-                pool.start_missing()
-        except RayLost as error:
-            self._go_on_without(error)
+    def scale_up(self, pays: bool) -> None:
+        """Start a private Ray if that `pays`; use the cluster that is being joined in any case."""
+        if pays or self._session.address is not None:
+            self._is_scaled = True
+            self._session.begin()
+
+    def wait(self, tell: Callable[[str], None] | None = None) -> None:
+        """Return when Ray's workers on this host have started, if they are to; a builder elsewhere may be coming."""
+        while self._session.address is not None and not self._is_scaled and not _is_over(self.until):
+            if self._session.is_ready:  # joining a cluster computes here, too
+                break
+            if tell is not None:
+                tell(self._session.what)
+                tell = None
+            time.sleep(LOOK_SECONDS)
+        settled: float | None = None
+        while not self._is_lost and self._is_scaled and not _is_over(self.until):
+            try:
+                if self._is_there() or not all(pool.may_become_ready() for pool in self._actors.values()):
+                    settled = settled or time.monotonic() + UP_SECONDS
+                    if time.monotonic() > settled or not any(pool.is_starting_here() for pool in self._actors.values()):
+                        return
+            except RayLost as error:
+                self._go_on_without(str(error))
+            if tell is not None:
+                tell(self._session.what)
+                tell = None
+            time.sleep(LOOK_SECONDS)
 
     def build(
         self, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None = None
@@ -119,8 +165,9 @@ class RayExecutor:
 
     def close(self) -> None:
         """End all actors and workers, and Ray if it is ours.  Safe to call twice."""
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
+        pools: list[ActorPool | LocalPool] = [*self._benches.values(), *self._actors.values()]
+        self._benches, self._actors = {}, {}
+        for pool in pools:
             pool.close(CLOSE_SECONDS)
         self._session.close(is_lost=self._is_lost)
 
@@ -131,49 +178,84 @@ class RayExecutor:
         self.close()
 
     def _pool(self, kind: str) -> ActorPool | LocalPool:
-        if kind not in self._pools:
-            if self._is_lost:
-                self._pools[kind] = LocalPool(self._builders or usable_cores() if kind == "build" else 1, self._limits)
-            else:
-                self._pools[kind] = self._actor_pool(kind)
-        return self._pools[kind]
+        """Who does jobs of this kind now: Ray's actors once they live, benches of this process before and after."""
+        if self._is_lost or not self._is_scaled or not self._is_there(kind):
+            return self._local_pool(kind)
+        if kind in self._benches:
+            self._benches.pop(kind).close()
+        return self._actors[kind]
+
+    def _local_pool(self, kind: str) -> LocalPool:
+        if kind not in self._benches:
+            builders = self._builders or self._session.cpus
+            count = 1 if kind == "measure" else builders if self._is_lost else min(builders, FIRST_BUILDERS)
+            self._benches[kind] = LocalPool(count, self._limits, self._prepared.get(kind))
+        return self._benches[kind]
+
+    def _is_there(self, *kinds: str) -> bool:
+        """Whether Ray has an actor that lives of each of these kinds, by default of all; takes in news of them."""
+        if not self._actors:
+            try:
+                if not self._session.is_ready:
+                    return False
+            except TemporaryError as error:
+                if self._session.address is not None:
+                    raise
+                raise RayLost(str(error)) from None
+            self._actors = {kind: self._actor_pool(kind) for kind in KINDS}
+        for pool in self._actors.values():
+            pool.start_missing()
+            for actor in pool.wait(0.0):
+                pool.receive(actor)
+            self._take_notes(pool)
+        return all(self._actors[kind].ready for kind in kinds or KINDS)
 
     def _actor_pool(self, kind: str) -> ActorPool:
-        ray = self._session.ready(self.until)
+        ray = self._session.ray
         calls = self._calls = self._calls or RayCalls(ray, self._session.core)
-        prepared = self._prepared.get(kind)
-        if kind == "build":
-            return ActorPool(
-                calls, 1, self._limits, lambda: spread(calls.call(node_cores, ray), self._builders), prepared
-            )
         here = str(calls.call(lambda: ray.get_runtime_context().get_node_id()))
-        return ActorPool(calls, 0, self._limits, lambda: {here: 1}, prepared)
+        prepared = self._prepared.get(kind)
+        if kind == "measure":
+            return ActorPool(calls, 0, self._limits, lambda: {here: 1}, prepared, here)
+        return ActorPool(
+            calls, 1, self._limits, lambda: spread(calls.call(node_cores, ray), self._builders), prepared, here
+        )
 
-    def _go_on_without(self, error: RayLost) -> None:
+    def _take_notes(self, pool: ActorPool) -> None:
+        self.notes += pool.notes
+        pool.notes.clear()
+
+    def _go_on_without(self, reason: str) -> None:
         """Take over what Ray was to do."""
         self._is_lost = True
-        for pool in self._pools.values():
+        for pool in self._actors.values():
             pool.stop_busy()
-        self._pools.clear()
+        self._actors = {}
         self._session.abandon()
-        self.notes.append(f"Ray was lost ({error}); this process builds and measures by itself from here on")
+        self.notes.append(f"Ray was lost ({reason}); this process builds and measures by itself from here on")
 
     def _dispatch(
         self, kind: str, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None
     ) -> list[R | Failed]:
-        batch = _Batch(kind, jobs, done)
+        batch = _Batch(kind, jobs, done, self.timeline)
+        if self._session.address is not None:
+            _ = self._session.is_ready  # raises as soon as a cluster is known not to answer
+        if kind == "measure" or not self._first_here:
+            self.wait()
         try:
-            if not self._is_lost:
-                try:
-                    return batch.run(self._pool(kind), lambda: self.until)
-                except RayLost as error:
-                    self._go_on_without(error)
+            try:
+                return batch.run(self._pool(kind), lambda: self.until)
+            except RayLost as error:
+                self._go_on_without(str(error))
             return batch.run(self._pool(kind), lambda: self.until)
         except BaseException:
-            if kind in self._pools:
-                self._pools[kind].stop_busy()
+            for pools in (self._actors, self._benches):
+                if kind in pools:
+                    pools[kind].stop_busy()
             raise
         finally:
+            for pool in self._actors.values():
+                self._take_notes(pool)
             for node in batch.nodes:
                 counts = self._counts.setdefault(node, {"built": 0, "measured": 0})
                 counts["built" if kind == "build" else "measured"] += 1
@@ -187,8 +269,9 @@ class _Batch(Generic[R]):
         kind: str,
         jobs: Iterable[Job[R]],
         done: Callable[[int, R | Failed], None] | None,
+        timeline: Timeline | None = None,
     ) -> None:
-        self.kind, self.done = kind, done
+        self.kind, self.done, self.timeline = kind, done, timeline
         self.nodes: list[str] = []
         self.source: Iterator[Job[R]] | None = iter(jobs)
         self.jobs: list[Job[R]] = []
@@ -246,11 +329,15 @@ class _Batch(Generic[R]):
 
     def _receive(self, pool: Any, actor: Any) -> None:
         """Take the news of an actor; a job that was lost too often fails, and else is queued again."""
-        index = actor.job
+        index, since = actor.job, actor.since
         text = pool.receive(actor)
         if index is None or text is None:
             return
         reply = text if isinstance(text, Failed) else reply_of(self.jobs[index], text)
+        if self.timeline is not None:
+            lane = "measuring" if self.kind == "measure" else f"builder {actor.number}"
+            facts = facts_of(self.jobs[index], reply)
+            self.timeline.add(actor.node, lane, type(self.jobs[index]).__name__, since, time.monotonic(), **facts)
         if isinstance(reply, Failed) and reply.status == "infrastructure":
             self.losses[index] += 1
             if self.losses[index] <= RETRIES:

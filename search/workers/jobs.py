@@ -87,8 +87,6 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 
 def build(job: Build, tick: Tick) -> Built | Failed:
-    from ...backends.data import arguments_of
-    from ...backends.kernel import compile_lowered
     from .programs import drawn
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
@@ -96,8 +94,7 @@ def build(job: Build, tick: Tick) -> Built | Failed:
             from ...backends.faults import mutate
 
             lowered = mutate(lowered, job.fault)
-        artifact = compile_lowered(lowered, job.target)
-        return Built(kernel=Compiled(artifact, arguments_of(func)), code_hash=_hash_of(artifact), trace=trace)
+        return built(func, lowered, job.target, trace)
 
     def scheduled() -> tuple[PrimFunc, Trace | None]:
         if job.choice is None:
@@ -106,6 +103,15 @@ def build(job: Build, tick: Tick) -> Built | Failed:
         return schedule.func, schedule.trace.to_json()
 
     return _with_lowered(job.target, scheduled, compiled)
+
+
+def built(func: PrimFunc, lowered: Lowered, target: Target, trace: Trace | None = None) -> Built:
+    """The reply for a scheduled program that was lowered: its code."""
+    from ...backends.data import arguments_of
+    from ...backends.kernel import compile_lowered
+
+    artifact = compile_lowered(lowered, target)
+    return Built(kernel=Compiled(artifact, arguments_of(func)), code_hash=_hash_of(artifact), trace=trace)
 
 
 def diagnose(job: Diagnose, tick: Tick) -> Explained | Failed:

@@ -1,8 +1,11 @@
-"""Benches of this process's own, for when Ray is lost: jobs run in threads that each have a worker process."""
+"""Benches of this process's own, for when there is no Ray: jobs run in threads that each have a worker process."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .bench import Bench, Limits
@@ -10,30 +13,35 @@ from .protocol import Failed, Job, Reply, to_text
 from .threads import DaemonThread
 
 NODE = "this process"
+END_SECONDS = 5.0
 
 
 @dataclass(eq=False)
 class LocalBench:
-    """One bench and its thread; `task` is what it works on, for the job of number `job`."""
+    """One bench and its thread; `task` is what it works on since then, for the job of number `job`."""
 
     bench: Bench
     thread: DaemonThread
     node: str = NODE
     task: concurrent.futures.Future[str] | None = None
     job: int | None = None
+    since: float = 0.0
+    number: int = 0
 
 
 @dataclass
 class LocalPool:
-    """What `ActorPool` is, with `count` benches of this process."""
+    """What `ActorPool` is, with `count` benches of this process; `prepared` is what each does first."""
 
     count: int
     limits: Limits
+    prepared: Job[Reply] | None = None
     actors: list[LocalBench] = field(default_factory=list)
     ready: bool = True
+    _ending: list[concurrent.futures.Future[None]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """There is nothing to wait for."""
 
     def may_become_ready(self) -> bool:
         return True
@@ -42,14 +50,18 @@ class LocalPool:
         """Make benches; their workers start with their first jobs."""
         while len(self.actors) < self.count:
             bench = Bench(self.limits)
-            self.actors.append(LocalBench(bench, DaemonThread("stridesmith-bench")))
+            number = len(self.actors) + 1
+            made = LocalBench(bench, DaemonThread("stridesmith-bench"), number=number)
+            self.actors.append(made)
+            if self.prepared is not None:
+                made.thread.submit(functools.partial(made.bench.prepare, self.prepared))
 
     def idle(self) -> list[LocalBench]:
         return [actor for actor in self.actors if actor.task is None]
 
     def give(self, actor: LocalBench, method: str, number: int, job: Job[Reply]) -> None:
         """Let an idle bench do the job of this number by its `method`, ``build`` or ``measure``."""
-        actor.job = number
+        actor.job, actor.since = number, time.monotonic()
         act = actor.bench.build if method == "build" else actor.bench.measure
         actor.task = actor.thread.submit(lambda: to_text(act(job)))
 
@@ -71,13 +83,18 @@ class LocalPool:
 
     def stop_busy(self) -> None:
         """End the workers of benches that have work, and forget these."""
-        for actor in [actor for actor in self.actors if actor.task is not None]:
+        self._end([actor for actor in self.actors if actor.task is not None])
+
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """End all workers and their threads, for at most so many seconds."""
+        self._end(self.actors)
+        concurrent.futures.wait(self._ending, seconds)
+        self._ending.clear()
+
+    def _end(self, actors: Sequence[LocalBench]) -> None:
+        """End workers now, and once more in their threads: a job that was just starting one may be later than this."""
+        for actor in [*actors]:
             self.actors.remove(actor)
             actor.bench.close()
-
-    def close(self, seconds: float = 0.0) -> None:  # noqa: ARG002, the same as of actors
-        """End all workers."""
-        self.stop_busy()
-        for actor in self.actors:
-            actor.bench.close()
-        self.actors.clear()
+            self._ending.append(actor.thread.submit(actor.bench.close))
+            actor.thread.close()

@@ -34,6 +34,7 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024
 CONNECT_SECONDS = 5.0
 CHECK_SECONDS = 8.0
 JOIN_SECONDS = 30.0
+START_SECONDS = 120.0
 END_SECONDS = 2.0
 CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
 PATIENT = "1000000"  # seconds; a driver that has lost the GCS for a minute is ended by Ray, whatever else it does
@@ -41,7 +42,7 @@ AUTH_TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process, so 
 
 
 class RaySession:
-    """Starts in the background when made; `ready` waits for it and gives the ray module.
+    """Starts in the background at `begin`; `ray` is Ray's module once it is ready.
 
     `address` is ``HOST:PORT`` or ``auto``; None takes ``RAY_ADDRESS`` if that is
     set, and a private Ray with `cpus` cores otherwise.  A Ray that this process
@@ -61,28 +62,38 @@ class RaySession:
         self._folder = ""
         self._owner: int | None = None
         self._is_closing = False
-        self._started: Future[Any] = DaemonThread("stridesmith-ray").submit(self._start)
+        self._began = 0.0
+        self._started: Future[Any] | None = None
+
+    def begin(self) -> None:
+        """Start Ray, or join the cluster, if that has not begun."""
+        if self._started is None:
+            self._began = time.monotonic()
+            self._started = DaemonThread("stridesmith-ray").submit(self._start)
 
     @property
     def is_ready(self) -> bool:
-        """Whether `ready` would answer at once."""
-        return self._started.done()
-
-    def ready(self, until: float | None = None) -> Any:
-        """The ray module, initialised.
-
-        Raises TemporaryError when a cluster does not answer, or a private Ray is not there at `until`
-        (`time.monotonic`).
-        """
-        if self.address is not None:
-            until = min(until or float("inf"), time.monotonic() + CHECK_SECONDS + JOIN_SECONDS)
-        try:
-            return self._started.result(None if until is None else max(0.0, until - time.monotonic()))
-        except TimeoutError:
-            if self._started.done():
-                raise
+        """Whether Ray is there; raises TemporaryError where it will not be: it failed, or did not answer in time."""
+        if self._started is None:
+            return False
+        if self._started.done():
+            self._started.result()
+            return True
+        if time.monotonic() - self._began > (START_SECONDS if self.address is None else CHECK_SECONDS + JOIN_SECONDS):
             where = f"the Ray cluster at {self.address}" if self.address else "the local Ray"
-            raise TemporaryError(f"{where} did not answer in time; try again, or without --address") from None
+            raise TemporaryError(f"{where} did not answer in time; try again, or without --address")
+        return False
+
+    @property
+    def ray(self) -> Any:
+        """The ray module, initialised."""
+        assert self._started is not None
+        return self._started.result()
+
+    @property
+    def what(self) -> str:
+        """What is waited for until Ray's workers are there."""
+        return f"waiting for the Ray cluster at {self.address}" if self.address else "waiting for Ray to start"
 
     @property
     def core(self) -> list[int]:
@@ -92,13 +103,20 @@ class RaySession:
     def close(self, *, is_lost: bool = False) -> None:
         """End a private Ray with all its processes; leave a cluster as it is.  Bounded, whatever Ray does."""
         self._is_closing = True
+        if self._started is None:
+            return
         wait([self._started], END_SECONDS)
-        if self._started.done() and self._started.exception() is None and (self.private or self.address):
-            ended = DaemonThread("stridesmith-ray-end").submit(self._started.result().shutdown)
+        if not self._started.done():
+            self._dismiss_guardian()
+        self._started.add_done_callback(lambda started: self._end(started, is_lost))  # at once, if it is done
+
+    def _end(self, started: Future[Any], is_lost: bool) -> None:
+        if started.exception() is None and (self.private or self.address):
+            ended = DaemonThread("stridesmith-ray-end").submit(self.ray.shutdown)
             if not is_lost:
                 wait([ended], END_SECONDS)
             if not ended.done():
-                _let_go(self._started.result())
+                _let_go(self.ray)
         self._dismiss_guardian()
 
     def abandon(self) -> None:
@@ -107,7 +125,11 @@ class RaySession:
             guardian.end_session(self._token, self._folder)
 
     def _start(self) -> Any:
-        with _environment(), _keeping_sigterm():
+        # A private Ray starts when nothing is measured; a cluster is joined while others may want to measure here.
+        quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self.address:
+            quiet = host_lock.shared()
+        with quiet, _environment(), _keeping_sigterm():
             if self.address and (mode := _answering_mode(self.address)):
                 os.environ["RAY_AUTH_MODE"] = mode
             import ray
@@ -116,6 +138,8 @@ class RaySession:
                 self.address = None
                 return ray
             _silence(ray)
+            if self._is_closing:
+                raise TemporaryError("the run was over before Ray was there")
             if self.address:
                 self._join(ray, self.address)
             else:

@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class DaemonThread:
-    """Runs functions one after the other in one daemon thread."""
+    """Runs functions one after the other in one daemon thread, until `close`."""
 
     def __init__(self, name: str) -> None:
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
@@ -32,9 +32,13 @@ class DaemonThread:
         self._queue.put((future, function))
         return future
 
+    def close(self) -> None:
+        """End the thread after what was submitted; nothing may be submitted any more."""
+        self._queue.put(None)
+
     def _serve(self) -> None:
-        while True:
-            future, function = self._queue.get()
+        while (item := self._queue.get()) is not None:
+            future, function = item
             try:
                 future.set_result(function())
             except BaseException as error:

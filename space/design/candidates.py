@@ -18,9 +18,11 @@ from ...ir import dtypes
 from ...ir.target import Target
 from .decision import BRANCH, INLINE, OVERCOMPUTE, ROOT
 from .layouts import Identity, Layout
+from .padding import share_with_data
 from .program import Operand
 from .structure import Open
 
+LARGEST_KEY = 2**62
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Columns = dict[str, NDArray[np.float32]]
@@ -141,6 +143,27 @@ class Candidates:
             result[high] = np.where(self.fused, -(-self.computed[low] // width), self.computed[high])
             result[low] = np.where(self.fused, width, self.computed[low])
         return result
+
+    @cached_property
+    def leaves_out_taps(self) -> Bools:
+        """Whether steps of tiles that meet padding alone are left out."""
+        return np.asarray(self._numbers("taps", 0) == 1)
+
+    @cached_property
+    def executed(self) -> NDArray[np.float32]:
+        """The share of the steps of tiles that are done."""
+        result = np.ones(1, np.float32)
+        if not self.part.of("taps"):
+            return result
+        number, data = self.part.decisions[self.part.of("taps")[0]].values[1]
+        for dim, inside in data:
+            axes = [a for a, _ in self.operands[number].dims[dim] if self.axes[a].kind == "spatial"]
+            tiles = np.stack(np.broadcast_arrays(*(self.cover[a] for a in axes), self.lane), axis=1)
+            first, which = distinct_rows(tiles)
+            sizes = [dict(zip(axes, map(int, row), strict=False)) for row in tiles[first]]
+            shares = [share_with_data(self.anchor, number, dim, inside, size) for size in sizes]
+            result = result * np.asarray(shares, np.float32)[which]
+        return np.where(self.leaves_out_taps, result, np.float32(1))
 
     # ---------------------------------------------------------------- loops
 
@@ -298,3 +321,19 @@ class Candidates:
 def product(extents: Sequence[Ints]) -> Ints:
     """The product of vectors, 1 for none."""
     return prod(extents, start=np.ones(1, np.int64))
+
+
+def distinct_rows(table: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first position of each row that a table (N, D) has, in the order of rows, and for each row which one it is.
+
+    The numbers, none of which is below 0, are digits of one number, which is sorted many times as fast as rows are.
+    """
+    key, reach = np.zeros(len(table), np.int64), 1
+    for column in table.T if len(table) else ():
+        width = int(column.max()) + 1
+        if reach * width > LARGEST_KEY:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            reach = int(key.max()) + 1
+        key, reach = key * width + column, reach * width
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which.reshape(-1)

@@ -1,19 +1,56 @@
-"""Is a copy contiguous along a loop?"""
+"""Along which loops is a copy contiguous, and in which squares is it transposed?"""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Expr, Var, free_variables, substitute
+from ...ir.expr import Expr, Load, Var, free_variables, substitute
 from ...ir.stmt import PrimFunc, loads
 from ..tree import block_stores, find_block, loop_bounds, loops_above
 
 
 def is_contiguous(func: PrimFunc, block: str, loop: str) -> bool:
     """Whether neighbouring iterations store neighbours, and load neighbours or one element."""
+    stored, loaded = _steps(func, block, loop)
+    return all(s == 1 for s in stored) and all(s in (0, 1) for s in loaded)
+
+
+def is_transposed(func: PrimFunc, block: str, read: str, written: str) -> bool:
+    """Whether a block copies elements that are neighbours along the loop `read` to neighbours along `written`."""
+    stores = block_stores(find_block(func, block))
+    if len(stores) != 1 or not isinstance(stores[0].value, Load):
+        return False
+    along_read, along_written = _steps(func, block, read), _steps(func, block, written)
+    return along_read[1] == [1] and along_written[0] == [1] and along_read[0] != [1] and along_written[1] != [1]
+
+
+LEAST_SQUARE = 4
+"""Elements of a square's side from which on it is worth being transposed as vectors."""
+MANY = 4
+"""Vectors along what is written, from which on an edge that is left over counts little."""
+
+
+def square_side(read: int | NDArray[np.int64], written: int | NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """The side of squares in which a copy of `read` by `written` points is transposed, 0 where it is not.
+
+    All lanes of a vector, or a smaller power of two that leaves less of an edge of a short row.
+    """
+    extent, points = np.asarray(written, np.int64), np.maximum(np.asarray(read, np.int64), 1)
+    divisor = np.maximum(np.minimum(extent & -extent, lanes), LEAST_SQUARE)
+    side = np.where((extent % lanes == 0) | (extent >= MANY * lanes), lanes, divisor)
+    side = np.minimum(side, np.exp2(np.floor(np.log2(points))).astype(np.int64))
+    return np.where((side >= LEAST_SQUARE) & (extent >= side) & (lanes >= LEAST_SQUARE), side, np.int64(0))
+
+
+def _steps(func: PrimFunc, block: str, loop: str) -> tuple[list[int | None], list[int | None]]:
+    """By how many elements a block's stores and loads move in an iteration of a loop; None if by no fixed number."""
     target = find_block(func, block)
     bounds = loop_bounds(loops_above(func, target))
     bindings = {i.var: i.binding for i in target.iters}
+    var = Var(loop)
 
     def step(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> int | None:
         total = 0
@@ -24,7 +61,5 @@ def is_contiguous(func: PrimFunc, block: str, loop: str) -> bool:
                 return None
         return total
 
-    var = Var(loop)
     stored = [step(s.indices, s.buffer.strides) for s in block_stores(target)]
-    loaded = [step(load.indices, load.buffer.strides) for load in loads(target.body)]
-    return all(s == 1 for s in stored) and all(s in (0, 1) for s in loaded)
+    return stored, [step(load.indices, load.buffer.strides) for load in loads(target.body)]

@@ -96,6 +96,14 @@ class Layout:
         """Extents of the physical box around a box of the given logical extents that begins anywhere."""
         return list(spans)
 
+    def sides(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size, Size] | None:
+        """Points along which a copy of logical extents into the layout reads neighbours, and writes them, if apart."""
+        order = self.order(operand, tiles)
+        read = [d for d in order if d.dim == len(operand.dims) - 1 and d.part != "block"]
+        if not read or read[-1] is order[-1]:
+            return None
+        return read[-1].size(logical[read[-1].dim]), order[-1].size(logical[order[-1].dim])
+
     # What follows from the order.
 
     def index_map(self, operand: Operand, tiles: Sequence[int]) -> str:

@@ -2,9 +2,10 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, and
-`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`).  A rule
-of a user's own needs no more than `scripted`: a schedule as a function of named choices.
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `parted`,
+which does so when long reductions have been cut in parts (see `techniques.shared_reductions`),
+`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`), and `general`.
+A rule of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..schedule import Schedule
+from ..tree import leaf_blocks
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
@@ -30,8 +32,11 @@ from .sketch import Sketch
 from .structure import Structure, structures
 from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, shared_rows, structures_of_a_chunk
 from .techniques.digits import with_long_vectors
+from .techniques.shared_reductions import along_results, in_parts, shared_reductions
 
 MAX_SKETCHES = 64
+MAX_PARTED = 16
+"""Sketches for each number of parts."""
 CUTTING = ("transform_block_layout", "restrict_reduction")
 """The steps of preparation that leave other axes than the program has."""
 
@@ -91,6 +96,21 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
     return tuple(_sketches(func, start, anchors, options, target))
 
 
+def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
+    """The same where threads share reductions, for each number of parts (see `techniques.shared_reductions`)."""
+    schedule, _ = _normal(func, _constants(interface))
+    known = [block.name for block in leaf_blocks(schedule.func.body)]
+    whole = anchors_of(schedule.func, dict(interface))
+    for count, cuts in shared_reductions(whole, target):
+        start = in_parts(schedule, whole, cuts)
+        if start is None:
+            continue
+        anchors = tuple(a for a in anchors_of(start.func, dict(interface)) if structures(a, target))
+        options = [along_results(a, structures(a, target), known) for a in anchors]
+        schedule_left_over(start, anchors, target)
+        yield from _sketches(func, start, anchors, options, target, f"parts={count};", most=MAX_PARTED)
+
+
 def _constants(interface: Interface) -> frozenset[str]:
     return frozenset(name for name, who in interface.items() if who == "constant")
 
@@ -131,15 +151,21 @@ def _sketches(
     prefix: str = "",
     chunks: int = 0,
     loops: tuple[str, ...] = (),
+    most: int = MAX_SKETCHES,
 ) -> Iterator[Sketch]:
-    """A sketch for each combination of the anchors' structures, all of which begin with `start`."""
-    for combination in combinations(options):
+    """A sketch for each combination of the anchors' structures, all of which begin with `start`.
+
+    There is none for a combination that leaves a decision without alternatives, as the vectors of a narrow part of a
+    concatenation are, which may not reach into the next part.
+    """
+    for combination in combinations(options, most):
         name = prefix + _name(anchors, combination)
         parts = tuple(
             open_decisions(start.func, anchor, structure, target, f"{name}/{anchor.name}", chunks)
             for anchor, structure in zip(anchors, combination, strict=True)
         )
-        yield Sketch(name, schedule_start(func), target, parts, start, loops)
+        if all(len(decision) for part in parts for decision in part.decisions):
+            yield Sketch(name, schedule_start(func), target, parts, start, loops)
 
 
 def combinations(options: Sequence[Sequence[_Some]], most: int = MAX_SKETCHES) -> list[tuple[_Some, ...]]:
@@ -172,7 +198,7 @@ def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
         yield scripted("general", func, target, script, **{key: forms for key, (_, forms) in found.items()})
 
 
-RULES: tuple[Rule, ...] = (tiling, chunked, general)
+RULES: tuple[Rule, ...] = (tiling, parted, chunked, general)
 """What `generate` uses unless it is told otherwise."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
@@ -133,6 +133,14 @@ class Sketch:
     def labels(self, choice: Sequence[int]) -> dict[str, str]:
         """What was chosen, by the name of the decision."""
         return {d.name: d.labels[int(c)] for d, c in zip(self.decisions, choice, strict=True)}
+
+    def columns(self, population: NDArray[np.int64]) -> Mapping[str, NDArray[np.float32]]:
+        """The numbers by which candidates of a sketch without anchors are ranked: those of its decisions' tables."""
+        return {
+            name: np.asarray(values, np.float32)[population[:, position]]
+            for position, item in enumerate(self.decisions)
+            for name, values in item.table.items()
+        }
 
     def describe(self) -> dict[str, Any]:
         """The sketch as data: decisions by kind, and what its canonical names stand for."""

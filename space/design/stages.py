@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ir.expr import variables
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
-from ..tree import extent_of, find_block, find_loop
-from .contiguity import is_contiguous
+from ..tree import block_stores, extent_of, find_block, find_loop
+from .contiguity import is_contiguous, is_transposed, square_side
 from .program import Axis
 
 
 def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
     """The loop that an axis of an anchor is bound to: of a chunk's and that inside of it the inner one.
 
-    With a single row in a chunk no index depends on the inner one, and it is the chunk's.
+    With a single row in a chunk no index depends on the inner one, which stands right inside of the chunk's.
     """
+    loops = sch.get_loops(block)
     for item in find_block(sch.func, block).iters:
         if item.var.name == axis.var:
             used = {var.name for var in variables(item.binding)}
-            return str([loop for loop in sch.get_loops(block) if loop in used][-1])
+            found = max(number for number, loop in enumerate(loops) if loop in used)
+            is_chunk = axis.extent == 1 < item.extent
+            return str(loops[found + is_chunk])
     raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block, axis=axis.var)
 
 
@@ -35,12 +40,14 @@ def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str
 
 
 def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = True) -> None:
-    """An element-wise block in a nest of its own: outer loops shared, the innermost vectorized if contiguous."""
+    """An element-wise block in a nest of its own: outer loops shared, inner ones in vectors, or in squares of them."""
     loops = sch.get_loops(block)
     if not loops:
         return
-    head, last = loops[:-1], loops[-1]
-    tail = vectorize_stage(sch, block, last, target)
+    if (squares := transpose_stage(sch, block, loops, target)) is not None:
+        head, tail = squares, None
+    else:
+        head, tail = loops[:-1], vectorize_stage(sch, block, loops[-1], target)
     if not shared:
         return
     if head:
@@ -50,11 +57,42 @@ def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = Tru
 
 
 def schedule_inner_stage(sch: Schedule, block: str, outer: str, target: Target) -> None:
-    """An element-wise block inside a shared loop: the innermost loop vectorized where that is contiguous."""
+    """An element-wise block inside a shared loop: inner loops in vectors where contiguous, or in squares of them."""
     loops = sch.get_loops(block)
     inner = loops[loops.index(outer) + 1 :]
-    if inner:
+    if inner and transpose_stage(sch, block, inner, target) is None:
         vectorize_stage(sch, block, inner[-1], target)
+
+
+def transpose_stage(sch: Schedule, block: str, loops: Sequence[str], target: Target) -> list[str] | None:
+    """A copy that reads neighbours along a loop p and writes them along the last one, q, in squares with a side of L.
+
+        for .., p, .., q: S   ->   for .., p / L, .., q / L: for p % L {unrolled}: for q % L {vectorized}: S
+
+    Vectors are read along p, transposed in registers, and written along q (see `backends.llvm.transpose`).  Returns the
+    loops down to the last one before q; None, and nothing is changed, where the block is no such copy, or where no
+    square fits in it.
+    """
+    func, last = sch.func, loops[-1]
+    extents = {loop: extent_of(find_loop(func, loop)) for loop in loops}
+    stores = block_stores(find_block(func, block))
+    if target.kind != "cpu" or not stores:
+        return None
+    lanes = target.vector_lanes(stores[0].buffer.dtype)
+    sides = {p: int(square_side(extents[p], extents[last], lanes)) for p in loops[:-1]}
+    across = [p for p in loops[:-1] if sides[p] and is_transposed(func, block, p, last)]
+    if not across:
+        return None
+    side, outside, inside = sides[across[-1]], list(loops), []
+    for loop in (across[-1], last):
+        outside[loops.index(loop)], inner = sch.split(loop, [None, side])
+        inside.append(inner)
+        if extents[loop] % side:
+            sch.annotate(inner, "peel", True)
+    sch.reorder(*outside[loops.index(across[-1]) :], *inside)
+    sch.unroll(inside[0])
+    sch.vectorize(inside[1])
+    return outside[:-1]
 
 
 def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str | None:

@@ -16,7 +16,7 @@ from ...ir.passes.overcompute import overcompute
 from ...ir.stmt import PrimFunc
 from ..errors import Reasons, ScheduleError
 from ..primitive import Result, primitive
-from ..tree import find_block_or_loop
+from ..tree import find_block_or_loop, find_loop
 
 
 @primitive
@@ -51,16 +51,20 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
 
 
 @primitive
-def remove_overcompute_through_branching(func: PrimFunc, block: str) -> Result:
+def remove_overcompute_through_branching(
+    func: PrimFunc, block: str, *, tile: Sequence[str] | None = None
+) -> Result:
     """``S`` -> ``if c: S``, where ``c`` leaves out instances that work on padding alone.
 
     `block` names a block or a loop.  The conditions are "this load is not of padding", for
     loads whose buffer holds a known pad value, and "this element does not get its final
-    padding later".  Conditions: (1) some access touches such padding; (2) the instances
-    that vanish change nothing that is observed: they store what is there already, or
-    nobody reads what they write.  Source: RFC 0077, "Remove Overcompute Through Branching".
+    padding later".  With `tile`, which names loops, all of their iterations run or none: they
+    vanish where every load of the tile is of padding, and nothing is tested inside.
+    Conditions: (1) some access touches such padding; (2) the instances that vanish change
+    nothing that is observed: they store what is there already, or nobody reads what they
+    write.  Source: RFC 0077, "Remove Overcompute Through Branching".
     """
-    new, refused = branch(func, find_block_or_loop(func, block))
+    new, refused = branch(func, find_block_or_loop(func, block), [find_loop(func, loop).var for loop in tile or ()])
     if new is func:
         if not refused:
             raise ScheduleError("(1) block `{block}` touches no padding with a known value", block=block)

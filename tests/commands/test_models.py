@@ -48,7 +48,7 @@ def test_a_model_is_tuned_run_replayed_and_shown(
     """All four commands on one file and database; results are right, what fell back is named, records are used."""
     monkeypatch.setenv("STRIDESMITH_DB", str(folder / "own.db"))
     file, shape = str(folder / "net.onnx"), ["--input", "x=2x24x24", "--format", "json"]
-    assert main(["--model", file, "--seconds", "10", *shape]) == 0
+    assert main(["--model", file, "--seconds", "24", *shape]) == 0
     told = events(capsys)
     assert told[0]["event"] == "tasks" and {e["event"] for e in told} >= {"tasks", "turn", "model"}
     assert told[-1]["fallback"] == ["Det"] and told[-1]["untuned"] == 0

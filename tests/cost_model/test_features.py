@@ -220,6 +220,27 @@ def test_copies_are_counted_unless_packed_ahead():
     assert value("copied", altered(operands=(*plain[:2], constant)), layout__i1="copy") == -20
 
 
+@pytest.mark.parametrize(("steps", "kind"), [(40, "copied:squares"), (3, "copied:scattered")])
+def test_transposed_copies_are_squares_where_these_fit(steps, kind):
+    """A right matrix given as (n, k) is packed in tiles along n: in squares, unless its rows are too short for one."""
+    target = synthetic.TARGET
+    space = generate(workload("matmul", m=37, n=48, k=steps, transpose_b=1).func, target, {})
+    features, found = FeatureMap(space.sketches, target), 0
+    for number, sketch in enumerate(space.sketches):
+        names = {operand.buffer.name: operand.name for operand in sketch.main.anchor.operands}
+        axis = next(axis.name for axis in sketch.main.anchor.axes if axis.extent == 48)
+        rows = sketch.draw(np.random.default_rng(0), 1000)
+        labels = [{name.rsplit("/", 1)[-1]: label for name, label in sketch.labels(row).items()} for row in rows]
+        layouts = [(row[f"layout:{names['a']}"], row[f"layout:{names['b']}"]) for row in labels]
+        packed = [both == ("identity", "tiled:d0") for both in layouts]
+        matrix = features.matrix(number, rows)[np.asarray(packed)]
+        columns = {name: matrix[:, features.columns.index(name)] for name in ("copied", kind)}
+        wide = matrix[:, features.columns.index(f"tile:{axis}:reg")] >= 2
+        np.testing.assert_array_equal(columns[kind][wide], columns["copied"][wide])
+        found += int(wide.sum())
+    assert found > 20
+
+
 def test_large_copies_are_far():
     """131 x 129 elements fit the second cache beside their source, 1310 x 1290 do not."""
     assert value("copied:far", layout__i1="copy") == -20

@@ -87,6 +87,7 @@ def test_quality_by_hand() -> None:
     assert found.regrets == (2.0, 1.0, 1.0)
     assert found.correlation == pytest.approx(1 - 6 * 2 / (6 * 35))
     assert found.among_fast == pytest.approx(0.5)
+    assert found.among_first == found.correlation, "there are fewer than 16"
 
 
 def test_data_survives_a_file(tmp_path: Path) -> None:
@@ -98,6 +99,18 @@ def test_data_survives_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(estimates(back, START), estimates(data, START))
     with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
         assert all(file[name].dtype != object for name in file.files)
+
+
+def test_shapes_are_added_to_data() -> None:
+    """What is estimated and what was measured of each shape is as it was; a shape that is there is refused."""
+    data, more = made_up(START, kernels=3, shapes=2), made_up(START, kernels=4, shapes=3)
+    more = dataclasses.replace(more, shapes=("t0", "t1", "t2"))
+    both = data.with_more(more)
+    assert (both.shapes, len(both.latency)) == (("s0", "s1", "t0", "t1", "t2"), 18)
+    np.testing.assert_array_equal(both.only([3]).latency, more.only([1]).latency)
+    np.testing.assert_array_equal(estimates(both.only([2, 3, 4]), START), estimates(more, START))
+    with pytest.raises(ValueError, match="but the shape s0 is in both"):
+        data.with_more(data)
 
 
 def test_data_without_a_column_that_the_estimate_reads_is_refused(tmp_path: Path) -> None:

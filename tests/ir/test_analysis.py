@@ -1,7 +1,10 @@
+import pytest
+
 from stridesmith.ir.analysis import count_flops
 from stridesmith.ir.expr import Buffer, Var, binary, const, if_then_else
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Block, If, Let, PrimFunc, Store, loops
+from stridesmith.space.workloads import workload
 
 MATMUL = """
 @T.prim_func
@@ -14,6 +17,19 @@ def mm(A: T.Buffer((13, 11), "float32"), B: T.Buffer((11, 19), "float32"), C: T.
             with T.init():
                 C[vi, vj] = T.float32(0)
             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+GATHER = """
+@T.prim_func
+def main(x: T.Buffer((3, {h}), "float32"), w: T.Buffer((3, 4, {k}), "float32"), y: T.Buffer((4, {rows}), "float32")):
+    for co, o, c, k in T.grid(4, {rows}, 3, {k}):
+        with T.block("conv"):
+            vc, vo, vi, vk = T.axis.remap("SSRR", [co, o, c, k])
+            with T.init():
+                y[vc, vo] = T.float32(0)
+            y[vc, vo] = y[vc, vo] + T.if_then_else(
+                (vo + {p} - vk) % {s} == 0 and 0 <= vo + {p} - vk and vo + {p} - vk <= {most},
+                x[vi, (vo + {p} - vk) // {s}], T.float32(0)) * w[vi, vc, vk]
 """
 
 
@@ -47,3 +63,22 @@ def test_flops_of_vectors_count_lanes():
     assert count_flops(loops([(i, 16)], Let(n, i // 4, If(n < 2, store)))) == 8 * 4 * 2
     scalar = Buffer("B", (1,))
     assert count_flops(loops([(i, 16)], Let(Var("x", "float32"), scalar[0] * scalar[0], store))) == 16 * (4 * 2 + 1)
+
+
+@pytest.mark.parametrize(("k", "stride", "pad"), [(4, 2, 1), (4, 4, 0), (5, 3, 2), (3, 1, 1), (2, 3, 0)])
+def test_zeros_between_elements_are_no_operands(k: int, stride: int, pad: int) -> None:
+    """A strided transposed convolution counts the same as a gather and with a buffer of zeros, a border included."""
+    h = 5
+    taps = [(o, t) for o in range((h - 1) * stride - 2 * pad + k) for t in range(k) if (o + pad - t) % stride == 0]
+    spread = workload("conv2d_transpose", ci=3, co=4, h=h, w=h, k=k, stride=stride, pad=pad)
+    assert spread.flops == 2 * 3 * 4 * len(taps) ** 2
+    rows = (h - 1) * stride - 2 * pad + k
+    gathered = GATHER.format(rows=rows, k=k, s=stride, p=pad, h=h, most=(h - 1) * stride)
+    assert count_flops(parse(gathered)) == 2 * 3 * 4 * len(taps)
+
+
+def test_a_border_of_zeros_counts() -> None:
+    """As is usual for convolutions, whether it is stored or tested."""
+    assert workload("conv2d", ci=3, co=4, h=7, w=7, k=3, pad=1).flops == 2 * 3 * 4 * 49 * 9
+    border = GATHER.replace("(vo + {p} - vk) % {s} == 0 and ", "").replace(" // {s}", "")
+    assert count_flops(parse(border.format(rows=9, k=3, p=1, h=9, most=8))) == 2 * 3 * 4 * 9 * 3

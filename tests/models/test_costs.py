@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from network_maker import Maker, computed, drawn
 import stridesmith as ss
 from stridesmith import configs
 from stridesmith.backends.data import arguments_of, pack, unpack
-from stridesmith.ir.stmt import PrimFunc
 from stridesmith.models.agreement import agree
 from stridesmith.models.alternatives import alternatives
-from stridesmith.models.costs import Alternatives, copy_of, costs_of, in_layouts
+from stridesmith.models.chosen import Chosen, in_layouts
+from stridesmith.models.costs import Alternatives, CostTables
 from stridesmith.models.fusion import fused
+from stridesmith.models.kinds import Combination, Kind, copy_kind
 from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, Operator, problems
 from stridesmith.models.prediction import predicted_us
@@ -53,10 +55,9 @@ def labels(layouts: Alternatives, tensor: str) -> list[str]:
 def test_alternatives_follow_from_what_the_users_do(network: Network, layouts: Alternatives) -> None:
     """Channels last or in blocks of a vector, with the halo and the value that the reader tests for."""
     first, second, pool, _ = network.nodes
-    halo = ["0123", "0123+halo2,3=0.0", "0231", "0231+halo2,3=0.0"]
-    assert labels(layouts, first.outputs[0])[:4] == halo
-    assert labels(layouts, first.outputs[0])[4].startswith("block1x")
-    assert labels(layouts, second.outputs[0])[1] == "0123+halo2,3=-inf"
+    halos = ["0123+halo2,3=0.0", "0231+halo2,3=0.0", "block1x8+halo2,3=0.0"]
+    assert labels(layouts, first.outputs[0]) == ["0123", "0231", "block1x8=0.0", *halos]
+    assert labels(layouts, second.outputs[0])[3] == "0123+halo2,3=-inf"
     assert not any("halo" in label for label in labels(layouts, pool.outputs[0]))
     assert all(len(found) <= 6 for found in layouts.values())
 
@@ -91,12 +92,8 @@ def physical(network: Network, arrays: Mapping[str, Any]) -> dict[str, Any]:
 def test_a_network_in_any_layouts_computes_the_same(network: Network, layouts: Alternatives, seed: int) -> None:
     """Whatever is agreed on: programs and copies hand each other what the next one expects, padding included."""
     rng = np.random.default_rng(seed)
-
-    def price(func: PrimFunc, interface: tuple[tuple[str, str], ...]) -> float:
-        return float(rng.integers(1, 50))
-
-    agreement = agree(costs_of(network, layouts, price))
-    made = in_layouts(network, layouts, agreement)
+    agreement = agree(CostTables(network, layouts, CPU).costs(lambda kind, combination: float(rng.integers(1, 50))))
+    made = in_layouts(network, Chosen.of(layouts, agreement))
     assert list(problems(made)) == []
     assert len(made.nodes) == len(network.nodes) + len(agreement.copies)
     before, after = computed(network, drawn(network)), physical(made, drawn(network))
@@ -104,20 +101,29 @@ def test_a_network_in_any_layouts_computes_the_same(network: Network, layouts: A
         np.testing.assert_array_equal(after[name], array)
 
 
-def test_measured_times_take_the_place_of_predictions(network: Network, layouts: Alternatives) -> None:
-    """A measured combination is known, and scales what is predicted of the others."""
-    first = network.nodes[0].name
-    priced = costs_of(network, layouts, lambda func, interface: 2.0)
-    told = costs_of(network, layouts, lambda func, interface: 2.0, {(first, (0, 0)): 6.0})
-    assert not priced.operators[0].known.any()
-    assert told.operators[0].known.sum() == 1
-    np.testing.assert_allclose(told.operators[0].table, 3 * priced.operators[0].table)
-    np.testing.assert_array_equal(told.operators[1].table, priced.operators[1].table)
+def test_equal_operators_share_what_they_cost(network: Network, layouts: Alternatives) -> None:
+    """A combination of a kind is asked for once, and an agreement says which ones it runs."""
+    asked: list[tuple[Kind, Combination]] = []
+
+    def price(kind: Kind, combination: Combination) -> float:
+        asked.append((kind, combination))
+        return 1.0
+
+    twice = replace(network, nodes=(*network.nodes, replace(network.nodes[-1], name="again", outputs=("z",))))
+    twice = replace(twice, tensors={**network.tensors, "z": replace(network.tensors[network.outputs[0]], name="z")})
+    tables = CostTables(twice, {**layouts, "z": layouts[network.outputs[0]]}, CPU)
+    chosen = list(tables.chosen(agree(tables.costs(price))))
+    operators = [at for at in asked if at[0] in tables.grids]
+    assert len(operators) == len(set(operators)) and set(chosen[:5]) <= set(operators)
+    assert len(tables.grids) == 4 and chosen[3] == chosen[4]
+    assert [combination for _, combination in tables.chosen(tables.as_given)] == [
+        tuple(TensorLayout(layout.shape) for layout in combination) for _, combination in chosen[:5]
+    ]
 
 
 def test_a_residual_lies_as_the_result_does(network: Network, layouts: Alternatives) -> None:
     """Operands that are added where the result is written are copied rather than read across."""
-    costs = costs_of(network, layouts, lambda func, interface: 1.0)
+    costs = CostTables(network, layouts, CPU).costs(lambda kind, combination: 1.0)
     second = costs.operators[1]
     shared, result = second.reads[0], second.writes[0]
     for place in np.ndindex(second.table.shape):
@@ -132,7 +138,7 @@ def test_copies_convert_between_layouts() -> None:
     last = TensorLayout(shape, order=(0, 2, 3, 1))
     network = Maker()
     network.input(*shape)
-    func = copy_of(network.tensors["t0"], last, blocked)
+    func = copy_kind(network.tensors["t0"]).program((last, blocked))
     source, target = arguments_of(func)
     x = np.arange(80, dtype="float32").reshape(shape)
     y = np.full(target.physical_shape, np.nan, "float32")

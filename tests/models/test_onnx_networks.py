@@ -138,6 +138,13 @@ def test_functions_of_the_model_and_of_onnx_are_taken_apart() -> None:
     assert same(made) == ["relu", "neg"]
 
 
+def test_bodies_with_inner_graphs_know_the_names_around_them() -> None:
+    """ONNX writes AffineGrid with branches that read what lies around them."""
+    size = np.array([2, 3, 4, 5])
+    made = model([node("AffineGrid", "x size", "y", align_corners=1)], {"x": (2, 2, 3)}, {"size": size}, opset=20)
+    assert same(made)
+
+
 def test_rounding_is_exact_where_a_half_cannot_be_added() -> None:
     """Beside a half, and where floats lie one or two apart."""
     values = [0.49999997, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 8388609.0, 8388611.0, 16777217.0, -0.49999997, np.inf]
@@ -147,6 +154,41 @@ def test_rounding_is_exact_where_a_half_cannot_be_added() -> None:
     given = np.array(values, "float32")
     assert not network.foreign
     np.testing.assert_array_equal(evaluate(network, {"x": given})["y"], np.rint(given))
+
+
+@pytest.mark.parametrize(("attributes", "sizes"), [({}, None), ({"axis": 1}, [1, 3, 2]), ({"axis": 1}, [4, 0, 2])])
+def test_parts_that_nothing_reads_are_left_out(attributes: dict[str, int], sizes: list[int] | None) -> None:
+    """Of a Split those results are slices that something reads, and the others keep their place."""
+    given = "" if sizes is None else " sizes"
+    nodes = [node("Split", f"x{given}", "a b c", **attributes), node("Neg", "c", "y")]
+    constants = {} if sizes is None else {"sizes": np.array(sizes)}
+    made = model(nodes, {"x": (6, 6)}, constants, outputs="a y")
+    assert same(made) == ["slice", "slice", "neg"]
+    nodes = [node("Split", f"x{given}", "a b c", **attributes), node("Neg", "a", "y")]
+    assert same(model(nodes, {"x": (6, 6)}, constants)) == ["slice", "neg"]
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_place_of_what_is_no_number_is_inside(op: str, last: int) -> None:
+    """Where there is one it is the extreme, as in NumPy, and the place lies inside of the dimension in any case."""
+    x = np.array([[1, 3, 3, 0], [np.nan, 2, 9, np.nan], [0, 1, np.nan, 7], [np.nan] * 4, [-np.inf] * 4], np.float32)
+    network = read(model([node(op, "x", "y", axis=1, keepdims=0, select_last_index=last)], {"x": x.shape}))
+    chosen = np.argmax if op == "ArgMax" else np.argmin
+    wanted = 3 - chosen(x[:, ::-1], axis=1) if last else chosen(x, axis=1)
+    assert not network.foreign
+    np.testing.assert_array_equal(evaluate(network, {"x": x})["y"], wanted)
+
+
+@pytest.mark.parametrize("op", ["Asinh", "Acosh"])
+def test_inverse_hyperbolic_functions_reach_the_largest_numbers(op: str) -> None:
+    """The square of a number from 1.8e19 on is infinite, its logarithm is not."""
+    values = [1.0, 1.5, 40.0, 9.9e8, 1.1e9, 1.8e19, 1e25, 3e38, np.inf]
+    x = np.array([*values, *((-np.array(values)).tolist() if op == "Asinh" else [])], np.float32)
+    made = model([node(op, "x", "y")], {"x": x.shape})
+    got = evaluate(read(made), {"x": x})["y"]
+    wanted = (np.arcsinh if op == "Asinh" else np.arccosh)(x.astype(np.float64))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
 def test_what_has_no_program_runs_through_the_reference() -> None:

@@ -172,6 +172,38 @@ def test_invalid_graphs_are_explained() -> None:
     assert "versions 7 to" in refusal(model([node("Relu", "x", "y")], {"x": (2,)}, opset=5), errors.ModelProblem)
 
 
+@pytest.mark.parametrize("axis", [1 << 40, -(1 << 31), 1 << 20, 9])
+def test_dimensions_that_there_are_not_never_reach_the_inference_of_onnx(axis: int) -> None:
+    """Its code in C++ reads memory outside of the shape, where it does not end the process."""
+    made = model([node("LayerNormalization", "x w", "y", axis=axis)], {"x": (2, 3, 5)}, {"w": np.ones(5)})
+    assert str(abs(axis)) in refusal(made, errors.ModelProblem)
+
+
+def test_nodes_that_have_not_what_they_need_are_named() -> None:
+    """Parts that are not counted rightly, conditions of no element, branches and places that are not there."""
+    parts = helper.make_node("Split", ["x"], ["y", "b", "c"], num_outputs=2)
+    text = refusal(model([parts], {"x": (6,)}, outputs="y b c", opset=18), errors.ModelProblem)
+    assert "not as many as its `num_outputs`" in text
+    nothing = model([node("If", "c", "y")], {"x": (2,)}, {"c": np.zeros(0, np.bool_)})
+    assert "its condition has 0 elements" in refusal(nothing, errors.ModelProblem)
+    branches = model([node("If", "c", "y")], {"x": (2,)}, {"c": np.array(True)})
+    sums = model([node("Einsum", "x", "y", equation=b"\xff\xfe")], {"x": (2,)})
+    assert "its equation is" in refusal(sums, errors.ModelProblem)
+    assert "has not what its operator needs (KeyError: 'then_branch')" in refusal(branches, errors.ModelProblem)
+
+
+@pytest.mark.parametrize("op", ["Gather", "GatherElements"])
+def test_known_places_lie_inside(op: str) -> None:
+    """A constant place that no element has is refused; negative ones count from the end."""
+    for place, is_inside in ((2, True), (-3, True), (3, False), (-4, False)):
+        made = model([node(op, "x i", "y")], {"x": (3, 2)}, {"i": np.array([[0, place]])})
+        if is_inside:
+            x = np.arange(6, dtype=np.float32).reshape(3, 2)
+            assert evaluate(read(made), {"x": x})["y"].size
+        else:
+            assert f"it takes the element {place} of a dimension that has 3" in refusal(made, errors.ModelProblem)
+
+
 def test_open_extents_are_asked_for_by_input() -> None:
     """The error says which `--input` is missing; a symbol has one value in the whole model."""
     two = model([node("Add", "a b", "y")], {"a": ("n", 3), "b": ("n", 3)})

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stridesmith.ir.analysis import evaluate
+from stridesmith.ir.expr import Var, free_variables
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
+from stridesmith.space.tree import leaf_blocks
 
 MATMUL = """
 @T.prim_func
@@ -469,6 +472,54 @@ def test_removing_overcompute_needs_known_padding() -> None:
     """Condition (1): without padding of known value there is nothing to leave out."""
     with pytest.raises(ScheduleError, match="touches no padding"):
         schedule(MATMUL).remove_overcompute_through_branching("matmul")
+
+
+FAR = """
+@T.prim_func
+def main(x: T.Buffer((8,), "float32"), w: T.Buffer((3,), "float32"), y: T.Buffer((8,), "float32")):
+    x_pad = T.alloc_buffer((20,), "float32")
+    for h in range(20):
+        with T.block("pad"):
+            vh = T.axis.spatial(20, h)
+            x_pad[vh] = T.if_then_else(6 <= vh and vh < 14, x[vh - 6], T.float32({pad}))
+    for i, k in T.grid(8, 3):
+        with T.block("conv"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                y[vi] = T.float32(0)
+            y[vi] = y[vi] + x_pad[vi + 6 * vk] * w[vk]
+"""
+
+
+def in_tiles(rows: int, pad: int = 0) -> Schedule:
+    """A sum of taps 6 apart in tiles of some rows, inside of the reduction, its initialisation apart."""
+    sch = schedule(FAR.format(pad=pad))
+    sch.split("i", [None, rows])
+    sch.reorder("i_0", "k", "i_1")
+    sch.decompose_reduction("conv", "k")
+    return sch
+
+
+def test_tiles_of_padding_are_left_out_as_a_whole() -> None:
+    """With tiles of 2 rows out of 8, two of three taps meet data in one tile of four alone; no test looks inside."""
+    sch = in_tiles(2)
+    sch.remove_overcompute_through_branching("conv", tile=["i_1"])
+    (cond,) = [b.predicate for b in leaf_blocks(sch.func.body) if b.name == "conv"]
+    assert {v.name for v in free_variables(cond)} == {"i_0", "k"}
+    tile, tap = np.indices((4, 3))
+    runs = np.argwhere(evaluate(cond, {Var("i_0"): tile, Var("k"): tap})).tolist()
+    assert runs == [[0, 1], [0, 2], [1, 1], [2, 1], [3, 0], [3, 1]]
+    same(sch, FAR.format(pad=0))
+
+
+def test_tiles_that_all_meet_data_and_padding_that_counts_are_refused() -> None:
+    """(1) A tile of all rows meets data with each tap; (2) what a border of ones adds is not nothing."""
+    with pytest.raises(ScheduleError, match=r"\(1\) block `conv` touches no padding"):
+        in_tiles(8).remove_overcompute_through_branching("conv", tile=["i_1"])
+    with pytest.raises(ScheduleError, match=r"\(2\) no condition .*not neutral"):
+        in_tiles(2, pad=1).remove_overcompute_through_branching("conv", tile=["i_1"])
+    with pytest.raises(ScheduleError, match="there are"):
+        in_tiles(2).remove_overcompute_through_branching("conv", tile=["j"])
 
 
 def test_unknown_names_list_what_there_is() -> None:

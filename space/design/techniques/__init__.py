@@ -21,6 +21,7 @@ from .panels import PANELS
 from .phases import PHASES
 from .sharing import SHARING
 from .staging import STAGING
+from .taps import TAPS
 from .technique import Technique
 from .threads import THREADS
 from .tiles import TILES
@@ -28,7 +29,7 @@ from .vector_width import VECTOR_WIDTH
 from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
-    PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, ORDERS, FACTORED, PANELS, FUSED_ROWS,
+    PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, TAPS, ORDERS, FACTORED, PANELS, FUSED_ROWS,
     SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

@@ -1,5 +1,7 @@
 """Values that generated code computes, against NumPy and Python."""
 
+import re
+
 import numpy as np
 import pytest
 from cpu_programs import lowered, run
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.types import CodegenError, bfloat16_bits, float_literal
+from stridesmith.backends.passes.vectorize import vectorize_loops
 from stridesmith.ir.expr import (
     Binary,
     Broadcast,
@@ -213,6 +216,35 @@ def test_every_second_element_is_picked_out_of_two_vectors(dtype, lanes):
     assert text.count("shufflevector") == 1
     assert f"ptr %p.a, i64 {lanes - 1}" in text
     assert "insertelement" not in text
+
+
+@pytest.mark.parametrize(
+    "place, lanes, vectors",
+    [
+        (lambda v: v // 2, 8, 1),  # the nearest pixel of an image of half the width
+        (lambda v: (v * 28) // 56, 16, 1),
+        (lambda v: v // 16, 16, 0),  # one element
+        (lambda v: v % 2 * 40 + v // 2, 8, 2),  # two rows in turns
+        (lambda v: v % 4 * 20 + v // 4, 16, 4),
+        (lambda v: (v + 1) // 2, 8, 2),
+        (lambda v: v * 3, 16, 3),
+        (lambda v: v * -1 + 30, 8, 1),
+        (lambda v: v * 7 % 60, 8, 0),  # far apart: one by one
+        (lambda v: v // 2 * 20, 8, 0),
+    ],
+)
+def test_lanes_at_constant_distances_are_picked_out_of_few_vectors(place, lanes, vectors):
+    """Whatever quotients and remainders of the lane an index has; nothing outside of the buffer is read."""
+    lane, number = Var("lane"), Var("number")
+    reads = [int(place(n)) for n in range(2 * lanes)]
+    a, out = Buffer("a", (max(reads) + 1,)), Buffer("out", (2 * lanes,))
+    data = np.arange(max(reads) + 1, dtype=np.float32)
+    store = Store(out, (number * lanes + lane,), Load(a, (place(number * lanes + lane),)))
+    vectors_of_lanes = vectorize_loops(For(lane, const(lanes), store, kind="vectorized"), Target(threads=1))
+    body = For(number, const(2), vectors_of_lanes)
+    np.testing.assert_array_equal(run(body, {a: data}, out), data[reads])
+    text = generate(lowered(body, a, out), Target(threads=1))
+    assert len(re.findall(r"load <", text)) == vectors
 
 
 def test_vector_index_arithmetic():

@@ -1,8 +1,7 @@
-"""What a driver compiled once is read again, by this device with this driver alone, and the folder stays small."""
+"""What a driver compiled once is read again, by this device with this driver alone."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,10 @@ OPTIONS = ("-cl-std=CL1.2",)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import platformdirs
 
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name, *author: str(tmp_path / name))
-    monkeypatch.setattr(program_cache, "_written", 0)
-    return tmp_path / "stridesmith" / "opencl-programs"
 
 
 def test_what_is_stored_comes_back() -> None:
@@ -58,28 +55,6 @@ def test_another_source_or_option_is_compiled() -> None:
     program_cache.store("source", OPTIONS, GENERIC, "binary")
     assert program_cache.stored("source ", OPTIONS, GENERIC) is None
     assert program_cache.stored("source", (), GENERIC) is None
-
-
-def test_damage_and_a_folder_that_cannot_be_are_no_errors(cache: Path) -> None:
-    """Then the source is compiled."""
-    cache.parent.mkdir(parents=True)
-    cache.write_text("a file where the folder should be")
-    program_cache.store("source", OPTIONS, GENERIC, "binary")
-    assert program_cache.stored("source", OPTIONS, GENERIC) is None
-
-
-def test_those_used_least_recently_go(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit the oldest files are removed, and one that was read stays."""
-    monkeypatch.setattr(program_cache, "MOST_BYTES", 1000)
-    monkeypatch.setattr(program_cache, "CHECK_EVERY", 1)
-    for number in range(9):
-        program_cache.store(f"source {number}", OPTIONS, GENERIC, "x" * 100)
-    for position, path in enumerate(sorted(cache.iterdir(), key=lambda file: file.name)):
-        os.utime(path, (position, position))
-    assert program_cache.stored("source 0", OPTIONS, GENERIC)
-    program_cache.store("large", OPTIONS, GENERIC, "x" * 400)
-    assert sum(path.stat().st_size for path in cache.iterdir()) <= 750
-    assert program_cache.stored("source 0", OPTIONS, GENERIC) and program_cache.stored("large", OPTIONS, GENERIC)
 
 
 @needs_device

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from exported import compiled, in_another_root, numbers
 from model_networks import elementwise, residual
+from network_maker import Maker
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import UsageError
@@ -65,14 +66,32 @@ def test_kernels_that_write_over_their_input_leave_as_recorded(monkeypatch: pyte
     nodes = tuple(Operator(f"to_{b}", func, (a, "x"), (b,)) for a, b in pairwise("xaby"))
     network = Network("chain", ("x",), ("y",), tensors, {}, nodes)
     model = Model(network, kernels_of(tasks_of(network, target), None), target)
-    pointers = [len(call.places) for call in model.plan.calls]
-    assert pointers != [len(call.places) for call in plan(network, model.kernels, 64, in_place=False).calls]
+    pointers = [len(call.places) for call in model.plan.calls.values()]
+    assert pointers != [len(c.places) for c in plan(network, model.kernels, target, in_place=False).calls.values()]
     model.export(tmp_path / "libblock.so")
     library = ctypes.CDLL(str(tmp_path / "libblock.so"))
     (x,) = model.random_inputs(3)
     got = np.full_like(x, np.nan)
     assert library.block(x.ctypes, got.ctypes) == 0
     np.testing.assert_array_equal(got, model(x))
+
+
+@needs_linker
+def test_parts_of_the_callers_arrays_leave_in_their_places(tmp_path: Path) -> None:
+    """What is computed in a part of an output, or read in a part of an input, is there outside, too."""
+    make = Maker()
+    x = make.input(6, 4)
+    half = make.map("a[v0 + 3, v1]", x, shape=(3, 4))
+    network = make.network(make.concat(0, make.map("{0} + {0}", half), make.map("{0} * {0}", half)))
+    target = discover("cpu", 2)
+    model = Model(network, kernels_of(tasks_of(network, target), None), target)
+    assert [place.offset for call in model.plan.calls.values() for place in call.places] == [48, 0, 48, 48]
+    model.export(tmp_path / "libblock.so")
+    library = ctypes.CDLL(str(tmp_path / "libblock.so"))
+    (given,) = model.random_inputs(4)
+    got = np.full_like(model(given), np.nan)
+    assert library.block(given.ctypes, got.ctypes) == 0
+    np.testing.assert_array_equal(got, model(given))
 
 
 RUN = """

@@ -60,7 +60,7 @@ def untuned(network: Network) -> Model:
 def test_an_edge_has_padding(pad_value: str, initialised: bool) -> None:
     """A border of zeros that relu writes, or that is written once and that nothing else then touches."""
     model = untuned(with_halo(pad_value))
-    lying = model.plan.layouts["b"]
+    lying = model.plan.sharing.layouts["b"]
     assert lying.argument.physical_shape == (1, 16, 8, 8) and lying.initialised is initialised
     _, reference = residual()
     for seed in range(3):

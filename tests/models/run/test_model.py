@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from model_networks import residual
+from network_maker import Maker
 
 from stridesmith.backends.devices import discover
 from stridesmith.errors import UsageError
@@ -25,7 +26,7 @@ def test_equal_programs_are_one_task() -> None:
     """Both convolutions are one task of weight two."""
     tasks = tasks_of(residual()[0], discover("cpu", 2))
     assert [(item.task.work.name, item.weight) for item in tasks] == [("conv2d", 2), ("relu", 1), ("add", 1)]
-    assert tasks[0].task.interface == {"x": "fixed", "w": "constant", "y": "fixed"}
+    assert list(tasks[0].task.interface.values()) == ["fixed", "constant", "fixed"]
 
 
 def test_a_network_computes_what_its_programs_mean(model: Model) -> None:
@@ -43,6 +44,18 @@ def test_a_network_computes_what_its_programs_mean(model: Model) -> None:
         into = np.empty_like(y), np.empty_like(b)
         assert model(x, out=into)[0] is into[0]
         np.testing.assert_array_equal(into[0], y)
+
+
+def test_a_constant_may_leave_that_no_operator_reads() -> None:
+    """As the shape of a tensor does, which is known beforehand."""
+    target, make = discover("cpu", 2), Maker()
+    y = make.map("{0} + {0}", make.input(2, 3))
+    network = make.network(y, make.constant(4))
+    model = Model(network, kernels_of(tasks_of(network, target), None), target)
+    (x,) = model.random_inputs()
+    found, known = model(x)
+    np.testing.assert_array_equal(found, x + x)
+    np.testing.assert_array_equal(known, network.constants[network.outputs[1]])
 
 
 def test_what_does_not_fit_is_refused(model: Model) -> None:

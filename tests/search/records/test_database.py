@@ -17,8 +17,10 @@ from record_makers import SCRIPT, TARGET, make_record
 from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
 from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
+from stridesmith.search.records import sqlite_file
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
+from stridesmith.search.records.run_facts import RunFacts
 
 
 @pytest.fixture
@@ -199,6 +201,23 @@ def test_a_damaged_database_is_salvaged_and_the_run_goes_on(path: Path) -> None:
     assert aside[0].name in database.notes[0]
 
 
+def test_tables_that_look_alike_keep_their_own_rows(path: Path) -> None:
+    """Devices, choices and runs have three columns each: read page by page, types tell whose a row is."""
+    records = {r.id: r for r in fill(path, 30, trace_size=20)}
+    with Database(path) as database:
+        database.put_run(RunFacts(name="r1"))
+        database.put_choice("network", TARGET, [1, 2])
+    path.write_bytes(path.read_bytes()[:-4096])
+    with Database(path) as database:
+        assert "rows were saved" in database.notes[0]
+        saved = list(database.every())
+        assert len(saved) > 15 and all(records[r.id] == r for r in saved)
+        assert set(database.runs()) == {"r1"} and database.choice("network", TARGET) == [1, 2]
+        assert len(database.notes) == 1
+    with sqlite3.connect(path) as connection:
+        assert [connection.execute(f"select count(*) from {t}").fetchone()[0] for t in ("devices", "choices")] == [1, 1]
+
+
 @pytest.mark.parametrize("share", range(1, 20))
 def test_a_cut_database_keeps_what_stands_before_the_cut(tmp_path: Path, share: int) -> None:
     """Cut at any place, a database opens with rows that are all true, and nearly all that precede the cut."""
@@ -338,3 +357,38 @@ def test_a_sqlite_url_and_a_path_are_the_same(path: Path) -> None:
     with Database(f"sqlite:///{path}", read_only=True) as database:
         assert database.get(record.id) == record
         assert database.name == str(path)
+
+
+def test_facts_of_runs_are_kept(tmp_path: Path) -> None:
+    """Stored by name, replaced by the same name, and a row that does not validate is noted."""
+    path = tmp_path / "a.db"
+    with Database(path) as database:
+        database.put_run(RunFacts(name="r1", trials=3, activities={"building": 1.5}))
+        database.put_run(RunFacts(name="r2"))
+        database.put_run(RunFacts(name="r1", trials=4))
+    with sqlite3.connect(path) as connection:
+        connection.execute("update runs set payload = ? where name = ?", ('{"name": "r2", "seconds": -1}', "r2"))
+    with Database(path, read_only=True) as database:
+        assert {name: facts.trials for name, facts in database.runs().items()} == {"r1": 4}
+        assert "r2" in database.notes[0] and "seconds" in database.notes[0]
+
+
+def test_a_database_from_before_there_were_facts_of_runs(tmp_path: Path) -> None:
+    """Reads as without any, and is completed by the next writer."""
+    path = tmp_path / "a.db"
+    Database(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("drop table runs")
+    with Database(path, read_only=True) as database:
+        assert database.runs() == {}
+    with Database(path) as database:
+        database.put_run(RunFacts(name="r1"))
+        assert set(database.runs()) == {"r1"}
+
+
+def test_a_file_on_a_network_is_warned_of(tmp_path: Path) -> None:
+    """The innermost mount decides."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nhost:/x {tmp_path} nfs4 rw 0 0\ntmpfs {tmp_path}/local tmpfs rw 0 0\n")
+    kinds = [sqlite_file.network_of(place / "tuned.db", mounts) for place in (tmp_path, tmp_path / "local", Path("/"))]
+    assert kinds == ["nfs4", "", ""] and sqlite_file.network_of(tmp_path / "x.db", tmp_path / "none") == ""

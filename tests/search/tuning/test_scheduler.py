@@ -8,8 +8,9 @@ from typing import Any
 import fake_executor
 import pytest
 
-from stridesmith.errors import Interrupted
+from stridesmith.errors import Interrupted, TemporaryError
 from stridesmith.search.records.database import Database
+from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
@@ -102,3 +103,54 @@ def test_ctrl_c_keeps_what_was_measured(world: World) -> None:
     with pytest.raises(Interrupted, match="what was measured so far"):
         world.run(20)
     assert world.database.size == 6
+
+
+def test_a_locked_database_holds_up_the_end_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C that is told with where the records are; what tasks tell beside them is given up with the first."""
+    facts: list[RunFacts] = []
+
+    def refuse(asked: list[Any]) -> Any:
+        def put(thing: Any, seconds: float | None = None) -> None:
+            asked.append(thing)
+            raise TemporaryError("the database is locked")
+
+        return put
+
+    def interrupt(number: int) -> None:
+        world.tick(number)
+        if number == 10:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.database, "put_run", refuse(facts))
+    world.run(5)
+    assert len(facts) == 1, "both tasks have something to tell"
+    monkeypatch.setattr(world.database, "put_records", refuse([]))
+    world.executor.measured = 0
+    world.executor.on_measure = interrupt
+    with pytest.raises(Interrupted, match=r"interrupted; .*is locked.*records are in") as raised:
+        world.run(20)
+    assert raised.value.exit_code == 130 and len(facts) == 1
+
+
+def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None:
+    """A tenth of the seconds; a task whose two fastest are close comes before one whose fastest is far ahead.
+
+    Nothing that is late is waited for, but what comes after the run may take its time.
+    """
+    limits = []
+    world.executor.on_measure = lambda number: (limits.append(world.executor.until), world.tick(number))[1]
+    done = world.run(30)
+    assert None not in limits and world.executor.until is None
+    turns = [event for event in world.events if event["event"] == "turn"]
+    searched = max(turn["seconds"] for turn in turns if "raced" not in turn)
+    assert len([turn for turn in turns if "raced" in turn]) == 2
+    assert turns[-1]["seconds"] - searched <= 3.0
+    share = done.shares[1]
+    record = next(iter(share.run.results.valid.values()))
+
+    def doubt(*latencies: float) -> float:
+        found = [record.measured([us * 1e-6] * 3, 0.0, "trial").changed(id=f"{int(us):016x}") for us in latencies]
+        share.run.results.valid = {r.id: r for r in found}
+        return share.doubt_us
+
+    assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -177,6 +178,7 @@ def test_load_study_returns_every_measured_trial(tmp_path, place):
     url = place.format(tmp_path)
     study = Study(synthetic.space(), "stridesmith", seed=1)
     first = work(study, 16)
+    assert study.mirror(url, "conv", time.monotonic()) == 0, "no time is left"
     assert study.mirror(url, "conv") == 16
     first += work(study, 16)
     failed = study.ask(1)[0]

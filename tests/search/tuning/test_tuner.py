@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import statistics
 import tempfile
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import fake_executor
+import numpy as np
 import optuna
 import pytest
 import synthetic_space as synthetic
@@ -26,8 +30,9 @@ from stridesmith.search.records.status import FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Roof, Task, performance
-from stridesmith.search.tuning import tuner
+from stridesmith.search.tuning import loop, tuner
 from stridesmith.search.tuning.loop import CLEARLY, LEAST_DEADLINE
+from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
 from stridesmith.search.tuning.study import Study, optuna_storage
 from stridesmith.search.workers.protocol import Build, Failed, Measure, Race, Raced
@@ -414,6 +419,8 @@ def test_a_lying_record_is_measured_before_it_counts(world: World) -> None:
 )  # fmt: skip
 def test_signals_keep_the_best_so_far(world: World, at: int, number: signal.Signals, code: int) -> None:
     """During a round: `done` says so, everything announced is stored, and the executor is closed."""
+    if signal.getsignal(number) is signal.SIG_IGN:  # what `nohup` does, and a run then respects
+        signal.signal(number, signal.SIG_DFL)
     before = signal.getsignal(number)
     world.executor.on_measure = lambda measured: os.kill(os.getpid(), number) if measured == at else None
     with pytest.raises(Interrupted) as raised:
@@ -427,15 +434,121 @@ def test_signals_keep_the_best_so_far(world: World, at: int, number: signal.Sign
         assert world.done["record"] in announced
 
 
+def test_a_trace_that_cannot_be_written_costs_neither_the_end_nor_the_true_error(world: World) -> None:
+    """A full disk: exit code 74 after a run that went well, a note after another error; the workers end."""
+    with pytest.raises(StorageError, match="cannot write the trace /dev/full"):
+        world.run(trials=4, trace="/dev/full")
+    assert world.of("done") and world.executor.closed == 1
+    world.executor.on_measure = lambda measured: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted) as raised:
+        world.run(trials=64, trace="/dev/full")
+    assert raised.value.exit_code == 130 and world.executor.closed == 2
+    assert "cannot write the trace" in world.of("note")[-1]["message"]
+
+
 def test_the_study_is_mirrored_for_optuna(world: World) -> None:
     """`optuna.load_study` on the mirror gives every measured trial with its latency."""
     world.run(trials=12, mirror=True)
     with Database(world.path) as database:
-        storage = optuna_storage(tuner.mirror_place(database))
+        storage = optuna_storage(mirror_place(database))
     study = optuna.load_study(study_name=world.task.study_name, storage=storage)
     values = sorted(t.value for t in study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
     trials = sorted(event["latency_us"] for event in world.of("trial"))
     assert values == pytest.approx(trials)
+
+
+def test_the_mirror_grows_while_the_run_goes_on(world: World) -> None:
+    """After each round another process finds that round's trials, and the run's journal is locked by no reader."""
+    with Database(world.path) as database:
+        place = mirror_place(database)
+    found: list[int] = []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            study = optuna.load_study(study_name=world.task.study_name, storage=optuna_storage(place))
+            found.append(len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE])))
+
+    asked = {"workload": "matmul", "db": str(world.path), "sampler": "random", "trials": 36, "batch": 12}
+    tuner.tune(settings(**asked), look, world.executor)
+    assert found == sorted(found) and found[0] >= 6 and found[-1] == 36
+
+
+def test_a_server_gets_the_study_after_all_else_and_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `done`, until the run's seconds are over; not at all after Ctrl-C."""
+    copied: list[tuple[str, float]] = []
+
+    def copy(study: Study, place: str, name: str, until: float | None = None) -> int:
+        assert until is not None
+        copied.append((world.events[-1]["event"], until - time.monotonic()))
+        return 0
+
+    monkeypatch.setattr(Study, "mirror", copy)
+    monkeypatch.setattr(Database, "__init__", _serving(Database.__init__))
+    world.run(trials=8, mirror=True)
+    world.run(seconds=4.0, mirror=True)
+    assert [after for after, _ in copied] == ["done", "done"]
+    assert copied[0][1] == pytest.approx(SERVER_SECONDS, abs=1.0) and 0 < copied[1][1] < 4
+    world.executor.on_measure = lambda measured: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted):
+        world.run(trials=64, mirror=True)
+    assert len(copied) == 2
+
+
+def _serving(init: Any) -> Any:
+    """A database that passes for one on a server."""
+
+    def make(self: Database, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self.path = None
+
+    return make
+
+
+def test_a_run_tells_where_its_seconds_went_and_what_the_device_can_do(world: World) -> None:
+    """Beside the records: activities that add up, limits, samples of the untuned program, why it ended."""
+    world.executor.untuned_us = 100.0  # fast enough to be in the race
+    record = world.run(trials=24)
+    with Database(world.path, read_only=True) as database:
+        (facts,) = database.runs().values()
+        assert database.runs(["another"]) == {}
+    assert facts.name == record.run and facts.trials == 24 and facts.stopped_by == "trials"
+    assert sum(facts.activities.values()) == pytest.approx(facts.seconds)
+    assert facts.seconds == pytest.approx(world.done["seconds"], abs=0.5)
+    assert (facts.peak_gflops, facts.bandwidth) == (fake_executor.ROOF.peak_gflops, fake_executor.ROOF.bandwidth)
+    assert statistics.median(facts.baseline) == pytest.approx(world.done["baseline_us"] * 1e-6)
+
+
+def test_records_say_what_the_model_foretold(world: World) -> None:
+    """The default sampler's candidates carry the score of their batch; the estimate comes before what was learned."""
+    world.run(trials=36, sampler="stridesmith", batch=12)
+    told = [r.foretold for r in sorted(world.stored(), key=lambda r: r.trial) if r.foretold is not None]
+    assert len(told) >= 30
+    assert told[0].model == "estimate" and told[-1].model == "learned"
+    assert [t.batch for t in told] == sorted(t.batch for t in told)
+
+
+def test_a_trace_shows_the_run(world: World, tmp_path: Path) -> None:
+    """Activities follow each other without a gap, proposals have a lane, and the best latency is a counter."""
+    path = tmp_path / "trace.json"
+    world.run(trials=24, trace=str(path))
+    found = json.loads(path.read_text())["traceEvents"]
+    lanes = {e["args"]["name"]: e["tid"] for e in found if e["name"] == "thread_name"}
+    assert {"activities", "proposing"} <= set(lanes)
+    spans = [e for e in found if e["ph"] == "X" and e["tid"] == lanes["activities"]]
+    assert spans[0]["ts"] == 0 and spans[0]["name"] == "startup"
+    for one, two in pairwise(spans):
+        assert one["ts"] + one["dur"] == pytest.approx(two["ts"], abs=1)
+    counted = [e["args"]["value"] for e in found if e["ph"] == "C"]
+    assert counted == sorted(counted, reverse=True) and counted[-1] == min(
+        e["latency_us"] for e in world.of("trial") if e["latency_us"]
+    )
+
+
+def test_a_trace_that_cannot_be_written_ends_the_run_before_it_begins(world: World, tmp_path: Path) -> None:
+    """Exit 74, with the path and the reason."""
+    with pytest.raises(StorageError, match=r"cannot write the trace .*nowhere/t\.json: No such file"):
+        world.run(trials=24, trace=str(tmp_path / "nowhere" / "t.json"))
+    assert world.executor.jobs == []
 
 
 def test_records_are_kept_aside_while_the_database_is_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,3 +670,99 @@ def test_metrics_follow_their_definitions(world: World) -> None:
     assert facts["peak_fraction"] == pytest.approx(facts["gflops"] / 50)
     roof = min(50.0, flops / nbytes * 1.0)
     assert facts["roofline_fraction"] == pytest.approx(facts["gflops"] / roof)
+
+
+def stored_elsewhere(world: World, **devices: tuple[dict[str, Any], float, list[int]]) -> dict[str, Record]:
+    """A record of another device for each name: its facts, what was measured there, and the choice."""
+    records = {}
+    for name, (facts, us, choice) in devices.items():
+        target = replace(world.space.target, **facts)
+        trace = [["candidate", {"sketch": 0, "choice": choice}]]
+        records[name] = Record(
+            script=WORK.script, workload="matmul", interface=dict(interface_of(WORK)), target=target.to_json(),
+            trace=trace, samples=[us * 1e-6] * 3, latency_us=us, verified=True,
+        )  # fmt: skip
+    with Database(world.path) as database:
+        database.put_records(list(records.values()))
+    return records
+
+
+def test_schedules_of_other_devices_are_tried_and_a_bad_one_never_wins(world: World) -> None:
+    """The likest device first; wrong and slow ones lose; each is tried once; the record says where it comes from."""
+    latency = world.executor.device
+    latency.noise = np.random.default_rng(0)
+    choices = world.space.sketches[0].draw(np.random.default_rng(1), 3000)
+    ranked = choices[np.argsort([latency(0, choice) for choice in choices])].tolist()
+    fast, wrong, slow = ranked[0], ranked[1], ranked[-1]
+    records = stored_elsewhere(
+        world, other=({"isa": "neon", "name": "C", "vendor": "Y"}, 1.0, slow),
+        same_isa=({"name": "B", "vendor": "X"}, 3.0, wrong), same_model=({"threads": 7}, 9.0, fast),
+    )  # fmt: skip
+    of = {json.dumps([["candidate", {"sketch": 0, "choice": c}]]): c for c in (fast, wrong, slow)}
+    tried: list[list[int]] = []
+    times = world.executor._time
+
+    def time(trace: Any, factor: float) -> Any:
+        choice = of.get(json.dumps(trace))
+        if choice is not None and factor == 1.0:
+            tried.append(choice)
+        return Failed(status="wrong", message="made to be") if choice == wrong else times(trace, factor)
+
+    world.executor._time = time  # type: ignore[method-assign]
+    winner = world.run(trials=8)
+    assert tried == [fast, wrong, slow]
+    assert winner.versions["origin"] == records["same_model"].id and winner.device_key == world.space.target.key
+    assert winner.latency_us == world.done["latency_us"] != 9.0
+    outcomes = {r.versions["origin"]: r.status for r in world.stored() if "origin" in r.versions}
+    assert [outcomes[records[name].id] for name in ("same_model", "same_isa", "other")] == ["ok", "wrong", "ok"]
+    assert world.done["trials"] == 8 and not world.done["failed"]["wrong"], "they are no trials"
+    tried.clear()
+    world.run(trials=8)
+    assert not [choice for choice in tried if choice != fast], "what was tried is not tried again"
+    world.run(trials=4, resume=False)
+    assert not [choice for choice in tried if choice != fast], "a fresh run does without"
+
+
+@pytest.mark.parametrize("limit", [{"seconds": 1.0}, {"trials": 1000}])
+def test_schedules_of_other_devices_are_not_tried_when_the_run_is_over(world: World, limit: dict[str, Any]) -> None:
+    """Neither where their builds could outlast it, nor where the space was exhausted in the first round."""
+    if "trials" in limit:
+        world.monkeypatch.setattr(loop.Loop, "_play_round", lambda _: "exhausted")
+    choice = world.space.sketches[0].draw(np.random.default_rng(1), 1).tolist()[0]
+    stored_elsewhere(world, other=({"threads": 7}, 1.0, choice))
+    with contextlib.suppress(NoSchedule):
+        world.run(**limit)
+    assert not [r for r in world.stored() if "origin" in r.versions]
+
+
+@pytest.mark.parametrize("at_build", [True, False])
+def test_a_schedule_of_another_device_that_failed_by_no_fault_of_its_own_is_tried_again(
+    world: World, at_build: bool
+) -> None:
+    """In the next run, where its build had no time or its measurement was lost; then it is known."""
+    choice = world.space.sketches[0].draw(np.random.default_rng(1), 1).tolist()[0]
+    stored_elsewhere(world, other=({"threads": 7}, 1.0, choice))
+
+    def tried() -> list[str]:
+        world.run(trials=4)
+        return [r.status for r in world.stored() if "origin" in r.versions]
+
+    if at_build:
+        world.executor.build_faults = {6: Failed(status="build_timeout", message="cut")}
+    else:
+        world.executor.measure_faults = {6: Failed(status="infrastructure", message="lost")}
+    assert tried() == ["infrastructure"]
+    assert sorted(tried()) == sorted(tried()) == ["infrastructure", "ok"]
+
+
+def test_the_first_results_do_not_wait_for_the_whole_first_batch(world: World) -> None:
+    """A few candidates are measured before the others are built; more workers are asked for where that pays."""
+    world.run(trials=40)
+    kinds = [type(job) for job in world.executor.jobs if isinstance(job, Build | Measure)]
+    assert kinds[:9] == [Build] * 4 + [Measure] * 4 + [Build]
+    assert [event["trial"] for event in world.of("trial")][:16] == list(range(1, 17))
+    assert world.executor.scaled == [True]
+    for trials, pays in ((16, False), (32, False), (33, True)):
+        world.executor.scaled.clear()
+        world.run(trials=trials, resume=False)
+        assert world.executor.scaled == [pays], trials

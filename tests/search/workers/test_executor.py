@@ -188,7 +188,7 @@ with RayExecutor(threads=1) as executor:
     session = executor._session
     (raylet,) = [pid for pid in session.core if guardian.name_of(pid) == "raylet"]
     os.kill(raylet, signal.SIGKILL)
-    replies = executor.build([SelfTest(what="sleep", seconds=0.1, echo=str(n)) for n in range(3)])
+    replies = executor.build([SelfTest(what="sleep", seconds=1.5, echo=str(n)) for n in range(3)])
     measured = executor.measure([SelfTest(what="ping", echo="m")])
 print([r.echo for r in replies + measured], executor.notes, guardian.members(session._token, session._folder))
 """
@@ -201,6 +201,38 @@ def test_a_run_goes_on_without_a_ray_that_is_lost() -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("['0', '1', '2', 'm'] ['Ray was lost (its process raylet has ended)")
     assert run.stdout.endswith(" []\n") and run.stdout.count("\n") == 1
+
+
+FIRST_SCRIPT = """
+from stridesmith.search.workers import guardian
+from stridesmith.search.workers.executor import RayExecutor
+from stridesmith.search.workers.protocol import SelfTest
+told = []
+with RayExecutor(threads=1, first_here=True) as executor:
+    first = executor.build([SelfTest(what="ping", echo="1")]) + executor.measure([SelfTest(what="ping", echo="2")])
+    executor.wait(told.append)
+    executor.scale_up(pays=False)
+    assert executor._session._started is None and not told, "Ray was started without need"
+    executor.scale_up(pays=True)
+    meanwhile = executor.build([SelfTest(what="ping", echo="3")])
+    executor.wait(told.append)
+    last = executor.build([SelfTest(what="ping", echo="4")]) + executor.measure([SelfTest(what="ping", echo="5")])
+    print([r.echo for r in first + meanwhile + last], told, list(executor.nodes().values()))
+    token, folder = executor._session._token, executor._session._folder
+    own = [bench.bench.worker.pid for pool in executor._benches.values() for bench in pool.actors]
+print(guardian.members(token, folder), own)
+"""
+
+
+def test_the_first_jobs_are_done_here_and_those_after_scale_up_by_ray() -> None:
+    """What is waited for is told once; benches of this process end when Ray's actors have taken over."""
+    env = {**os.environ, "STRIDESMITH_SELFTEST": "1"}
+    run = subprocess.run([sys.executable, "-c", FIRST_SCRIPT], env=env, capture_output=True, text=True, timeout=90)
+    assert run.returncode == 0, run.stderr
+    done, left = run.stdout.splitlines()
+    assert done.startswith("['1', '2', '3', '4', '5'] ['waiting for Ray to start'] ")
+    assert "{'built': 2, 'measured': 1}, {'built': 1, 'measured': 1}" in done
+    assert left == "[] []"
 
 
 def test_a_cluster_that_does_not_answer_is_a_temporary_error() -> None:
@@ -248,6 +280,9 @@ def test_a_cluster_of_two_nodes_builds_on_both_and_measures_on_one(mode: str, tm
         env = {k: v for k, v in env.items() if k not in ("RAY_AUTH_MODE", guardian.VARIABLE)}
         run = subprocess.run([sys.executable, "-c", CLUSTER_SCRIPT, address], env=env, capture_output=True, text=True)
         statuses, measurers, nodes = json.loads(run.stdout.splitlines()[-1])
+        doctor = [sys.executable, "-m", "stridesmith", "doctor", "--address", address, "--format", "json"]
+        checked = subprocess.run(doctor, env=env, capture_output=True, text=True)
+        checks = [check for line in checked.stdout.splitlines() if (check := json.loads(line))["event"] == "check"]
         raylets = [p for p in guardian.members("two-nodes-" + mode) if "raylet/raylet" in _title(p)]
     finally:
         guardian.end_session("two-nodes-" + mode)
@@ -257,6 +292,9 @@ def test_a_cluster_of_two_nodes_builds_on_both_and_measures_on_one(mode: str, tm
     assert sorted(n["measured"] for n in nodes.values()) == [0, 3]
     assert all(n["built"] > 0 for n in nodes.values()) and len(nodes) == 2
     assert len(raylets) == 2
+    of_nodes = [check for check in checks if check["name"].startswith("node ")]
+    assert [check["state"] for check in of_nodes] == ["ok", "ok"] and "2 nodes" in checks[-3]["text"], checked.stderr
+    assert sorted(check["text"].partition(" with 1")[0] for check in of_nodes) == ["builds", "builds and measures"]
 
 
 def test_builders_are_spread_over_nodes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -9,22 +11,26 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from stridesmith.errors import UsageError
 from stridesmith.search.workers import actor_pool as pool_module
-from stridesmith.search.workers import guardian, protocol, ray_calls
+from stridesmith.search.workers import executor as executor_module
+from stridesmith.search.workers import guardian, host_lock, protocol, ray_calls, ray_session
 from stridesmith.search.workers.actor_pool import ActorPool
 from stridesmith.search.workers.bench import Limits
-from stridesmith.search.workers.executor import TOO_LATE, _Batch
+from stridesmith.search.workers.executor import TOO_LATE, RayExecutor, _Batch
 from stridesmith.search.workers.local_pool import LocalPool
 from stridesmith.search.workers.protocol import Failed, SelfTest, to_text
 from stridesmith.search.workers.ray_calls import RayCalls, RayLost
-from stridesmith.search.workers.ray_session import check_address
+from stridesmith.search.workers.ray_session import RaySession, check_address
+from stridesmith.search.workers.versions import versions_here
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes as Linux has them"), pytest.mark.timeout(60),
@@ -105,9 +111,9 @@ class _Method:
 class _Handle:
     """An actor that builds at once while it lives; one that is `frozen` answers nothing."""
 
-    def __init__(self, frozen: bool) -> None:
+    def __init__(self, frozen: bool, **other: str) -> None:
         self.frozen = frozen
-        self.hello = _Method(lambda: _done("host 0"))
+        self.hello = _Method(lambda: _done(f"host 0 {json.dumps(versions_here() | other)}"))
         self.sign = _Method(lambda: Future() if self.frozen else _done("alive"))
         self.build = _Method(lambda text: Future() if self.frozen else _done(to_text(protocol.Tested(pid=1, echo="x"))))
         self.measure = self.build
@@ -161,6 +167,38 @@ def test_an_actor_that_gives_no_sign_is_set_aside_and_its_work_goes_elsewhere(mo
     assert len(ray.killed) == 1
 
 
+def test_a_silent_actor_is_noticed_while_another_one_has_news_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed long before the other one has done all there is."""
+    pool, ray = pool_of(monkeypatch, [True, False, False])
+    monkeypatch.setattr(pool, "_wanted", lambda: {"node": 2})
+    start = time.monotonic()
+
+    def jobs() -> Iterator[SelfTest]:
+        while not ray.killed and time.monotonic() - start < 10:
+            yield SelfTest(what="ping")
+            time.sleep(0.005)
+
+    replies = _Batch("measure", jobs(), None).run(pool, lambda: None)
+    assert time.monotonic() - start < 5 and len(ray.killed) == 1
+    assert all(not isinstance(reply, Failed) for reply in replies)
+
+
+def test_a_node_of_other_versions_gets_no_work_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, with what it has and what to do; the other node does all of it."""
+    import ray.exceptions  # noqa: F401
+
+    def start(_: Any, node: str, *__: Any) -> _Handle:
+        return _Handle(False, llvmlite="0.1", source="fade") if node == "other" else _Handle(False)
+
+    monkeypatch.setattr(pool_module, "start_actor", start)
+    pool = ActorPool(RayCalls(_Ray()), 1, Limits(), lambda: {"other": 2, "node": 1}, None)
+    batch = _Batch("build", [SelfTest(what="ping") for _ in range(4)], None)
+    assert [reply.echo for reply in batch.run(pool, lambda: None)] == ["x"] * 4  # type: ignore[union-attr]
+    assert set(batch.nodes) == {"node"}
+    (note,) = pool.notes
+    assert note.startswith("node other gets no work") and "install llvmlite==" in note and "sources of stride" in note
+
+
 def test_work_that_silences_three_actors_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice it goes elsewhere, then it counts as nobody's fault."""
     pool, _ = pool_of(monkeypatch, [True] * 3 + [False])
@@ -212,6 +250,81 @@ def test_what_a_dead_run_left_is_removed_and_what_a_live_one_has_is_not(tmp_path
         assert left.wait(5) == -signal.SIGKILL
     assert sorted(p.name for p in tmp_path.iterdir()) == [live.name, live.name + guardian.OWNER]
     os.close(descriptor)
+
+
+class _LateRay(ModuleType):
+    """A Ray of which one function takes until `go_on` is set; `called` are those that were asked for."""
+
+    def __init__(self, late: str) -> None:
+        super().__init__("ray")
+        self.late, self.go_on, self.called = late, threading.Event(), list[str]()
+
+    def _call(self, name: str) -> None:
+        self.called.append(name)
+        if name == self.late:
+            self.go_on.wait(20)
+
+    def is_initialized(self) -> bool:
+        self._call("is_initialized")
+        return False
+
+    def init(self, **_: Any) -> None:
+        self._call("init")
+
+    def shutdown(self) -> None:
+        self._call("shutdown")
+
+
+def late_ray(late: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> _LateRay:
+    """Such a Ray in place of the real one, with the host's lock in `folder`."""
+    ray = _LateRay(late)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray_session, "END_SECONDS", 0.1)
+    monkeypatch.setattr(ray_session, "_answering_mode", lambda _: "")
+    monkeypatch.setattr(host_lock, "FOLDER", folder)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return ray
+
+
+@pytest.mark.parametrize(
+    ("address", "late", "called"),
+    [(None, "is_initialized", ["is_initialized"]), ("127.0.0.1:1", "init", ["is_initialized", "init", "shutdown"])],
+)
+def test_a_ray_that_comes_after_the_end_is_not_started_or_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None, late: str, called: list[str]
+) -> None:
+    """Closing does not wait for it, and nothing stays behind: no Ray, no guardian."""
+    ray = late_ray(late, monkeypatch, tmp_path)
+    monkeypatch.setattr(RaySession, "_start_private", lambda *_: ray.called.append("private"))
+    session = RaySession(address)
+    session.begin()
+    while late not in ray.called:
+        time.sleep(0.01)
+    session.close()
+    assert "shutdown" not in ray.called
+    ray.go_on.set()
+    assert session._started is not None
+    wait([session._started], 5)
+    deadline = time.monotonic() + 5
+    while ray.called != called and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ray.called == called
+
+
+def test_nothing_is_measured_here_while_a_cluster_is_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither by this run, which tells what it waits for, nor by others."""
+    monkeypatch.setattr(executor_module, "LocalPool", MagicMock())
+    ray, told = late_ray("init", monkeypatch, tmp_path), list[str]()
+    with RayExecutor("127.0.0.1:1", 1, first_here=True) as executor:
+        while "init" not in ray.called:
+            time.sleep(0.01)
+        with (tmp_path / "stridesmith-host.device.lock").open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        threading.Timer(0.2, ray.go_on.set).start()
+        executor.wait(told.append)
+        assert ray.go_on.is_set() and told == ["waiting for the Ray cluster at 127.0.0.1:1"]
+    with host_lock.exclusive():
+        pass
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,25 @@ def test_programs_of_other_shapes_keep_what_they_do_not_write(text: str) -> None
             result = pack(written, np.full_like(expected, 7))
             interpret(scheduled, pack(given, x), result, strict_state=False)
             np.testing.assert_array_equal(unpack(written, result), expected)
+
+
+NARROW = """
+@T.prim_func
+def main(a: T.Buffer((3, 4), "float32"), b: T.Buffer((3, 4), "float32"), y: T.Buffer((3, 8), "float32")):
+    for i, j in T.grid(3, 4):
+        with T.block("first"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = a[vi, vj]
+    for i, j in T.grid(3, 4):
+        with T.block("second"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj + 4] = b[vi, vj]
+"""
+
+
+def test_every_decision_has_an_alternative() -> None:
+    """Parts narrower than a vector, which may not reach into the next part, have sketches along other axes alone."""
+    func = parse(NARROW)
+    assert isinstance(func, PrimFunc)
+    sketches = generate(func, CPU).sketches
+    assert sketches and all(len(decision) for sketch in sketches for decision in sketch.decisions)

@@ -56,7 +56,10 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
         workload("conv2d", ci=5, h=8, w=9, co=20, k=3).func,
         {"b0": Anchor(
             {"s1": 20, "s2": 8, "s3": 9}, {"r0": 5, "r1": 3, "r2": 3},
-            {"i0": Input("constant", "s1, r0, r1, r2"), "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2")}, "0",
+            {
+                "i0": Input("constant", "s1, r0, r1, r2"),
+                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2", padding=("s2", "s3")),
+            }, "0",
         )},
     ),
     "matmul": (
@@ -77,7 +80,7 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
         workload("max_pool2d", c=12, h=9, w=33).func,
         {"b0": Anchor(
             {"s1": 12, "s2": 5, "s3": 17}, {"r0": 3, "r1": 3},
-            {"i0": Input("padded", "s0, s1, s2*2 + r0, s3*2 + r1")}, "-inf",
+            {"i0": Input("padded", "s0, s1, s2*2 + r0, s3*2 + r1", padding=("s2",))}, "-inf",
         )},
     ),
     "softmax": (

@@ -251,3 +251,31 @@ def test_programs_without_chunks() -> None:
     assert not in_chunks(workload("conv2d_bias_act", ci=3, h=8, w=8, co=8, k=3).func)
     softmax = workload("softmax", **SHAPES["softmax"]).func
     assert not any(sketch.chunks for sketch in generate(softmax, OPENCL).sketches)
+
+
+MEANS = """
+@T.prim_func
+def means(x: T.Buffer((1, 8, 6, 6), "float32"), y: T.Buffer((1, 8, 1, 1), "float32")):
+    total = T.alloc_buffer((1, 8, 1, 1), "float32")
+    for i, j, k, l in T.grid(1, 8, 6, 6):
+        with T.block("sum"):
+            vi, vj, vk, vl = T.axis.remap("SSRR", [i, j, k, l])
+            with T.init():
+                total[vi, vj, 0, 0] = T.float32(0)
+            total[vi, vj, 0, 0] = total[vi, vj, 0, 0] + x[vi, vj, vk, vl]
+    for i, j in T.grid(1, 8):
+        with T.block("mean"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj, 0, 0] = total[vi, vj, 0, 0] / T.float32(36)
+"""
+
+
+def test_a_single_row_in_a_chunk_may_have_axes_before_it() -> None:
+    """The chunk's loop stays outside of those of every other axis, here of a batch of one image."""
+    func = func_of(MEANS)
+    single = [sketch for sketch in in_chunks(func) if sketch.name.startswith("rows=1;")]
+    assert single
+    for sketch in single:
+        for choice in sketch.draw(np.random.default_rng(0), 4):
+            loops = [n for n in walk(sketch.schedule([int(c) for c in choice]).func) if isinstance(n, For)]
+            assert sum(loop.kind == "parallel" for loop in loops) == 1

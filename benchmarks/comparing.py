@@ -1,0 +1,121 @@
+"""Is `tune compare` fooled by noise, and does it find a real change?
+
+    python benchmarks/comparing.py                      equal and changed pairs of simulated races
+    python benchmarks/comparing.py --real DB --races 8  the same kernel raced again and again on this machine
+
+A simulated race has what was seen in real ones: a level of its own for each run (memory, clock), a slow drift, tails
+that are heavy on one side, and spikes of a busy machine.  Each pair has as many tasks as `--tasks` says; one alarm in
+any of them is an alarm of the pair.  A changed pair has one task that takes 5 % longer.
+
+`--real` races the best record of a database against the same kernel built anew, each race in a process of its own, and
+compares all pairs of races: how much their medians differ is `report.compare.SPREAD`, and none should be an alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from stridesmith.report.compare import SPREAD, Source, compare
+from stridesmith.search.records.record import Record
+
+LEVEL, NOISE, DRIFT, SPIKES = 0.005, 0.012, 0.004, 0.06
+TARGET = {"kind": "cpu", "name": "Simulated CPU", "isa": "avx2", "threads": 2}
+
+
+def race(rng: np.random.Generator, latency_us: float, samples: int) -> list[float]:
+    """Seconds of one race."""
+    level = rng.normal(0, LEVEL)
+    drift = np.cumsum(rng.normal(0, DRIFT / math.sqrt(samples), samples))
+    noise = np.abs(rng.standard_t(3, samples)) * NOISE
+    spikes = np.where(rng.random(samples) < SPIKES, rng.exponential(0.4, samples), 0.0)
+    return [float(s) for s in latency_us * 1e-6 * np.exp(level + drift + noise + spikes)]
+
+
+def source(name: str, races: Sequence[list[float]]) -> Source:
+    """A database with a raced record for each task."""
+    from stridesmith.report.compare import best_of
+
+    return Source(name, best_of([
+        Record(
+            script=f"def task{number}(): pass", target=dict(TARGET), trace=[], status="ok", samples=samples,
+            latency_us=statistics.median(samples) * 1e6, verified=True, stage="race",
+        )
+        for number, samples in enumerate(races)
+    ]))  # fmt: skip
+
+
+def pair(rng: np.random.Generator, tasks: int, samples: int, change: float) -> tuple[bool, bool]:
+    """Whether any equal task raised an alarm, and whether the changed one (the first) was found and is slower."""
+    latencies = np.exp(rng.uniform(math.log(20), math.log(5000), tasks))
+    a = source("a", [race(rng, us, samples) for us in latencies])
+    slower = latencies * np.array([1 + change, *[1.0] * (tasks - 1)])
+    found = compare(a, source("b", [race(rng, us, samples) for us in slower]))
+    verdicts = {task.a.script: task.verdict for task in found.tasks}
+    alarms = [script for script, verdict in verdicts.items() if verdict in ("faster", "slower")]
+    first = "def task0(): pass"
+    equal = [script for script in alarms if script != first or not change]
+    return bool(equal), verdicts[first] == "slower"
+
+
+def simulated(pairs: int, tasks: int, samples: int, change: float, seed: int = 0) -> tuple[float, float]:
+    """The share of equal pairs with an alarm, and of changed ones in which the change was found."""
+    rng = np.random.default_rng(seed)
+    alarms = [pair(rng, tasks, samples, 0.0)[0] for _ in range(pairs)]
+    found = [pair(rng, tasks, samples, change)[1] for _ in range(pairs)]
+    return statistics.fmean(alarms), statistics.fmean(found)
+
+
+def real(db: str, races: int, seconds: float) -> None:
+    """Race one kernel in as many processes, and compare all pairs."""
+    from stridesmith.search.records.database import Database
+    from stridesmith.search.tasks.task import Task, stored_work
+    from stridesmith.search.workers.bench import Bench
+    from stridesmith.search.workers.protocol import Build, Built, Raced
+    from stridesmith.search.workers.protocol import Race as RaceJob
+
+    with Database(db, read_only=True) as database:
+        record = min(database.winners(), key=lambda r: r.latency_us or 0.0)
+    task = Task(stored_work(record.workload, record.params, record.script), record.device, dict(record.interface))
+    found = []
+    for number in range(races):
+        with Bench() as bench:
+            built = bench.build(Build(script=task.script, target=task.target, trace=record.trace))
+            assert isinstance(built, Built), built
+            job = RaceJob(kernels=(built.kernel,) * 2, work=task.name, seed=number, seconds=seconds, roof=False)
+            reply = bench.measure(job)
+            assert isinstance(reply, Raced), reply
+            found.append(list(reply.results[0].samples))  # type: ignore[union-attr]
+            print(f"race {number + 1}: {statistics.median(found[-1]) * 1e6:.2f} us of {len(found[-1])} samples")
+    logs = [math.log(statistics.median(samples)) for samples in found]
+    pairs = list(itertools.combinations(found, 2))
+    alarms = sum(compare(source("a", [a]), source("b", [b])).tasks[0].verdict in ("faster", "slower") for a, b in pairs)
+    print(f"{record.title}: standard deviation of a log ratio {math.sqrt(2) * statistics.stdev(logs):.2%}; "
+          f"compare takes {SPREAD:.2%}; alarms {alarms} of {len(pairs)} pairs")  # fmt: skip
+
+
+def main() -> None:
+    """Print a table, or what real races differ by."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--change", type=float, default=0.05)
+    parser.add_argument("--real", metavar="DB")
+    parser.add_argument("--races", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    arguments = parser.parse_args()
+    if arguments.real:
+        real(arguments.real, arguments.races, arguments.seconds)
+        return
+    print("tasks  samples  false alarms  found")
+    for tasks, samples in ((1, 20), (1, 50), (1, 400), (10, 50), (50, 50)):
+        alarms, found = simulated(arguments.pairs, tasks, samples, arguments.change)
+        print(f"{tasks:5}  {samples:7}  {alarms:12.1%}  {found:5.1%}")
+
+
+if __name__ == "__main__":
+    main()

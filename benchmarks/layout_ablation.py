@@ -1,0 +1,224 @@
+"""What agreement on layouts and padding is worth: a network tuned under several rules, with equal seconds for each.
+
+    python benchmarks/models.py --models resnet50,mobilenet_v2 --seconds 600 --ablation agreed,alone,nhwc --out FOLDER
+    python benchmarks/layout_ablation.py --file net.onnx --input x=1x3x224x224 --seconds 600 --only agreed,alone
+
+Each rule tunes in a process of its own, from an empty database.  Then all of them take turns in one process; a ratio
+is the median over the turns of what a rule took over what `agreed` took in the same turn.
+
+    agreed    each tensor as the operators that share it agree, with halos where they pay
+    alone     each operator by itself: every tensor as ONNX has it
+    nchw      as ONNX has it, or with a halo
+    nhwc      channels last wherever that can be, or with a halo
+    block8    channels in blocks of 8 wherever that can be, or with a halo; block16 with 16
+    again     agreed, but without halos: each reader pads again what it reads
+    branched  agreed, without halos: each reader tests its border
+
+Results go to ``FOLDER/layouts.jsonl``, a line for each network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import stridesmith as ss
+from stridesmith.backends.devices import discover
+from stridesmith.commands.options import input_shapes
+from stridesmith.errors import ProgramError
+from stridesmith.ir.target import Target
+from stridesmith.models.agreement import Prefers
+from stridesmith.models.alternatives import alternatives, tested
+from stridesmith.models.api import compiled, network_of
+from stridesmith.models.costs import Alternatives, Form
+from stridesmith.models.layouts import TensorLayout
+from stridesmith.models.network import Network, Operator
+from stridesmith.models.run.report import copied_share
+from stridesmith.models.tuning import tune_network
+from stridesmith.search.workers import host_lock
+
+RULES = ("agreed", "alone", "nchw", "nhwc", "block8", "block16", "again", "branched")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, the layouts that its tensors may have, and which of them a rule prefers."""
+
+    network: Network
+    layouts: Alternatives
+    prefers: Prefers | None = None
+
+
+def case_of(rule: str, network: Network, target: Target) -> Case:
+    """The network under a rule."""
+    found = alternatives(network, target)
+    if rule == "agreed":
+        return Case(network, found)
+    if rule == "alone":
+        return Case(network, {name: some[:1] for name, some in found.items()})
+    if rule in ("again", "branched"):
+        layouts = {name: tuple(k for k in some if not k.has_halo) for name, some in found.items()}
+        return Case(with_tests(network) if rule == "branched" else network, layouts)
+    forms = {name: _form(rule, len(network.tensors[name].shape)) for name in found}
+    layouts = {name: some if len(some) < 2 else _under(forms[name], some) for name, some in found.items()}
+    prefers = {
+        name: [k for k, layout in enumerate(some) if layout.form == forms[name]] or [0]
+        for name, some in layouts.items()
+        if len(some) > 1
+    }
+    return Case(network, layouts, prefers)
+
+
+def _form(rule: str, rank: int) -> Form:
+    """The form of an image under a rule; all else stays as it is."""
+    plain = tuple(range(rank))
+    if rank != 4 or rule == "nchw":
+        return plain, (-1, 1)
+    return ((0, 2, 3, 1), (-1, 1)) if rule == "nhwc" else (plain, (1, int(rule.removeprefix("block"))))
+
+
+def _under(form: Form, some: tuple[TensorLayout, ...]) -> tuple[TensorLayout, ...]:
+    """The layout as ONNX has it, and those of a form with the halos that there are among the alternatives."""
+    order, block = form
+    plain = some[0]
+    bare = replace(plain, order=order, block=block)
+    if bare.pads:
+        pads = {layout.pad_value for layout in some if layout.pads and not layout.has_halo}
+        bare = replace(bare, pad_value=pads.pop() if pads else "0.0")
+    halos = dict.fromkeys((k.before, k.after, k.pad_value) for k in some if k.has_halo)
+    found = [replace(plain, order=order, block=block, before=b, after=a, pad_value=v) for b, a, v in halos]
+    return tuple(dict.fromkeys((plain, bare, *found)))
+
+
+def with_tests(network: Network) -> Network:
+    """The network whose readers test their border instead of reading a padded copy."""
+    nodes = []
+    for node in network.nodes:
+        if isinstance(node, Operator):
+            schedule = ss.Schedule(node.func)
+            for block in tested(node.func):
+                after = schedule.copy()
+                try:
+                    after.compute_inline(block)
+                except ProgramError:
+                    continue
+                schedule = after
+            node = replace(node, func=schedule.func)
+        nodes.append(node)
+    return network.with_nodes(tuple(nodes))
+
+
+def tune(rule: str, path: Path, arguments: argparse.Namespace) -> None:
+    """Tune under a rule, in this process."""
+    target = discover("cpu", arguments.threads or None)
+    case = case_of(rule, network_of(path, target, input_shapes(arguments.input)), target)
+    db = arguments.out / f"{path.stem}.{rule}.db"
+    db.unlink(missing_ok=True)
+    found = tune_network(
+        case.network, target, arguments.seconds, db=str(db), layouts=case.layouts, prefers=case.prefers
+    )
+    print(json.dumps({"trials": found.trials, "predicted_us": found.predicted_us, "wholes": found.wholes}))
+
+
+def tuned(rule: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Tune under a rule, in a process of its own."""
+    again = [sys.executable, __file__, "--file", str(path), "--tune", rule, "--seconds", str(arguments.seconds)]
+    again += ["--out", str(arguments.out), "--threads", str(arguments.threads)]
+    again += [word for shape in arguments.input for word in ("--input", shape)]
+    done = subprocess.run(again, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return {"problem": done.stderr[-500:]}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def race(rules: list[str], path: Path, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What each rule takes, in turns, and the share of its time that goes to copies."""
+    target = discover("cpu", arguments.threads or None)
+    network = network_of(path, target, input_shapes(arguments.input))
+    models = {}
+    for rule in rules:
+        case = case_of(rule, network, target)
+        models[rule] = compiled(case.network, target, str(arguments.out / f"{path.stem}.{rule}.db"))
+    samples: dict[str, list[float]] = {rule: [] for rule in rules}
+    with host_lock.exclusive():
+        for turn in range(arguments.rounds):
+            for rule in [*rules[turn % len(rules) :], *rules[: turn % len(rules)]]:
+                samples[rule].append(statistics.median(models[rule].measure(seconds=arguments.turn)))
+        shares = {rule: copied_share(model.report()) for rule, model in models.items()}
+    first = samples[rules[0]]
+    return {
+        rule: {
+            "us": statistics.median(found) * 1e6,
+            "ratio": statistics.median(mine / base for mine, base in zip(found, first, strict=True)),
+            "moving": shares[rule],
+            "operators": len(models[rule].network.nodes),
+        }
+        for rule, found in samples.items()
+    }
+
+
+def told(row: Mapping[str, Any]) -> str:
+    """A network's results as lines."""
+    lines = [f"{row['model']}, {row['seconds']:.0f} s for each rule"]
+    for rule, found in row["rules"].items():
+        if "problem" in found:
+            lines.append(f"  {rule:9} {found['problem']}")
+            continue
+        predicted = f"{found['predicted_us']:9.0f}" if found["predicted_us"] else "        -"
+        lines.append(
+            f"  {rule:9} {found['us']:9.0f} us, {found['ratio']:5.2f} of agreed; parts {predicted} us; moving alone "
+            f"{found['moving']:.1%}; {found['operators']} operators, {found['trials']} trials"
+        )
+    return "\n".join(lines)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--file", type=Path, action="append", default=[], required=True)
+    parser.add_argument("--input", action="append", default=[], help="X=1x3x320x320, for the files")
+    parser.add_argument("--seconds", type=float, default=600, help="of tuning for each rule")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(RULES), help=", ".join(RULES))
+    parser.add_argument("--threads", type=int, default=0, help="0 for all")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turn", type=float, default=0.3, help="seconds of one turn")
+    parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
+    parser.add_argument("--tune", choices=RULES, help="tune under this rule alone, and race nothing")
+    parser.add_argument("--out", type=Path, default=Path("models"))
+    return parser.parse_args()
+
+
+def compare(path: Path, arguments: argparse.Namespace) -> None:
+    """Tune a network under each rule, race what comes out, and tell it."""
+    nothing = {"trials": 0, "predicted_us": None}
+    rules = {rule: nothing if arguments.again else tuned(rule, path, arguments) for rule in arguments.only}
+    raced = race([rule for rule, found in rules.items() if "problem" not in found], path, arguments)
+    row = {
+        "model": path.stem, "seconds": arguments.seconds,
+        "rules": {rule: {**found, **raced.get(rule, {})} for rule, found in rules.items()},
+    }  # fmt: skip
+    with (arguments.out / "layouts.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(told(row), flush=True)
+
+
+def main() -> None:
+    arguments = options()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for path in arguments.file:
+        if arguments.tune:
+            tune(arguments.tune, path, arguments)
+        else:
+            compare(path, arguments)
+
+
+if __name__ == "__main__":
+    main()

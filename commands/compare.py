@@ -1,0 +1,131 @@
+"""`tune compare A B`: what changed between two databases, logs or runs, beyond what noise explains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadRecord, NoRecord, UsageError
+from ..search.records.database import Database
+from ..search.records.log import read_log
+from .output import Output, latency, number, percent
+
+if TYPE_CHECKING:
+    from ..report.compare import Compared, Comparison, Source
+    from ..search.records.record import Record
+
+WORDS = {
+    "faster": "faster", "slower": "slower", "same": "the same",
+    "unclear": "no certain difference",
+}  # fmt: skip
+LOGS = (".jsonl", ".json", ".log")
+
+
+def run(a: str, b: str, options: Mapping[str, Any], output: Output) -> int:
+    """Compare the best records of every task that both have.  Raises NoRecord where there is none."""
+    from ..report.compare import compare
+
+    one, two = (_source(text, options.get("db"), output) for text in (a, b))
+    found = compare(one, two)
+    if not found.tasks:
+        raise NoRecord(
+            f"{one.name} and {two.name} have no task in common: one has {len(found.only_a)}, the other "
+            f"{len(found.only_b)}; "
+            f"tasks are the same where program, device, threads and interface are"
+        )
+    _tell(one, two, found, output)
+    return 0
+
+
+def _source(text: str, db: str | None, output: Output) -> Source:
+    """A database, a log, or a run of the database of `--db`."""
+    from ..report.compare import Source, best_of
+
+    if "://" in text or Path(text).expanduser().is_file():
+        if Path(text).suffix in LOGS and "://" not in text:
+            return Source(text, best_of(_logged(Path(text).expanduser(), output)))
+        with Database(text, read_only=True) as database:
+            return Source(text, best_of(list(database.every())), database.runs())
+    with Database(db, read_only=True) as database:
+        records = list(database.every())
+        names = sorted({record.run for record in records if record.run})
+        matching = [name for name in names if name.startswith(text)]
+        if len(matching) != 1:
+            raise UsageError(_no_run(text, database.name, matching or names, bool(matching)))
+        mine = [record for record in records if record.run == matching[0]]
+        return Source(f"run {matching[0]}", best_of(mine), database.runs())
+
+
+def _no_run(text: str, name: str, names: list[str], several: bool) -> str:
+    if several:
+        return f"{text!r} begins the names of {len(names)} runs of {name}: {', '.join(names[:8])}"
+    shown = ", ".join(names[-8:]) or "none"
+    return f"{text!r} is no file, no database URL and no run of {name}; its latest runs are {shown}"
+
+
+def _logged(path: Path, output: Output) -> list[Record]:
+    good: list[Record] = []
+    for item in read_log(path):
+        if isinstance(item, BadRecord):
+            output.event({"event": "note", "message": str(item)})
+            output.line(f"note: {item}")
+        else:
+            good.append(item)
+    return good
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
+    for task in found.tasks:
+        record = task.b
+        output.event({
+            "event": "compared", "workload": record.workload, "shape": dict(record.params), "dtype": record.dtype,
+            "interface": dict(record.interface), "device": record.device_key, "verdict": task.verdict,
+            "ratio": task.ratio.value, "low": task.low, "high": task.high, "a_us": task.a.latency_us,
+            "b_us": task.b.latency_us, "same_schedule": task.has_same_schedule, "a_record": task.a.id,
+            "b_record": task.b.id,
+        })  # fmt: skip
+    output.event({
+        "event": "comparison", "a": a.name, "b": b.name, "tasks": len(found.tasks), "faster": found.count("faster"),
+        "slower": found.count("slower"), "same": found.count("same"), "unclear": found.count("unclear"),
+        "only_a": len(found.only_a), "only_b": len(found.only_b), "ratio": found.ratio, "low": found.low,
+        "high": found.high, "spread": found.spread, "control": found.control,
+    })  # fmt: skip
+    if output.is_json:
+        return
+    output.prose(f"A is {a.name}, B is {b.name}")
+    rows = [
+        (task.b.title, latency(task.a.latency_us), latency(task.b.latency_us), _interval(task),
+         WORDS[task.verdict], "the same" if task.has_same_schedule else "another")
+        for task in found.tasks
+    ]  # fmt: skip
+    output.table("", ("task", "A", "B", "B takes, of A's time", "B is", "schedule"), rows)
+    for line in _sentences(found):
+        output.prose(line)
+
+
+def _interval(task: Compared) -> str:
+    return f"{number(task.ratio.value)}x  ({number(task.low)} to {number(task.high)})"
+
+
+def _sentences(found: Comparison) -> list[str]:
+    counts = [f"{found.count(v)} {WORDS[v]}" for v in WORDS if found.count(v)]
+    lines = [f"of {len(found.tasks)} tasks that both have, B has {', '.join(counts)}"]
+    if found.ratio is not None and len(found.tasks) > 1:
+        low, high = number(found.low), number(found.high)
+        lines.append(f"all together: {number(found.ratio)}x the time of A ({low} to {high}), geometric mean")
+    if found.only_a or found.only_b:
+        lines.append(f"A alone has {len(found.only_a)} tasks, B alone {len(found.only_b)}")
+    if found.control is not None and abs(found.control - 1) > 0.01:
+        lines.append(
+            f"what no schedule changes (the device's peak, untuned programs) took {number(found.control)}x the time in "
+            f"B: the machine itself was not the same"
+        )
+    lines.append(
+        f"intervals hold for all tasks together with 99 % certainty; two races of one kernel are taken to differ by "
+        f"{percent(found.spread)} (standard deviation)"
+    )
+    return lines

@@ -1,0 +1,49 @@
+"""`tune record-space`: measure part of a design space into a file that replays as a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..search.tasks.interface import interface_of
+from .lookup import target_of
+from .options import one_work, pins
+from .output import Output, latency
+
+
+def run(path: Path, options: Mapping[str, Any], output: Output) -> int:
+    """Measure, and say how far it is; 0 also where the seconds were over first."""
+    from ..search.tasks.task import Task
+    from ..search.tuning.record_space import record_space
+    from ..search.workers.executor import RayExecutor
+
+    entry = one_work(options)
+    if not entry.work.params:
+        raise UsageError("a space is recorded of a workload of the library, with --workload")
+    task = Task(entry.work, target_of(options), interface_of(entry.work, entry.interface, options.get("interface")))
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        output.event({"event": "note", "message": text})
+        output.line(f"{time.monotonic() - began:6.1f} s  {text}")
+
+    executor = RayExecutor("local", task.target.threads, first_here=True)  # and no Ray is asked for: one host measures
+    try:
+        found = record_space(
+            task, path, executor, size=options["size"], sketches=options["sketches"], seed=options["seed"],
+            pins=pins(options.get("pin") or ()), seconds=options.get("seconds"), tell=tell,
+        )  # fmt: skip
+    finally:
+        executor.close()
+    if found is None:
+        tell(f"the time is over; the same command goes on from {path}.part")
+        return 0
+    output.event({"event": "recorded", "file": str(path), "candidates": found.size, "best_us": found.best_us})
+    output.line(
+        f"{path}: {found.size} candidates of {task.work}, the best {latency(found.best_us)}, untuned "
+        f"{latency(found.untuned_us)}; search it with `tune --target recorded:{path}`"
+    )
+    return 0

@@ -1,0 +1,198 @@
+"""`tune report`: one page that shows what was found, why it is as fast as it is, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NoRecord, StorageError, StridesmithError, UsageError
+from ..search.records.database import Database
+from ..search.tasks.command_line import command_line
+from ..search.tasks.task import is_recorded
+from .lookup import measured_on, record_of
+from .options import all_work
+from .output import Output, scaled
+
+if TYPE_CHECKING:
+    from ..report.models import ModelReport
+    from ..report.tasks import TaskReport
+    from ..search.records.record import Record
+    from ..search.workers.bench import Bench
+
+    Wanted = tuple[str, Record, int]
+
+MODEL_TASKS = 12
+"""Kernels of a model that have a part of their own, those that take most time."""
+
+
+def run(options: Mapping[str, Any], output: Output) -> int:
+    """Write the page of a workload, a suite, a model, or of all that the database has.
+
+    Raises ToolMissing without the extra `report`, NoRecord where there is nothing to report, StorageError for a file
+    that cannot be written.
+    """
+    from ..report.page import Subject, page, require
+
+    require()
+    path = Path(options["path"])
+    _check(path)
+    peers = _peers(options.get("peers"))
+    from ..search.workers.bench import Bench
+
+    with Database(options.get("db"), read_only=True) as database, Bench() as bench:
+        notes: list[str] = []
+        model = _model(options, output, bench) if options.get("model") else None
+        wanted = _wanted_of(model, database) if model else _wanted(options, database, notes)
+        tasks = _tasks(wanted, database, bench, peers, output, notes)
+        notes += database.notes
+        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model))
+        text = page(subject, tasks, model)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write the report {path}: {error.strerror or error}") from None
+    output.event({"event": "report", "file": str(path), "bytes": len(text.encode()), "tasks": len(tasks),
+                  "db": database.name, "notes": notes})  # fmt: skip
+    for note in notes:
+        output.line(f"note: {note}")
+    output.line(f"wrote {path}, {scaled(len(text.encode()), 'B')}: {len(tasks)} tasks of {database.name}")
+    return 0
+
+
+def _check(path: Path) -> None:
+    """Raises StorageError before minutes are spent on a page that has no place."""
+    if path.is_dir():
+        raise UsageError(f"-o {path} is a folder; name the file, as in -o {path / 'report.html'}")
+    if not path.parent.exists():
+        raise StorageError(f"cannot write the report {path}: the folder {path.parent} is not there")
+
+
+def _wanted(options: Mapping[str, Any], database: Database, notes: list[str]) -> list[Wanted]:
+    """The best record of everything that was asked for, with its name and how often it counts."""
+    if options.get("record"):
+        record = record_of(options, database)
+        if not record.ok:
+            raise UsageError(f"record {record.id} has no kernel to report: {record.status}; `tune show` explains it")
+        return [(record.workload, record, 1)]
+    asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
+    found: list[Wanted] = []
+    missing: list[str] = []
+    if not asked:
+        found = [(record.workload, record, 1) for record in database.winners()]
+    else:
+        found, missing = _best(options, database)
+    if not found:
+        made_by = command_line(options if asked else {**options, "workload": "conv2d"})
+        raise NoRecord(f"{database.name} has no record to report; to make one, run `{made_by}`")
+    if missing:
+        notes.append(f"not tuned yet: {', '.join(missing)}; `{command_line(options)}` does")
+    return found
+
+
+def _best(options: Mapping[str, Any], database: Database) -> tuple[list[Wanted], list[str]]:
+    from ..search.tasks.interface import interface_of
+
+    target = measured_on(options)
+    found: list[Wanted] = []
+    missing: list[str] = []
+    for entry in all_work(options):
+        asked = interface_of(entry.work, entry.interface, options.get("interface"))
+        record = database.best(entry.work, target, asked)
+        if record is None:
+            missing.append(entry.name)
+        else:
+            found.append((entry.name, record, entry.count))
+    return found, missing
+
+
+def _tasks(
+    wanted: Iterable[Wanted], database: Database, bench: Bench, peers: Mapping[str, Mapping[str, float]],
+    output: Output, notes: list[str],
+) -> list[TaskReport]:  # fmt: skip
+    from ..report.tasks import task_report
+
+    found = []
+    everything = list(wanted)
+    for number, (name, record, count) in enumerate(everything, 1):
+        with output.working(f"reading {number} of {len(everything)}: {record.title}"):
+            try:
+                theirs = peers.get(record.id) or peers.get(name)
+                found.append(task_report(record, database, bench, name=name, peers=theirs, count=count))
+            except StridesmithError as error:
+                notes.append(f"{name} is left out: {error}")
+    return found
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+def _model(options: Mapping[str, Any], output: Output, bench: Bench) -> ModelReport:
+    import statistics
+
+    from ..report.models import ModelReport
+    from ..search.workers import host_lock
+    from ..search.workers.protocol import MeasureRoof, Roofed
+    from .models import compiled_model
+
+    model = compiled_model(options, output)
+    with output.working("measuring the device and the model"):
+        reply = bench.run(MeasureRoof(target=model.target, dtype="float32"))
+        with host_lock.exclusive():
+            measured = statistics.median(model.measure()) * 1e6
+            rows = model.report(roof=reply.roof if isinstance(reply, Roofed) else None)
+    return ModelReport(model, rows, measured, f"{command_line(options)} --seconds 600")
+
+
+def _wanted_of(model: ModelReport, database: Database) -> list[Wanted]:
+    """The kernels that take most of a model's time, each under the name of the first operator that it runs."""
+    names: dict[str, str] = {}
+    for row in sorted(model.rows, key=lambda row: -row.latency_us):
+        names.setdefault(row.record, row.operator)
+    chosen = model.slowest_records(MODEL_TASKS)
+    return [(names[record], database.get(record), count) for record, count in chosen.items()]
+
+
+# --- surroundings -------------------------------------------------------------------------------
+
+
+def _title(options: Mapping[str, Any], tasks: list[TaskReport]) -> str:
+    if options.get("model"):
+        return Path(options["model"]).name
+    for name in ("suite", "config"):
+        if options.get(name):
+            return f"{name} {options[name]}"
+    return tasks[0].name if len(tasks) == 1 else f"{len(tasks)} tasks"
+
+
+def _device(tasks: list[TaskReport], model: ModelReport | None) -> dict[str, str]:
+    devices = {task.record.device.key: task.record.device for task in tasks}
+    if model is not None:
+        devices[model.model.target.key] = replace(model.model.target)
+    if len(devices) != 1:
+        return {"on": f"{len(devices)} devices"} if devices else {}
+    (device,) = devices.values()
+    return {"on": f"{device.name}, {device.threads} threads" if device.kind == "cpu" else device.name}
+
+
+def _peers(path: str | None) -> dict[str, dict[str, float]]:
+    """What other libraries took, by record and by name: rows of `benchmarks/peers.py` and `benchmarks/league.py`."""
+    found: dict[str, dict[str, float]] = {}
+    if path is None:
+        return found
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        for line in filter(str.strip, lines):
+            row = json.loads(line)
+            times = {
+                str(name): float(times[0]) for name, times in row["times"].items()
+                if not name.startswith("stridesmith") and 0 < float(times[0]) < 1e12
+            }  # fmt: skip
+            for key in (row["tune"].get("record"), row.get("name")):
+                if isinstance(key, str):
+                    found[key] = times
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UsageError(f"cannot read the peers in {path}, no lines that benchmarks/peers.py wrote: {error}") from None
+    return found

@@ -1,0 +1,156 @@
+"""The layouts that the operators of a network were given, as a value that is stored and found again.
+
+`in_layouts` makes the network that runs so: programs that read and write the layouts, copies as operators of their own.
+The database keeps the choice by the network's `signature` and the device, beside the records of its programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadRecord
+from ..ir.passes.renaming import canonical
+from .agreement import Agreement, Copy
+from .costs import Alternatives
+from .kinds import copy_kind, kind_of, tensors_of
+from .layouts import TensorLayout
+from .network import Foreign, Network, Node, Operator
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+    from ..search.records.database import Database
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The layouts in which tensors are `written`, and `read` by operators that read them otherwise, through a copy.
+
+    What is named in neither lies as ONNX has it.
+    """
+
+    written: Mapping[str, TensorLayout] = field(default_factory=dict)
+    read: Mapping[tuple[str, str], TensorLayout] = field(default_factory=dict)
+
+    @staticmethod
+    def of(alternatives: Alternatives, agreement: Agreement) -> Chosen:
+        """What was agreed on."""
+        written = {name: alternatives[name][k] for name, k in agreement.written.items() if k}
+        read = {at: alternatives[at[1]][k] for at, k in agreement.read.items() if k != agreement.written[at[1]]}
+        return Chosen(written, read)
+
+    def among(self, alternatives: Alternatives, like: Agreement) -> Agreement | None:
+        """The choice by numbers of alternatives, for the tensors and operators of `like`; None where one is missing."""
+        plain = {name: TensorLayout(some[0].shape) for name, some in alternatives.items()}
+        try:
+            written = {n: alternatives[n].index(self.written.get(n, plain[n])) for n in like.written}
+            read = {
+                (node, n): alternatives[n].index(self.read.get((node, n), self.written.get(n, plain[n])))
+                for node, n in like.read
+            }
+        except ValueError:
+            return None
+        copies = {Copy(n, written[n], layout) for (_, n), layout in read.items() if layout != written[n]}
+        return Agreement(inf, written, read, tuple(sorted(copies, key=lambda c: (c.tensor, c.target))))
+
+    def to_json(self) -> dict[str, Any]:
+        """The choice as JSON."""
+        return {
+            "written": {name: layout.to_json() for name, layout in self.written.items()},
+            "read": [[*at, layout.to_json()] for at, layout in self.read.items()],
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> Chosen:
+        """The choice that `to_json` wrote; anything else is a BadRecord."""
+        try:
+            written = {str(name): TensorLayout.from_json(item) for name, item in data["written"].items()}
+            read = {(str(node), str(name)): TensorLayout.from_json(item) for node, name, item in data["read"]}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadRecord(f"not a choice of layouts for a network: {error}") from None
+        return Chosen(written, read)
+
+    def fits(self, network: Network) -> bool:
+        """Whether it is a choice for the operators and tensors of this network."""
+        programs = {node.name: node for node in network.nodes if isinstance(node, Operator)}
+        fixed = {*network.inputs, *network.outputs, *network.constants}
+        fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+        for name, layout in self.written.items():
+            if name in fixed or name not in network.tensors or network.tensors[name].shape != layout.shape:
+                return False
+        return all(
+            node in programs and name in programs[node].inputs and network.tensors[name].shape == layout.shape
+            for (node, name), layout in self.read.items()
+        )
+
+
+def in_layouts(network: Network, chosen: Chosen) -> Network:
+    """The network whose programs read and write the chosen layouts, copies as operators of their own."""
+    tensors = dict(network.tensors)
+    copied: dict[tuple[str, TensorLayout], str] = {}
+    after: dict[str, list[Operator]] = {}
+
+    def read_as(tensor: str, layout: TensorLayout) -> str:
+        """The tensor in a layout, copied behind its producer where that writes it otherwise."""
+        source = chosen.written.get(tensor, TensorLayout(layout.shape))
+        if layout == source:
+            return tensor
+        if (tensor, layout) not in copied:
+            made = f"{tensor} as {layout.label}"
+            while made in tensors:  # a label leaves out how wide a halo is
+                made += "'"
+            copied[tensor, layout] = made
+            tensors[made] = replace(network.tensors[tensor], name=made)
+            func = copy_kind(network.tensors[tensor]).program((source, layout))
+            maker = network.producer.get(tensor)
+            copy = Operator(f"copy to {made}", func, (tensor,), (made,))
+            after.setdefault(maker.name if maker else "", []).append(copy)
+        return copied[tensor, layout]
+
+    relaid: list[Node] = []
+    for node in network.nodes:
+        if isinstance(node, Foreign):
+            relaid.append(node)
+            continue
+        reads, writes = tensors_of(network, node)
+        plain = {name: TensorLayout(network.tensors[name].shape) for name in (*reads, *writes)}
+        layouts = {n: chosen.read.get((node.name, n), chosen.written.get(n, plain[n])) for n in reads}
+        layouts |= {n: chosen.written.get(n, plain[n]) for n in writes}
+        func = kind_of(network, node).program(tuple(layouts[n] for n in (*reads, *writes)))
+        inputs = tuple(read_as(n, layouts[n]) if n in layouts else n for n in node.inputs)
+        relaid.append(replace(node, func=func, inputs=inputs))
+    nodes: list[Node] = list(after.get("", ()))
+    for node in relaid:
+        nodes += [node, *after.get(node.name, ())]
+    return network.with_nodes(tuple(nodes), tensors)
+
+
+def signature(network: Network) -> str:
+    """What tells networks apart: their programs, and the tensors that pass between them."""
+    text = hashlib.sha256()
+    for node in network.nodes:
+        what = node.op if isinstance(node, Foreign) else canonical(node.func).script()
+        text.update(repr((node.name, what, node.inputs, node.outputs)).encode())
+    text.update(repr((network.inputs, network.outputs, sorted(network.constants))).encode())
+    return text.hexdigest()
+
+
+def keep(chosen: Chosen, network: Network, target: Target, database: Database) -> None:
+    """Store a choice, in place of an earlier one for this network and device."""
+    database.put_choice(signature(network), target, chosen.to_json())
+
+
+def kept(network: Network, target: Target, database: Database) -> Chosen | None:
+    """The choice that is stored for a network on a device; None where there is none that fits."""
+    data = database.choice(signature(network), target)
+    found = None if data is None else Chosen.from_json(data)
+    return found if found is not None and found.fits(network) else None
+
+
+def as_kept(network: Network, target: Target, database: Database) -> Network:
+    """The network in the layouts that are stored for it, as it is where none are."""
+    chosen = kept(network, target, database)
+    return network if chosen is None else in_layouts(network, chosen)

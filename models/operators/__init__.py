@@ -1,0 +1,33 @@
+"""Operators as programs, a file for each family; `BUILDERS` has them all, by ONNX's domain and name.
+
+Whatever a model was written in becomes a `graph.Graph` of ONNX's operators, which `simplify` rewrites; a builder makes
+programs of each node.  Nothing here needs the package `onnx`, but resizing, whose weights its reference computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import (
+    convolutions,
+    indexing,
+    movement,
+    normalisations,
+    pointwise,
+    pooling,
+    products,
+    quantization,
+    reductions,
+    resizing,
+)
+from .site import Builder
+
+FAMILIES = (
+    convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
+)  # fmt: skip
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    op: builder for family in FAMILIES for op, builder in family.BUILDERS.items()
+}
+
+__all__ = ["BUILDERS"]

@@ -1,0 +1,120 @@
+"""A graph of operators by name, between the format that a model comes in and a network of programs.
+
+Operators have the names, inputs and attributes that ONNX gives them, whatever the model was written in: its operator
+set is the vocabulary, of which `Graph.opsets` says the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..network import Array
+
+OWN_DOMAIN = "stridesmith"
+"""Operators that `simplify` makes; ONNX knows none of them."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """Shape and element type of a tensor, the type as NumPy names it; texts are of type object."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator and its tensors by name; an optional one that is absent is the empty text."""
+
+    op: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The attributes as Python and NumPy values."""
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """Names that graphs among the attributes use and do not define."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All tensors that the node needs, each once."""
+        return tuple(dict.fromkeys(name for name in (*self.inputs, *self.outer) if name))
+
+    def __str__(self) -> str:
+        called = f" `{self.name}`" if self.name else ""
+        return f"{self.op}{called} (of `{self.outputs[0]}`)" if self.outputs else f"{self.op}{called}"
+
+
+@dataclass
+class Graph:
+    """Nodes in order; `types` has every tensor, `constants` those whose value is known."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: dict[str, Type]
+    constants: dict[str, Array]
+    nodes: list[Node]
+    opsets: Mapping[str, int]
+    notes: list[tuple[str, str, str]] = field(default_factory=list)
+    """Name and type of a node that is no longer there, and what became of it."""
+
+    def note(self, node: Node, became: str) -> None:
+        """Say what became of a node that has gone."""
+        self.notes.append((node.name or node.outputs[0], node.op, became))
+
+    def opset(self, node: Node) -> int:
+        """The version of the operators of a node's domain."""
+        return self.opsets.get(node.domain, 0)
+
+    def constant(self, name: str, array: Array) -> None:
+        """A tensor whose value is known."""
+        self.constants[name] = array
+        self.types[name] = Type(array.shape, str(array.dtype))
+
+    def users(self) -> dict[str, list[Node]]:
+        """The nodes that read each tensor."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.reads:
+                found.setdefault(name, []).append(node)
+        return found
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a tensor by another name, which has a type already."""
+
+        def called(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(new if name == old else name for name in names)
+
+        for at, node in enumerate(self.nodes):
+            if old in node.inputs or old in node.outputs:
+                self.nodes[at] = replace(node, inputs=called(node.inputs), outputs=called(node.outputs))
+
+    def prune(self) -> None:
+        """Drop nodes and constants that no output needs."""
+        needed, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                kept.append(node)
+                needed.update(node.reads)
+        self.nodes = kept[::-1]
+        self.constants = {name: array for name, array in self.constants.items() if name in needed}

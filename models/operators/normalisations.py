@@ -1,0 +1,120 @@
+"""Softmax and normalisations, as the workload library writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.dtypes import is_float
+from ...space.workloads.precision import precision
+from ...space.workloads.rows import LayerNorm, Softmax
+from ...space.workloads.text import Program, literal
+from .site import Builder, Built, Site, letters
+
+
+def _softmax(logarithm: int) -> Builder:
+    """Along one dimension; before version 13, along all from `axis` on."""
+
+    def build(site: Site) -> Built:
+        shape = site.shape()
+        if not is_float(site.dtype()) or not shape:
+            return None
+        axis = site.axis(default=-1 if site.opset >= 13 else 1)
+        over = (axis,) if site.opset >= 13 else tuple(range(axis, len(shape)))
+        made = Softmax(dims=shape, over=over, logarithm=logarithm)
+        return [site.operator(made.script(site.dtype()), [0])] if over else None
+
+    return build
+
+
+def _layer_normalization(site: Site) -> Built:
+    shape = site.shape()
+    axis = site.axis(default=-1)
+    column = shape[axis:]
+    if not _is_plain(site) or any(site.wants(at) for at in (1, 2)):
+        return None
+    if any(site.has(at) and site.shape(at) != column for at in (1, 2)):
+        return None
+    made = LayerNorm(
+        dims=shape,
+        over=tuple(range(axis, len(shape))),
+        epsilon=site.attribute("epsilon", 1e-5),
+        shifts=int(site.has(2)),
+    )
+    return [site.operator(made.script(site.dtype()), [0, 1, *([2] if site.has(2) else [])])]
+
+
+def _is_plain(site: Site) -> bool:
+    """Whether all inputs are of one float type that programs compute in."""
+    types = {site.dtype(at) for at in range(site.count) if site.has(at)}
+    return types <= {"float16", "float32", "float64"} and len(types) == 1
+
+
+def _instance_normalization(site: Site) -> Built:
+    shape = site.shape()
+    if not _is_plain(site) or len(shape) < 3:
+        return None
+    made = LayerNorm(dims=shape, over=tuple(range(2, len(shape))), epsilon=site.attribute("epsilon", 1e-5), scaled=(1,))
+    return [site.operator(made.script(site.dtype()), [0, 1, 2])]
+
+
+def _lrn(site: Site) -> Built:
+    """``x / (bias + alpha / size * sum of the squares of neighbouring channels) ** beta``."""
+    shape = site.shape()
+    if not _is_plain(site) or len(shape) < 2:
+        return None
+    size = site.attribute("size", 1)
+    program = Program("lrn", precision(site.dtype()))
+    program.inputs([("x", shape)])
+    program.output("y", shape)
+    program.alloc("squares", shape)
+    accumulator = program.precision.accumulator
+    names = letters(len(shape))
+    point = [f"v{a}0" for a in names]
+    seen = f"{point[1]} + vr - {(size - 1) // 2}"
+    x = program.load("x", [point[0], seen, *point[2:]])
+    inside = f"0 <= {seen} and {seen} < {shape[1]}"
+    target = f"squares[{', '.join(point)}]"
+    value = f"T.if_then_else({inside}, {x} * {x}, {program.zero()})"
+    loops = [(f"{a}0", e, "S") for a, e in zip(names, shape, strict=True)]
+    program.add("squares", [*loops, ("r", size, "R")], f"{target} = {target} + {value}", f"{target} = {program.zero()}")
+    bias, alpha, beta = (
+        literal(site.attribute(name, default), accumulator)
+        for name, default in (("bias", 1.0), ("alpha", 0.0001), ("beta", 0.75))
+    )
+    at = [f"v{a}1" for a in names]
+    base = f"{bias} + {alpha} / {literal(size, accumulator)} * squares[{', '.join(at)}]"
+    text = program.precision.narrow(f"{program.load('x', at)} / T.pow({base}, {beta})")
+    program.add(
+        "result", [(f"{a}1", e, "S") for a, e in zip(names, shape, strict=True)], f"y[{', '.join(at)}] = {text}"
+    )
+    return [site.operator(program.text(), [0])]
+
+
+def _lp_normalization(site: Site) -> Built:
+    """``x / norm``, with the norm along one dimension; 0 where that is 0."""
+    shape, p = site.shape(), site.attribute("p", 2)
+    if not _is_plain(site) or p not in (1, 2):
+        return None
+    axis = site.axis(default=-1)
+    rows = Softmax(dims=shape, over=(axis,))
+    program = Program("lp_norm", precision(site.dtype()))
+    program.inputs([("x", shape)])
+    program.output("y", shape)
+    x = program.precision.widen(rows.at("x", "0"))
+    power = f"{x} * {x}" if p == 2 else f"T.abs({x})"
+    rows.reduction(program, "total", "s", 0, f"{rows.part('s', '0')} + {power}", "0")
+    norm = f"T.sqrt({rows.part('s', '1')})" if p == 2 else rows.part("s", "1")
+    zero, one = program.zero(), literal(1, program.precision.accumulator)
+    share = f"{program.precision.widen(rows.at('x', '1'))} / T.Select({norm} == {zero}, {one}, {norm})"
+    rows.map(program, "share", f"{rows.at('y', '1')} = {program.precision.narrow(share)}", "1")
+    return [site.operator(program.text(), [0])]
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    ("", "Softmax"): _softmax(0),
+    ("", "LogSoftmax"): _softmax(1),
+    ("", "LayerNormalization"): _layer_normalization,
+    ("", "InstanceNormalization"): _instance_normalization,
+    ("", "LRN"): _lrn,
+    ("", "LpNormalization"): _lp_normalization,
+}

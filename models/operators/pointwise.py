@@ -1,0 +1,390 @@
+"""Element-wise operators, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from ...ir.dtypes import is_float, is_int
+from ...space.workloads.text import element, literal
+from .graph import OWN_DOMAIN
+from .site import Builder, Built, Site, letters, new_program, rounding
+
+Text = Callable[[Sequence[str], str], str]
+"""The value of an element as script text, from its operands and the type that they are computed in."""
+
+
+def elementwise(site: Site, name: str, value: Text, operands: Sequence[int], dtype: str = "") -> Built:
+    """``y[i] = value(x[i], ...)`` over the result's shape.
+
+    Operands are read in their own types, halves widened; `dtype` is the type that `value` gives, where it is not
+    that of the first operand.
+    """
+    result, inner = site.result(), dtype or rounding(site.dtype(operands[0])).accumulator
+    names = letters(len(result.shape))
+    program = new_program(name, site.dtype(operands[0]))
+    texts: list[str] = []
+    passed: list[int] = []
+    for at in operands:
+        single = _single(site, at)
+        if single is not None:
+            texts.append(single)
+            continue
+        called = _PARAMETERS[len(passed)]
+        program.inputs([(called, site.shape(at))], site.dtype(at))
+        passed.append(at)
+        load = element(called, broadcast(site.shape(at), [f"v{a}" for a in names]))
+        texts.append(_widened(load, site.dtype(at)))
+    program.output("y", result.shape, result.dtype)
+    text = value(texts, rounding(site.dtype(operands[0])).accumulator)
+    if inner != result.dtype:
+        text = f"T.Cast({result.dtype!r}, {text})"
+    axes = [(a, e, "S") for a, e in zip(names, result.shape, strict=True)]
+    program.add(name, axes, f"{element('y', [f'v{a}' for a in names])} = {text}")
+    return [site.operator(program.text(), passed)]
+
+
+_PARAMETERS = [f"x{number}" for number in range(64)]
+
+
+def broadcast(shape: tuple[int, ...], at: Sequence[str]) -> list[str]:
+    """Indices of an operand whose last dimensions go with the last of `at`; 0 where it has extent 1."""
+    last = at[len(at) - len(shape) :]
+    return ["0" if extent == 1 else index for extent, index in zip(shape, last, strict=True)]
+
+
+def _single(site: Site, at: int) -> str | None:
+    """A constant of one element as a literal."""
+    value = site.constant(at)
+    if value is None or value.size != 1 or value.dtype.kind not in "fiub" or site.dtype(at) == "bfloat16":
+        return None
+    number = value.reshape(-1)[0].item()
+    return literal(number, rounding(site.dtype(at)).accumulator)
+
+
+def _widened(load: str, dtype: str) -> str:
+    wide = rounding(dtype).accumulator
+    return load if wide == dtype else f"T.Cast({wide!r}, {load})"
+
+
+def _unary(name: str, text: Callable[[str, Callable[[float], str], Site], str], only: str = "f") -> Builder:
+    """A builder of ``y = text(x)``; `only` are the kinds of types that it is for: f(loat), i(nteger), b(ool)."""
+
+    def build(site: Site) -> Built:
+        if _kind(site.dtype()) not in only:
+            return None
+
+        def value(x: Sequence[str], dtype: str) -> str:
+            def number(given: float) -> str:
+                return literal(float(given) if is_float(dtype) else int(given), dtype)
+
+            return text(x[0], number, site)
+
+        return elementwise(site, name, value, [0])
+
+    return build
+
+
+def _kind(dtype: str) -> str:
+    return "f" if is_float(dtype) else "i" if is_int(dtype) else "b"
+
+
+def rounded(x: str, n: Callable[[float], str]) -> str:
+    """Halves go to the even neighbour.  The floor and the distance from it are exact, where `x + 0.5` is rounded."""
+    low = f"T.floor({x})"
+    even = f"T.floor({low} / {n(2)}) * {n(2)} == {low}"
+    down = f"{x} - {low} < {n(0.5)} or ({x} - {low} == {n(0.5)} and {even})"
+    return f"T.Select({down}, {low}, {low} + {n(1)})"
+
+
+def _gelu(x: str, n: Callable[[float], str], site: Site) -> str:
+    if site.attribute("approximate", "none") == "tanh":
+        inner = f"{n(math.sqrt(2 / math.pi))} * ({x} + {n(0.044715)} * {x} * {x} * {x})"
+        return f"{n(0.5)} * {x} * ({n(1)} + T.tanh({inner}))"
+    return f"{x} * {n(0.5)} * ({n(1)} + T.erf({x} * {n(math.sqrt(0.5))}))"
+
+
+def _hard_sigmoid(x: str, n: Callable[[float], str], alpha: float, beta: float) -> str:
+    return f"T.max({n(0)}, T.min({n(1)}, {x} * {n(alpha)} + {n(beta)}))"
+
+
+def _softplus(x: str, n: Callable[[float], str]) -> str:
+    return f"(T.max({x}, {n(0)}) + T.log({n(1)} + T.exp({n(0)} - T.abs({x}))))"
+
+
+def _elu(x: str, n: Callable[[float], str], alpha: float) -> str:
+    return f"T.Select({x} < {n(0)}, {n(alpha)} * (T.exp(T.min({x}, {n(0)})) - {n(1)}), {x})"
+
+
+def _selu(x: str, n: Callable[[float], str], site: Site) -> str:
+    alpha, gamma = (
+        site.attribute("alpha", 1.67326319217681884765625),
+        site.attribute("gamma", 1.05070102214813232421875),
+    )
+    return f"{n(gamma)} * {_elu(x, n, alpha)}"
+
+
+def _sign(x: str, n: Callable[[float], str]) -> str:
+    return f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {n(0)}))"
+
+
+HUGE = 1e9
+"""From here on ``sqrt(x * x + 1)`` is x in every type, while the square overflows in float32 from 1.8e19 on."""
+
+
+def _inverse_hyperbolic(x: str, n: Callable[[float], str], shift: float) -> str:
+    """``log(x + sqrt(x * x + shift))`` for x >= 0, and ``log(2 x)`` where x is huge."""
+    near = f"T.log({x} + T.sqrt({x} * {x} + {n(shift)}))"
+    return f"T.Select({x} > {n(HUGE)}, T.log({x}) + {n(math.log(2))}, {near})"
+
+
+_UNARY: Mapping[str, Builder] = {
+    "Relu": _unary("relu", lambda x, n, s: f"T.max({x}, {n(0)})", "fi"),
+    "LeakyRelu": _unary(
+        "leaky_relu", lambda x, n, s: f"T.Select({x} < {n(0)}, {x} * {n(s.attribute('alpha', 0.01))}, {x})"
+    ),
+    "Elu": _unary("elu", lambda x, n, s: _elu(x, n, s.attribute("alpha", 1.0))),
+    "Selu": _unary("selu", _selu),
+    "Celu": _unary(
+        "celu", lambda x, n, s: f"T.max({n(0)}, {x}) + T.min({n(0)}, {n(s.attribute('alpha', 1.0))} * "
+        f"(T.exp({x} / {n(s.attribute('alpha', 1.0))}) - {n(1)}))",
+    ),
+    "ThresholdedRelu": _unary(
+        "thresholded_relu", lambda x, n, s: f"T.Select({x} > {n(s.attribute('alpha', 1.0))}, {x}, {n(0)})"
+    ),
+    "HardSigmoid": _unary(
+        "hard_sigmoid", lambda x, n, s: _hard_sigmoid(x, n, s.attribute("alpha", 0.2), s.attribute("beta", 0.5))
+    ),
+    "HardSwish": _unary("hard_swish", lambda x, n, s: f"{x} * {_hard_sigmoid(x, n, 1 / 6, 0.5)}"),
+    "Sigmoid": _unary("sigmoid", lambda x, n, s: f"T.sigmoid({x})"),
+    "Swish": _unary("swish", lambda x, n, s: f"{x} * T.sigmoid({n(s.attribute('alpha', 1.0))} * {x})"),
+    "Tanh": _unary("tanh", lambda x, n, s: f"T.tanh({x})"),
+    "Gelu": _unary("gelu", _gelu),
+    "Mish": _unary("mish", lambda x, n, s: f"{x} * T.tanh({_softplus(x, n)})"),
+    "Softplus": _unary("softplus", lambda x, n, s: _softplus(x, n)),
+    "Softsign": _unary("softsign", lambda x, n, s: f"{x} / ({n(1)} + T.abs({x}))"),
+    "Erf": _unary("erf", lambda x, n, s: f"T.erf({x})"),
+    "Exp": _unary("exp", lambda x, n, s: f"T.exp({x})"),
+    "Log": _unary("log", lambda x, n, s: f"T.log({x})"),
+    "Sqrt": _unary("sqrt", lambda x, n, s: f"T.sqrt({x})"),
+    "Reciprocal": _unary("reciprocal", lambda x, n, s: f"{n(1)} / {x}"),
+    "Floor": _unary("floor", lambda x, n, s: f"T.floor({x})"),
+    "Ceil": _unary("ceil", lambda x, n, s: f"T.ceil({x})"),
+    "Round": _unary("round", lambda x, n, s: rounded(x, n)),
+    "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
+    "Abs": _unary("abs", lambda x, n, s: f"T.abs({x})" if is_float(s.dtype()) else f"T.max({x}, {n(0)} - {x})", "fi"),
+    "Sign": _unary("sign", lambda x, n, s: _sign(x, n), "f"),
+    "Sinh": _unary("sinh", lambda x, n, s: f"(T.exp({x}) - T.exp({n(0)} - {x})) * {n(0.5)}"),
+    "Cosh": _unary("cosh", lambda x, n, s: f"(T.exp({x}) + T.exp({n(0)} - {x})) * {n(0.5)}"),
+    "Acosh": _unary("acosh", lambda x, n, s: _inverse_hyperbolic(x, n, -1)),
+    "Asinh": _unary("asinh", lambda x, n, s: f"{_sign(x, n)} * {_inverse_hyperbolic(f'T.abs({x})', n, 1)}"),
+    "Atanh": _unary("atanh", lambda x, n, s: f"{n(0.5)} * T.log(({n(1)} + {x}) / ({n(1)} - {x}))"),
+    "Not": _unary("logical_not", lambda x, n, s: f"not {x}", "b"),
+    "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(255 if s.dtype() == 'uint8' else -1)} - {x}", "i"),
+    "Identity": _unary("copy", lambda x, n, s: x, "fib"),
+    "Shrink": _unary(
+        "shrink",
+        lambda x, n, s: f"T.Select({x} < {n(-s.attribute('lambd', 0.5))}, {x} + {n(s.attribute('bias', 0.0))}, "
+        f"T.Select({x} > {n(s.attribute('lambd', 0.5))}, {x} - {n(s.attribute('bias', 0.0))}, {n(0)}))",
+    ),
+}  # fmt: skip
+
+
+def _binary(name: str, text: str, only: str = "fi", gives: str = "") -> Builder:
+    """A builder of ``y = a text b``."""
+
+    def build(site: Site) -> Built:
+        if _kind(site.dtype()) not in only or site.dtype(0) != site.dtype(1) or _is_old_broadcast(site):
+            return None
+        return elementwise(site, name, lambda x, _: text.format(a=x[0], b=x[1]), [0, 1], gives)
+
+    return build
+
+
+def _is_old_broadcast(site: Site) -> bool:
+    return bool(site.attribute("broadcast", 0))
+
+
+def _div(site: Site) -> Built:
+    """The quotient; that of integers is rounded towards 0."""
+    if site.dtype() in ("bool",) or site.dtype(0) != site.dtype(1):
+        return None
+    if is_float(site.dtype()):
+        return elementwise(site, "div", lambda x, _: f"{x[0]} / {x[1]}", [0, 1])
+    return elementwise(site, "div", lambda x, t: _truncated(x[0], x[1], t), [0, 1])
+
+
+def _truncated(a: str, b: str, dtype: str) -> str:
+    """Floor division, and one more where that rounded a negative quotient down."""
+    if dtype.startswith("u"):
+        return f"{a} // {b}"
+    zero, one = literal(0, dtype), literal(1, dtype)
+    return f"{a} // {b} + T.Select({a} % {b} != {zero} and ({a} < {zero}) != ({b} < {zero}), {one}, {zero})"
+
+
+def _mod(site: Site) -> Built:
+    if not is_int(site.dtype()):
+        return None
+    if not site.attribute("fmod", 0):
+        return elementwise(site, "mod", lambda x, _: f"{x[0]} % {x[1]}", [0, 1])
+    return elementwise(site, "mod", lambda x, t: f"{x[0]} - ({_truncated(x[0], x[1], t)}) * {x[1]}", [0, 1])
+
+
+def _pow(site: Site) -> Built:
+    """Powers of floats; a constant exponent of a common kind needs no power function."""
+    if not is_float(site.dtype()):
+        return None
+    exponent = site.constant(1)
+    if exponent is not None and exponent.size == 1 and site.result() == site.type(0):
+        number = float(exponent.reshape(-1)[0])
+        plain = {2.0: "{x} * {x}", 3.0: "{x} * {x} * {x}", 0.5: "T.sqrt({x})", -1.0: "{one} / {x}"}.get(number)
+        if plain:
+            return elementwise(site, "pow", lambda x, t: plain.format(x=x[0], one=literal(1.0, t)), [0])
+    return elementwise(site, "pow", lambda x, t: f"T.pow({x[0]}, T.Cast({t!r}, {x[1]}))", [0, 1])
+
+
+def _many(name: str, text: str, only: str = "fi") -> Builder:
+    """A builder of an operator of any number of operands."""
+
+    def build(site: Site) -> Built:
+        if _kind(site.dtype()) not in only or len({site.dtype(at) for at in range(site.count)}) > 1:
+            return None
+
+        def value(x: Sequence[str], dtype: str) -> str:
+            total = reduce(lambda a, b: text.format(a=a, b=b), x)
+            return f"({total}) / {literal(float(len(x)), dtype)}" if name == "mean" else total
+
+        return elementwise(site, name, value, range(site.count))
+
+    return build
+
+
+def _clip(site: Site) -> Built:
+    """Bounds are attributes in old versions, and optional scalars in newer ones."""
+    if _kind(site.dtype()) == "b":
+        return None
+    bounds = {"T.max": (1, "min"), "T.min": (2, "max")}
+
+    def value(x: Sequence[str], dtype: str) -> str:
+        text, rest = x[0], list(x[1:])
+        for call, (at, name) in bounds.items():
+            if site.has(at):
+                text = f"{call}({text}, {rest.pop(0)})"
+            elif name in site.node.values:
+                text = f"{call}({text}, {literal(site.attribute(name, 0.0), dtype)})"
+        return text
+
+    return elementwise(site, "clip", value, [at for at in (0, 1, 2) if site.has(at)])
+
+
+def _cast(site: Site) -> Built:
+    """Conversions; to bool is not being 0."""
+    to, given = site.result().dtype, site.dtype()
+    if to == "bool":
+        return elementwise(
+            site, "cast", lambda x, t: x[0] if given == "bool" else f"{x[0]} != {literal(0, t)}", [0], "bool"
+        )
+    return elementwise(site, "cast", lambda x, t: x[0], [0])
+
+
+def _where(site: Site) -> Built:
+    if site.dtype(1) != site.dtype(2):
+        return None
+    inner = rounding(site.dtype(1)).accumulator
+    return elementwise(site, "where", lambda x, _: f"T.Select({x[0]}, {x[1]}, {x[2]})", [0, 1, 2], inner)
+
+
+def _is_inf(site: Site) -> Built:
+    if not is_float(site.dtype()):
+        return None
+    sides = [("<", "-inf", "detect_negative"), (">", "inf", "detect_positive")]
+    tests = [which for _, which, attribute in sides if site.attribute(attribute, 1)]
+
+    def value(x: Sequence[str], dtype: str) -> str:
+        return " or ".join(f"{x[0]} == {literal(float(which), dtype)}" for which in tests) or "T.bool(False)"
+
+    return elementwise(site, "isinf", value, [0], "bool") if tests else None
+
+
+def _is_nan(site: Site) -> Built:
+    return elementwise(site, "isnan", lambda x, _: f"{x[0]} != {x[0]}", [0], "bool") if is_float(site.dtype()) else None
+
+
+def _prelu(site: Site) -> Built:
+    if not is_float(site.dtype()):
+        return None
+    return elementwise(
+        site, "prelu", lambda x, t: f"T.Select({x[0]} < {literal(0, t)}, {x[0]} * {x[1]}, {x[0]})", [0, 1]
+    )
+
+
+def _expand(site: Site) -> Built:
+    return elementwise(site, "expand", lambda x, _: x[0], [0])
+
+
+def _batch_normalization(site: Site) -> Built:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` by channel, in inference."""
+    if site.attribute("training_mode", 0) or any(site.wants(at) for at in range(1, 5)) or not is_float(site.dtype()):
+        return None
+    if any(site.dtype(at) != site.dtype() for at in range(5)) or len(site.shape()) < 2:
+        return None
+    epsilon = site.attribute("epsilon", 1e-5)
+
+    def value(x: Sequence[str], dtype: str) -> str:
+        return f"({x[0]} - {x[3]}) / T.sqrt({x[4]} + {literal(epsilon, dtype)}) * {x[1]} + {x[2]}"
+
+    return _by_channel(site, "batch_norm", value, [1, 2, 3, 4])
+
+
+def _affine(site: Site) -> Built:
+    """``x * scale + shift`` by channel: what `simplify` makes of normalisations whose statistics are known."""
+    return _by_channel(site, "scale_shift", lambda x, _: f"{x[0]} * {x[1]} + {x[2]}", [1, 2])
+
+
+def _by_channel(site: Site, name: str, value: Text, vectors: Sequence[int]) -> Built:
+    """Element-wise over x[n, c, ...] and vectors over c."""
+    shape, dtype = site.shape(), site.dtype()
+    names = letters(len(shape))
+    program = new_program(name, dtype)
+    program.inputs([("x0", shape), *((_PARAMETERS[at], site.shape(at)) for at in vectors)])
+    program.output("y", shape)
+    point = [f"v{a}" for a in names]
+    loads = [program.load("x0", point), *(program.load(_PARAMETERS[at], [point[1]]) for at in vectors)]
+    text = program.precision.narrow(value(loads, program.precision.accumulator))
+    axes = [(a, e, "S") for a, e in zip(names, shape, strict=True)]
+    program.add(name, axes, f"{element('y', point)} = {text}")
+    return [site.operator(program.text(), [0, *vectors])]
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    **{("", op): builder for op, builder in _UNARY.items()},
+    ("", "Add"): _binary("add", "{a} + {b}"),
+    ("", "Sub"): _binary("sub", "{a} - {b}"),
+    ("", "Mul"): _binary("mul", "{a} * {b}"),
+    ("", "Div"): _div,
+    ("", "Mod"): _mod,
+    ("", "Pow"): _pow,
+    ("", "And"): _binary("logical_and", "{a} and {b}", "b"),
+    ("", "Or"): _binary("logical_or", "{a} or {b}", "b"),
+    ("", "Xor"): _binary("logical_xor", "{a} != {b}", "b"),
+    ("", "Equal"): _binary("equal", "{a} == {b}", "fib", "bool"),
+    ("", "Less"): _binary("less", "{a} < {b}", "fi", "bool"),
+    ("", "LessOrEqual"): _binary("less_equal", "{a} <= {b}", "fi", "bool"),
+    ("", "Greater"): _binary("greater", "{a} > {b}", "fi", "bool"),
+    ("", "GreaterOrEqual"): _binary("greater_equal", "{a} >= {b}", "fi", "bool"),
+    ("", "Max"): _many("maximum", "T.max({a}, {b})"),
+    ("", "Min"): _many("minimum", "T.min({a}, {b})"),
+    ("", "Sum"): _many("sum", "{a} + {b}", "f"),
+    ("", "Mean"): _many("mean", "{a} + {b}", "f"),
+    ("", "PRelu"): _prelu,
+    ("", "Clip"): _clip,
+    ("", "Cast"): _cast,
+    ("", "CastLike"): _cast,
+    ("", "Where"): _where,
+    ("", "IsInf"): _is_inf,
+    ("", "IsNaN"): _is_nan,
+    ("", "Expand"): _expand,
+    ("", "BatchNormalization"): _batch_normalization,
+    (OWN_DOMAIN, "Affine"): _affine,
+}

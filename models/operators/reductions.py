@@ -1,0 +1,218 @@
+"""Reductions along any dimensions, running sums, and where the largest or smallest element stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.dtypes import int_range, is_float, is_int
+from ...space.workloads.precision import Precision, plain, precision
+from ...space.workloads.text import Program, element, literal
+from .site import Builder, Built, Site, letters
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """``y = after(combined over the dimensions of each(x))``, from `start`.
+
+    In the texts ``{x}`` is an element, ``{y}`` the result so far, ``{n}`` the number of elements.
+    """
+
+    start: float
+    combine: str
+    each: str = "{x}"
+    after: str = "{y}"
+    integers: bool = True
+
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": Reduction(0, "{y} + {x}"),
+    "mean": Reduction(0, "{y} + {x}", after="{y} / {n}", integers=False),
+    "max": Reduction(-math.inf, "T.max({y}, {x})"),
+    "min": Reduction(math.inf, "T.min({y}, {x})"),
+    "prod": Reduction(1, "{y} * {x}"),
+    "l1": Reduction(0, "{y} + {x}", "T.abs({x})", integers=False),
+    "l2": Reduction(0, "{y} + {x}", "{x} * {x}", "T.sqrt({y})", integers=False),
+    "sum_square": Reduction(0, "{y} + {x}", "{x} * {x}"),
+    "log_sum": Reduction(0, "{y} + {x}", after="T.log({y})", integers=False),
+}
+
+
+def reduced(site: Site, how: str, axes: Sequence[int]) -> Built:
+    """One reduction of the first input over `axes`, to the result's shape, with or without the reduced dimensions."""
+    found, dtype = REDUCTIONS[how], site.dtype()
+    if not (is_float(dtype) or (is_int(dtype) and found.integers)) or not axes:
+        return None
+    types = plain(dtype) if is_int(dtype) or how in ("max", "min") else precision(dtype)
+    program = Program(f"reduce_{how}", types)
+    program.inputs([("x", site.shape())])
+    program.output("y", site.result().shape)
+    has_stage = types.is_mixed or found.after != "{y}"
+    target = program.alloc("total", site.result().shape) if has_stage else "y"
+    count = literal(math.prod(site.shape()[at] for at in axes), types.accumulator)
+    add_reduction(program, found, site.shape(), axes, "x", target, len(site.result().shape) == len(site.shape()))
+    if has_stage:
+        names, point = _kept(site.shape(), axes, len(site.result().shape) == len(site.shape()), "1")
+        text = types.narrow(found.after.format(y=element(target, point), n=count))
+        program.add("result", names, f"{element('y', point)} = {text}")
+    return [site.operator(program.text(), [0])]
+
+
+def add_reduction(
+    program: Program, found: Reduction, shape: tuple[int, ...], axes: Sequence[int], source: str, into: str, keeps: bool
+) -> None:
+    """Add the block that combines `source` over `axes` into a buffer that keeps them, with extent 1, or does not."""
+    types = program.precision
+    spatial, point = _kept(shape, axes, keeps, "0")
+    names = [f"{a}0" for a in letters(len(shape))]
+    loops = spatial + [(names[at], shape[at], "R") for at in axes]
+    x = program.load(source, [f"v{a}" for a in names]) if source == "x" else element(source, [f"v{a}" for a in names])
+    y = element(into, point)
+    each = found.each.format(x=x)
+    start = literal(_start(found.start, types), types.accumulator)
+    program.add("reduce", loops, f"{y} = {found.combine.format(y=y, x=each)}", f"{y} = {start}")
+
+
+def _start(value: float, types: Precision) -> float:
+    if math.isinf(value) and is_int(types.accumulator):
+        return int_range(types.accumulator)[value > 0]
+    return value
+
+
+def _kept(
+    shape: tuple[int, ...], axes: Sequence[int], keeps: bool, index: str
+) -> tuple[list[tuple[str, int, str]], list[str]]:
+    """Loops over what is not reduced, and the result's indices."""
+    names = [f"{a}{index}" for a in letters(len(shape))]
+    loops = [(names[at], e, "S") for at, e in enumerate(shape) if at not in axes]
+    point = [f"v{name}" if at not in axes else "0" for at, name in enumerate(names) if keeps or at not in axes]
+    return loops, point
+
+
+def _axes(site: Site) -> tuple[int, ...] | None:
+    """The reduced dimensions, ascending; None where they are not known, or where nothing is reduced."""
+    rank = len(site.shape())
+    if site.is_open(1):
+        return None
+    given = site.integers(1, "axes")
+    if not given:
+        return None if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({at % rank for at in given}))
+
+
+def _reduce(how: str) -> Builder:
+    def build(site: Site) -> Built:
+        axes = _axes(site)
+        return reduced(site, how, axes) if axes else None
+
+    return build
+
+
+def _log_sum_exp(site: Site) -> Built:
+    """``log(sum(exp(x - m))) + m`` with m the largest element."""
+    axes, shape = _axes(site), site.shape()
+    if not axes or not is_float(site.dtype()):
+        return None
+    keeps = len(site.result().shape) == len(shape)
+    program = Program("reduce_log_sum_exp", precision(site.dtype()))
+    program.inputs([("x", shape)])
+    program.output("y", site.result().shape)
+    program.alloc("m", site.result().shape)
+    program.alloc("s", site.result().shape)
+    peak, total = REDUCTIONS["max"], REDUCTIONS["sum"]
+    add_reduction(program, peak, shape, axes, "x", "m", keeps)
+    names = [f"{a}1" for a in letters(len(shape))]
+    spatial, point = _kept(shape, axes, keeps, "1")
+    x, m, s = program.load("x", [f"v{a}" for a in names]), element("m", point), element("s", point)
+    loops = spatial + [(names[at], shape[at], "R") for at in axes]
+    program.add("total", loops, f"{s} = {total.combine.format(y=s, x=f'T.exp({x} - {m})')}", f"{s} = {program.zero()}")
+    spatial, point = _kept(shape, axes, keeps, "2")
+    text = program.precision.narrow(f"T.log({element('s', point)}) + {element('m', point)}")
+    program.add("result", spatial, f"{element('y', point)} = {text}")
+    return [site.operator(program.text(), [0])]
+
+
+def _arg(how: str) -> Builder:
+    """The first, or last, place of the extreme element: an extreme, and then the extreme of its places.
+
+    Where some element is not a number, it is the place of such a one, as it is in NumPy: these count as a dimension's
+    extent further to the front, or to the end, and so win.
+    """
+
+    def build(site: Site) -> Built:
+        shape, dtype = site.shape(), site.dtype()
+        if not (is_float(dtype) or is_int(dtype)) or not shape:
+            return None
+        axis, keeps, last = site.axis(), bool(site.attribute("keepdims", 1)), site.attribute("select_last_index", 0)
+        result, extent = site.result().shape, shape[axis]
+        program = Program(f"arg_{how}", plain(dtype))
+        program.inputs([("x", shape)])
+        program.output("y", result, "int64")
+        program.alloc("m", result)
+        add_reduction(program, REDUCTIONS[how], shape, [axis], "x", "m", keeps)
+        into = program.alloc("place", result, "int64") if is_float(dtype) else "y"
+        names = [f"{a}1" for a in letters(len(shape))]
+        spatial, point = _kept(shape, [axis], keeps, "1")
+        x, m, y = element("x", [f"v{a}" for a in names]), element("m", point), element(into, point)
+        other, ahead = (-1, extent) if last else (extent, -extent)
+        here = f"T.Cast('int64', v{names[axis]})"
+        place = f"T.Select({x} == {m}, {here}, T.int64({other}))"
+        if is_float(dtype):
+            place = f"T.Select({x} != {x}, {here} + T.int64({ahead}), {place})"
+        update = f"{y} = T.{'max' if last else 'min'}({y}, {place})"
+        program.add("place", [*spatial, (names[axis], extent, "R")], update, f"{y} = T.int64({other})")
+        if is_float(dtype):
+            spatial, point = _kept(shape, [axis], keeps, "2")
+            program.add("result", spatial, f"{element('y', point)} = {element(into, point)} % T.int64({extent})")
+        return [site.operator(program.text(), [0])]
+
+    return build
+
+
+LONGEST_RUN = 1024
+"""A running sum is a sum for each element, which is worth its square only where it is short."""
+
+
+def _cumsum(site: Site) -> Built:
+    shape, dtype = site.shape(), site.dtype()
+    given = site.integers(1)
+    if not given or not (is_float(dtype) or is_int(dtype)) or not shape:
+        return None
+    axis = given[0] % len(shape)
+    if shape[axis] > LONGEST_RUN:
+        return None
+    types = plain(dtype) if is_int(dtype) else precision(dtype)
+    program = Program("cumsum", types)
+    program.inputs([("x", shape)])
+    program.output("y", shape)
+    target = program.alloc("total", shape) if types.is_mixed else "y"
+    names = [f"v{a}" for a in letters(len(shape))]
+    upper, lower = ("vr", names[axis]) if not site.attribute("reverse", 0) else (names[axis], "vr")
+    order = "<" if site.attribute("exclusive", 0) else "<="
+    x = program.load("x", [*names[:axis], "vr", *names[axis + 1 :]])
+    y = element(target, names)
+    loops = [(a, e, "S") for a, e in zip(letters(len(shape)), shape, strict=True)]
+    value = f"T.if_then_else({upper} {order} {lower}, {x}, {program.zero()})"
+    program.add("sums", [*loops, ("r", shape[axis], "R")], f"{y} = {y} + {value}", f"{y} = {program.zero()}")
+    program.stages(
+        "y", target, [(a, e) for a, e, _ in loops], [a for a, _, _ in loops], [("store", "{v}")] * types.is_mixed
+    )
+    return [site.operator(program.text(), [0])]
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    ("", "ReduceSum"): _reduce("sum"),
+    ("", "ReduceMean"): _reduce("mean"),
+    ("", "ReduceMax"): _reduce("max"),
+    ("", "ReduceMin"): _reduce("min"),
+    ("", "ReduceProd"): _reduce("prod"),
+    ("", "ReduceL1"): _reduce("l1"),
+    ("", "ReduceL2"): _reduce("l2"),
+    ("", "ReduceSumSquare"): _reduce("sum_square"),
+    ("", "ReduceLogSum"): _reduce("log_sum"),
+    ("", "ReduceLogSumExp"): _log_sum_exp,
+    ("", "ArgMax"): _arg("max"),
+    ("", "ArgMin"): _arg("min"),
+    ("", "CumSum"): _cumsum,
+}

@@ -1,0 +1,261 @@
+"""Interpolation: each result is a weighted sum of a few places of the input, one dimension after the other.
+
+Which places with which weights is asked of the reference implementation of ONNX, by resizing the unit matrix, so that
+every mode means what ONNX says.  What comes back is then written as arithmetic, if it is of the form
+
+    nearest:  ``y[i] = x[(a i + b) // c]``                           kept inside of x
+    linear:   ``y[i] = x[p] (1 - f) + x[p + 1] f``    with ``p = (a i + b) // c``, ``f = (a i + b) % c / c``
+
+and else looked up in tables of places and weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.dtypes import is_float
+from ...space.workloads.precision import plain, precision
+from ...space.workloads.text import Program, affine, element, literal
+from .graph import Node
+from .movement import point
+from .site import Builder, Built, Site
+
+Floats = NDArray[np.float64]
+WIDEST = 1 << 13
+"""The longest dimension that is asked of the reference."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """``(a i + b) // c`` and the rest of the division."""
+
+    a: int
+    b: int
+    c: int
+
+    def places(self, count: int) -> NDArray[np.int64]:
+        """The quotients for i from 0."""
+        return (self.a * np.arange(count, dtype=np.int64) + self.b) // self.c
+
+    def rest(self, count: int) -> Floats:
+        """What the division leaves, as a part of `c`."""
+        return (self.a * np.arange(count, dtype=np.int64) + self.b) % self.c / self.c
+
+    def text(self, index: str) -> str:
+        """The numerator as script text."""
+        return affine(index, self.a, shift=-self.b)
+
+    def place(self, index: str, size: int, count: int, more: int = 0) -> str:
+        """The place `more` after the quotient, kept inside of `size`, as script text."""
+        text = f"({self.text(index)}) // {self.c}" if self.c > 1 else self.text(index)
+        found = self.places(count) + more
+        text = affine(text, 1, shift=-more)
+        text = f"T.max({text}, 0)" if found.min() < 0 else text
+        return f"T.min({text}, {size - 1})" if found.max() >= size else text
+
+
+def _lines(size: int, count: int, scale: float) -> Iterator[Line]:
+    """Coordinates as the usual modes have them: asymmetric, of half pixels, with aligned corners."""
+    for step in {Fraction(1 / scale).limit_denominator(4096), Fraction(size, count)}:
+        p, q = step.numerator, step.denominator
+        yield Line(p, 0, q)
+        yield Line(2 * p, p - q, 2 * q)
+    if count > 1:
+        yield Line(size - 1, 0, count - 1)
+
+
+def _rounded(line: Line) -> Iterator[Line]:
+    """The line rounded down, up, to the nearest and half down, to the nearest and half up."""
+    a, b, c = line.a, line.b, line.c
+    for numerator, offset, whole in (
+        (a, b, c),
+        (a, b + c - 1, c),
+        (2 * a, 2 * b + c - 1, 2 * c),
+        (2 * a, 2 * b + c, 2 * c),
+    ):
+        shared = math.gcd(numerator, offset, whole)
+        yield Line(numerator // shared, offset // shared, whole // shared)
+
+
+def _nearest_line(picks: NDArray[np.int64], size: int, scale: float) -> Line | None:
+    """A line whose quotients, kept inside, are `picks`."""
+    for line in _lines(size, len(picks), scale):
+        for candidate in _rounded(line):
+            if np.array_equal(np.clip(candidate.places(len(picks)), 0, size - 1), picks):
+                return candidate
+    return None
+
+
+def _linear_line(weights: Floats, scale: float) -> Line | None:
+    """A line between whose neighbouring places `weights`, a column for each result, interpolate."""
+    size, count = weights.shape
+    for line in _lines(size, count, scale):
+        found, rest, columns = np.zeros_like(weights), line.rest(count), np.arange(count)
+        np.add.at(found, (np.clip(line.places(count), 0, size - 1), columns), 1 - rest)
+        np.add.at(found, (np.clip(line.places(count) + 1, 0, size - 1), columns), rest)
+        if np.allclose(found, weights, atol=1e-6):
+            return line
+    return None
+
+
+def _matrix(site: Site, at: int, scale: float, region: tuple[float, float] | None) -> Floats | None:
+    """``[places, results]``: what resizing the unit matrix along its rows gives; None if the reference fails."""
+    size, count = site.shape()[at], site.result().shape[at]
+    if max(size, count) > WIDEST:
+        return None
+    from ..onnx.folding import reference  # which loads the package `onnx`
+    from ..onnx.graph import ModelGraph
+
+    others = ("axes", "keep_aspect_ratio_policy", "scales", "mode")
+    kept = {name: value for name, value in site.node.values.items() if name not in others}
+    mode = site.attribute("mode", "nearest")
+    if site.node.op == "Upsample":
+        kept = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    kept["mode"] = {"bilinear": "linear"}.get(mode, mode)
+    start, end = region or (0.0, 1.0)
+    graph = ModelGraph("resize", (), (), {}, {}, [], {"": max(site.opset, 13)})
+    graph.constant("x", np.eye(size, dtype=np.float32))
+    graph.constant("roi", np.array([0, start, 1, end], np.float32))
+    graph.constant("scales", np.array([1, scale], np.float32))
+    found = reference(graph.model(Node("Resize", "", "", ("x", "roi", "scales"), ("y",), kept)), graph.constants)
+    return np.asarray(found[0], np.float64) if found and found[0].shape == (size, count) else None
+
+
+def _scales(site: Site) -> dict[int, float] | None:
+    """The factor of each dimension that changes; None where it is not known."""
+    shape, result = site.shape(), site.result().shape
+    sizes_at, scales_at = (3, 2) if site.opset > 10 else (9, 1)
+    dims = [at % len(shape) for at in site.attribute("axes", range(len(shape)))]
+    if site.is_open(scales_at) or site.is_open(sizes_at) or site.is_open(1):
+        return None
+    given = site.constant(scales_at)
+    if given is not None and given.size:
+        factors = [float(f) for f in given.reshape(-1)]
+    elif "scales" in site.node.values:
+        factors = [float(f) for f in site.attribute("scales", [])]
+    else:
+        sizes = site.integers(sizes_at) or []
+        factors = [wanted / shape[at] for at, wanted in zip(dims, sizes, strict=True)]
+        policy = site.attribute("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            factors = [min(factors) if policy == "not_larger" else max(factors)] * len(factors)
+    if len(factors) != len(dims):
+        return None
+    mode = site.attribute("coordinate_transformation_mode", "half_pixel")
+    crops = mode == "tf_crop_and_resize"
+    return {at: f for at, f in zip(dims, factors, strict=True) if f != 1 or shape[at] != result[at] or crops}
+
+
+def _region(site: Site, at: int) -> tuple[float, float] | None:
+    """The part of a dimension that is cropped before, as fractions."""
+    value = site.constant(1) if site.opset > 10 else None
+    if value is None or not value.size or site.attribute("coordinate_transformation_mode", "") != "tf_crop_and_resize":
+        return None
+    dims = [d % len(site.shape()) for d in site.attribute("axes", range(len(site.shape())))]
+    place = dims.index(at)
+    return float(value[place]), float(value[place + len(dims)])
+
+
+def _resize(site: Site) -> Built:
+    scales = _scales(site) if is_float(site.dtype()) or site.attribute("mode", "nearest") == "nearest" else None
+    if scales is None or site.attribute("extrapolation_value", 0.0) or site.dtype() == "bfloat16":
+        return None
+    weights: dict[int, Floats] = {}
+    for at, scale in scales.items():
+        found = _matrix(site, at, scale, _region(site, at))
+        if found is None:
+            return None
+        weights[at] = found
+    if all(np.array_equal(np.sort(matrix, axis=0)[-1], np.ones(matrix.shape[1])) for matrix in weights.values()):
+        lines = {at: _nearest_line(matrix.argmax(axis=0), len(matrix), scales[at]) for at, matrix in weights.items()}
+        if all(line is not None for line in lines.values()):
+            return _picked(site, {at: line for at, line in lines.items() if line is not None})
+    return _summed(site, weights, scales) if is_float(site.dtype()) else None
+
+
+def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
+    """The nearest place in every dimension."""
+    shape, result = site.shape(), site.result().shape
+    program = Program("resize", plain(site.dtype()))
+    program.inputs([("x", shape)])
+    program.output("y", result)
+    names = point(len(result))
+    source = [*names]
+    for at, line in lines.items():
+        source[at] = line.place(names[at], shape[at], result[at])
+    axes = [(v[1:], e, "S") for v, e in zip(names, result, strict=True)]
+    program.add("resize", axes, f"{element('y', names)} = {element('x', source)}")
+    return [site.operator(program.text(), [0])]
+
+
+def _summed(site: Site, weights: Mapping[int, Floats], scales: Mapping[int, float]) -> Built:
+    """A weighted sum along one dimension after the other, those first that grow least."""
+    order = sorted(weights, key=lambda at: (scales[at], -at))
+    program = Program("resize", precision(site.dtype()))
+    program.inputs([("x", site.shape())])
+    passed: list[int | str] = [0]
+    tables = {at: None if _linear_line(weights[at], scales[at]) else _tables(weights[at]) for at in order}
+    for at, table in tables.items():
+        if table is None:
+            continue
+        places, factors = table
+        program.inputs([(f"places{at}", places.shape)], "int64")
+        program.inputs([(f"weights{at}", factors.shape)], program.precision.accumulator)
+        passed += [site.new_constant(places), site.new_constant(factors.astype(program.precision.accumulator))]
+    program.output("y", site.result().shape)
+    shape, source = list(site.shape()), "x"
+    for number, at in enumerate(order):
+        shape[at] = site.result().shape[at]
+        is_last = number == len(order) - 1 and not (program.precision.is_mixed and tables[at] is not None)
+        into = "y" if is_last else program.alloc(f"t{number}", tuple(shape))
+        _along(program, source, into, tuple(shape), at, number, weights[at], scales[at], tables[at] is not None)
+        source = into
+    if source != "y":
+        axes = list(zip([v[1:] for v in point(len(shape))], shape, strict=True))
+        program.stages("y", source, axes, [a for a, _ in axes], [("store", "{v}")])
+    return [site.operator(program.text(), passed)]
+
+
+def _along(
+    program: Program, source: str, into: str, shape: tuple[int, ...], at: int, number: int, weights: Floats,
+    scale: float, looked_up: bool,
+) -> None:  # fmt: skip
+    """Add the block that interpolates along dimension `at`."""
+    size, count = weights.shape
+    types = program.precision
+    names = [f"{v}{number}" for v in point(len(shape))]
+    axes = [(v[1:], e, "S") for v, e in zip(names, shape, strict=True)]
+    target = element(into, names)
+
+    def load(place: str) -> str:
+        text = element(source, [*names[:at], place, *names[at + 1 :]])
+        return types.widen(text) if source == "x" else text
+
+    line = None if looked_up else _linear_line(weights, scale)
+    if line is None:
+        taps = _tables(weights)[0].shape[1]
+        place = f"T.min(T.max(places{at}[{names[at]}, vt], T.int64(0)), T.int64({size - 1}))"
+        update = f"{target} = {target} + {load(place)} * weights{at}[{names[at]}, vt]"
+        program.add(f"along{at}", [*axes, ("t", taps, "R")], update, f"{target} = {program.zero()}")
+        return
+    rest = f"T.Cast({types.accumulator!r}, ({line.text(names[at])}) % {line.c})"
+    part = f"{rest} * {literal(1 / line.c, types.accumulator)}"
+    first, second = (load(line.place(names[at], size, count, more)) for more in (0, 1))
+    text = f"{first} + ({second} - {first}) * ({part})" if line.c > 1 else first
+    program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
+
+
+def _tables(weights: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """For each result the places that it is a sum of, and their weights, 0 where there are fewer than elsewhere."""
+    taps = max(1, int((weights != 0).sum(axis=0).max()))
+    order = np.argsort(-np.abs(weights), axis=0, kind="stable")[:taps]
+    return np.ascontiguousarray(order.T), np.ascontiguousarray(np.take_along_axis(weights, order, axis=0).T)
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Resize"): _resize, ("", "Upsample"): _resize}

@@ -1,0 +1,294 @@
+"""The backend of `torch.compile`: parts of a graph run here, and nothing is slower than it was.
+
+Dynamo gives a graph and the tensors of the first call.  AOTAutograd writes it in ATen's operators without side effects
+(`capture`), and what programs can compute is cut out (`parts.py`).  For each part that the database has kernels for
+there is a race against the operators of PyTorch, and what wins is put in their place; then the whole races against the
+graph as it came.  What loses stays with PyTorch.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import TracingContext, tracing
+
+from ..errors import InternalError, UsageError, did_you_mean
+from .operators import Caller, for_part
+from .parts import Divided, Part, divided
+from .race import Race, race
+from .weights import Weights
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+    from ..models.run.model import Model
+
+Compiled = Callable[..., Any]
+Runner = Callable[[Callable[[], Any], Callable[[], Any]], Race]
+
+log = logging.getLogger(__name__)
+
+ENOUGH = 0.5
+"""The share of a part's operators that the database must have kernels for; the estimate schedules the others."""
+
+
+class Left(InternalError):
+    """A graph stays with PyTorch; the text says why."""
+
+
+@dataclass
+class Options:
+    """What ``torch.compile(..., options={...})`` may say.
+
+    The database and threads, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else runs with, and
+    what kernels race against.
+    """
+
+    db: str | None = None
+    threads: int | None = None
+    rest: str = "eager"
+    race: Runner = field(default=race)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> Options:
+        """Options by name.  Raises UsageError for one that there is not."""
+        known = cls.__dataclass_fields__
+        for name in given or {}:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                raise UsageError(f"the backend `stridesmith` has no option {name!r}{hint}")
+        found = cls(**(given or {}))
+        if found.rest not in ("eager", "inductor"):
+            raise UsageError(f"the option `rest` is 'eager' or 'inductor', but got {found.rest!r}")
+        return found
+
+    @property
+    def target(self) -> Target:
+        """The CPU with these threads."""
+        from ..search.tasks.task import device_of
+
+        return device_of("cpu", self.threads)
+
+    def compiled_by_torch(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        """A graph with PyTorch alone."""
+        if self.rest == "eager":
+            eager: Compiled = module
+            return eager
+        from torch._inductor.compile_fx import compile_fx
+
+        with tracing(None):
+            found: Any = compile_fx(module, list(inputs))
+        compiled: Compiled = found
+        return compiled
+
+
+def backend(
+    module: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any
+) -> Compiled:
+    """What ``torch.compile(model, backend="stridesmith")`` calls for each graph of the model.
+
+    Raises UsageError for a graph whose gradients would be wanted.
+    """
+    chosen = Options.of(options)
+    refuse_training(example_inputs)
+    theirs = chosen.compiled_by_torch(module, example_inputs)
+    try:
+        ours = _compiled(module, example_inputs, chosen)
+        with torch.random.fork_rng(devices=[]):
+            whole = chosen.race(lambda: ours(*example_inputs), lambda: theirs(*example_inputs))
+    except Left as why:
+        log.warning("a graph stays with PyTorch: %s", why)
+        return theirs
+    except Exception:
+        log.warning("a graph stays with PyTorch, since compiling it failed", exc_info=True)
+        return theirs
+    log.info("a graph %s: %s", "runs with kernels" if whole.won else "stays with PyTorch", _times(whole))
+    return ours if whole.won else theirs
+
+
+def refuse_training(example_inputs: Sequence[Any]) -> None:
+    """Raise UsageError where a call would have to leave something for a backward pass."""
+    if torch.is_grad_enabled() and any(isinstance(given, Tensor) and given.requires_grad for given in example_inputs):
+        raise UsageError(
+            "the backend `stridesmith` compiles for inference alone, and this call wants gradients, since parameters "
+            "or inputs require them: call the model under torch.no_grad() or torch.inference_mode(), or train it with "
+            "another backend"
+        )
+
+
+@dataclass
+class Captured:
+    """A graph in ATen's operators, and the value of each input that is a weight, None for others.
+
+    A weight that was created under `inference_mode` is another: it has no version, by which writing would be seen.
+    `call` takes what Dynamo's graph takes; what computes the graph is `run`, which is put there afterwards.
+    """
+
+    aten: fx.GraphModule
+    values: list[Tensor | None]
+    run: Compiled
+    call: Compiled
+
+
+def capture(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
+    """What AOTAutograd makes of a graph of Dynamo.
+
+    Raises Left for a graph that writes to its inputs, or that asks how tensors lie in memory.
+    """
+    found: list[Captured] = []
+
+    def written(aten: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        context = TracingContext.try_get()
+        metadata = None if context is None else context.fw_metadata
+        if metadata is None or metadata.num_mutated_inp_runtime_indices or len(inputs) != len(example_inputs):
+            raise Left("it writes to tensors that it is given, as modules in training mode do; `model.eval()` may help")
+        if any(str(node.target).startswith("aten.as_strided") for node in aten.graph.nodes):
+            raise Left("it asks how tensors lie in memory (as_strided)")
+        static = set(metadata.static_input_indices or ())
+        values = [
+            value if at in static and not value.is_inference() else None for at, value in enumerate(example_inputs)
+        ]
+        found.append(Captured(aten, values, aten, aten))
+        boxed: Compiled = make_boxed_func(lambda *given: found[0].run(*given))
+        return boxed
+
+    call = aot_autograd(fw_compiler=written, inference_compiler=written)(module, list(example_inputs))
+    found[0].call = call
+    return found[0]
+
+
+def divide(aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target) -> Divided:
+    """The parts of a graph whose inputs have these values, where they are known."""
+    names = [node.name for node in aten.graph.nodes if node.op == "placeholder"]
+    known = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return divided(aten, known, target)
+
+
+def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
+    """The graph with kernels for all parts that won their race; raises Left where there is none."""
+    captured = capture(module, example_inputs)
+    plain = fx.GraphModule(captured.aten, _copy(captured.aten.graph))
+    found = divide(captured.aten, captured.values, options.target)
+    kept = [caller for part in found.parts if (caller := _tried(found, part, options)) is not None]
+    if not kept:
+        raise Left(_reason(found))
+    graph = found.module.graph
+    graph.eliminate_dead_code()
+    graph.lint()
+    found.module.recompile()
+    captured.run = Guarded(options.compiled_by_torch(found.module, example_inputs), plain, captured.values, kept)
+    return captured.call
+
+
+def _tried(found: Divided, part: Part, options: Options) -> Caller | None:
+    """`_placed`; a part whose kernels cannot be made stays with PyTorch, and the others do not."""
+    try:
+        return _placed(found, part, options)
+    except Exception:
+        log.warning("%s stays with PyTorch, since compiling it failed", part.node.target, exc_info=True)
+        return None
+
+
+def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
+    """Put kernels in the place of a part, if the database has them and they win; what must be kept alive for them."""
+    model = model_of(part, options)
+    if model is None:
+        return None
+    caller = Caller(model)
+    given = {source: _random(source.meta["val"]) for source in part.node.all_input_nodes}
+    ours, theirs = [given[source] for source in part.inputs], fx.node.map_arg(part.node.args, given.__getitem__)
+    with torch.no_grad():
+        result = options.race(lambda: caller(*ours), lambda: part.module(*theirs))
+    log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
+    if not result.won:
+        return None
+    graph, single = found.module.graph, len(caller.gives) == 1
+    with graph.inserting_before(part.node):
+        call = graph.call_function(for_part(caller), tuple(part.inputs))
+        values = {at: call if single else graph.call_function(operator.getitem, (call, at)) for at in part.outputs}
+        results: list[fx.Node] = []
+        for value in map(values.__getitem__, part.outputs):  # a value and its clone are one tensor of the network
+            again = value in results
+            results.append(graph.call_function(torch.ops.aten.clone.default, (value,)) if again else value)
+    for user in list(part.node.users):
+        _, at = user.args
+        assert isinstance(at, int)
+        user.replace_all_uses_with(results[at])
+        graph.erase_node(user)
+    graph.erase_node(part.node)
+    return caller
+
+
+def model_of(part: Part, options: Options) -> Model | None:
+    """The kernels of a part, if the database has enough of them."""
+    from ..models.api import compiled
+    from ..models.chosen import as_kept
+    from ..models.tasks import tasks_of
+    from ..search.records.database import Database
+
+    target = options.target
+    with Database(options.db, read_only=True) as database:
+        tasks = tasks_of(as_kept(part.network, target, database), target)
+        weights = [t.weight for t in tasks if database.best(t.task.script, target, t.task.interface) is not None]
+    if sum(weights) < ENOUGH * sum(t.weight for t in tasks):
+        log.info("%s, %d operators: no kernels", part.node.target, len(part.network.nodes))
+        return None
+    return compiled(part.network, target, options.db)
+
+
+class Guarded:
+    """A graph whose weights are inside of its kernels, as long as they are what they were.
+
+    When one was written to, or is another tensor now, PyTorch runs the graph from then on.
+    """
+
+    def __init__(
+        self, run: Compiled, plain: fx.GraphModule, values: Sequence[Tensor | None], kept: Sequence[Caller]
+    ) -> None:
+        self._run, self._plain, self._kept = run, plain, kept
+        self._weights: Weights | None = Weights(values)
+
+    def __call__(self, *given: Any) -> Any:
+        """Run on all inputs, weights among them."""
+        if self._weights is not None and not self._weights.unchanged(given):
+            log.warning(
+                "weights have changed since they were compiled, so that PyTorch runs the graph from now on; "
+                "torch.compiler.reset() lets the next call compile it anew"
+            )
+            self._weights, self._run, self._kept = None, self._plain, []
+        return self._run(*given)
+
+
+def _copy(graph: fx.Graph) -> fx.Graph:
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    return made
+
+
+def _random(value: Tensor) -> Tensor:
+    """A tensor like one that is only known by its type."""
+    if value.is_floating_point():
+        return torch.randn(value.shape).to(value.dtype)
+    return torch.zeros(value.shape, dtype=value.dtype)
+
+
+def _reason(found: Divided) -> str:
+    """Why a graph has no part with kernels."""
+    if not found.parts:
+        missing = list(dict.fromkeys(found.refused.values()))[:3]
+        return "; ".join(missing) or "it has nothing to compute, or shapes that are not known before it runs"
+    return (
+        f"for its {len(found.parts)} parts the database has no kernels that are faster; "
+        "`stridesmith.torch.tune(model, example, seconds=...)` looks for some"
+    )
+
+
+def _times(result: Race) -> str:
+    return f"{result.ours * 1e6:.1f} us with kernels, {result.theirs * 1e6:.1f} us without"

@@ -1,0 +1,126 @@
+"""The parts of a graph that programs can compute, each cut out as a module of its own and made a network.
+
+PyTorch's own partitioner finds the largest parts that can be called as one.  What is only another view of a result's
+memory is left to PyTorch, where it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+from ..models.api import network_of as fused
+from ..models.network import Network, Operator
+from ..models.operators.building import network_of, programs
+from ..models.operators.graph import Graph
+from ..models.operators.simplify import simplify
+from .aten import FREE
+from .conversion import Conversion
+
+if TYPE_CHECKING:
+    from ..ir.target import Target
+
+WORTH_IT_ALONE = [
+    f"torch.ops.aten.{name}.default"
+    for name in (
+        "convolution", "addmm", "mm", "bmm", "native_layer_norm", "native_group_norm", "_softmax",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    )
+]  # fmt: skip
+"""What may be a part of one operator; other operators are nothing to gain with alone."""
+
+
+@dataclass
+class Part:
+    """A call in the graph, of what is cut out, as a module of PyTorch and as a network.
+
+    `inputs` are the nodes whose values the network takes, in order; `outputs` say for each result of the module
+    which of the network's it is.
+    """
+
+    node: fx.Node
+    module: fx.GraphModule
+    network: Network
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass
+class Divided:
+    """A graph in which each part is one call of a module; `refused` says of nodes why they are in none."""
+
+    module: fx.GraphModule
+    parts: list[Part]
+    refused: Mapping[str, str]
+
+
+class _Supported(OperatorSupportBase):
+    def __init__(self, conversion: Conversion) -> None:
+        self._conversion = conversion
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:  # noqa: ARG002
+        return self._conversion.is_supported(node)
+
+
+def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target) -> Divided:
+    """The graph with its parts cut out; `known` are the inputs that are constants, by name."""
+    conversion = Conversion(module, known)
+    partitioner = CapabilityBasedPartitioner(
+        module, _Supported(conversion), non_compute_ops=sorted(FREE),
+        allowed_single_node_partition_ops=WORTH_IT_ALONE,
+    )  # fmt: skip
+    found = partitioner.propose_partitions()
+    order = {node: number for number, node in enumerate(module.graph.nodes)}
+    for partition in found:
+        for node in sorted(partition.nodes, key=order.__getitem__, reverse=True):
+            if f"torch.ops.{node.target}" in FREE and not any(user in partition.nodes for user in node.users):
+                partition.nodes.pop(node)
+    found = [partition for partition in found if any(conversion.emitted[node.name] for node in partition.nodes)]
+    module = fuse_by_partitions(
+        module, [partition.nodes for partition in found], prefix="stridesmith_part", always_return_tuple=True
+    )
+    parts = [
+        part
+        for node in module.graph.nodes
+        if node.op == "call_module" and str(node.target).startswith("stridesmith_part")
+        if (part := _part(node, getattr(module, str(node.target)), conversion, target)) is not None
+    ]
+    return Divided(module, parts, conversion.refused)
+
+
+def _part(node: fx.Node, module: fx.GraphModule, conversion: Conversion, target: Target) -> Part | None:
+    """The network of what a module computes; None where rewriting has made something that no builder covers."""
+    inputs = tuple(source for source in node.all_input_nodes if not conversion.is_constant(source))
+    results = [conversion.names[result.name] for result in _results(module)]
+    names = [name for name in results if isinstance(name, str)]
+    whole, computing = conversion.graph, [inner for inner in module.graph.nodes if inner.op == "call_function"]
+    graph = Graph(
+        f"torch_{node.target}", tuple(str(conversion.names[source.name]) for source in inputs),
+        tuple(dict.fromkeys(names)), dict(whole.types), dict(whole.constants),
+        [made for inner in computing for made in conversion.emitted[inner.name]], whole.opsets,
+    )  # fmt: skip
+    graph.prune()
+    simplify(graph)
+    operators: list[Operator] = []
+    for made in graph.nodes:
+        built = programs(graph, made)
+        if built is None:
+            return None
+        operators += built
+    if not operators or len(names) < len(results):
+        return None
+    network = fused(network_of(graph, operators), target)
+    return Part(node, module, network, inputs, tuple(graph.outputs.index(name) for name in names))
+
+
+def _results(module: fx.GraphModule) -> tuple[fx.Node, ...]:
+    (values,) = module.graph.output_node().args
+    found: Any = values if isinstance(values, (tuple, list)) else (values,)
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""Filling the database for a model of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from ..errors import UsageError
+from ..models.network import Array, Network, Node
+from ..models.network import Tensor as Edge
+from .dynamo import Compiled, Left, Options, capture, divide, refuse_training
+
+if TYPE_CHECKING:
+    from ..search.tuning.events import Emit
+    from ..search.workers.executor import Executor
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a run has found: parts of the model that can run here, their operators, and what it cost.
+
+    `left` says why graphs, or operators of them, stay with PyTorch.
+    """
+
+    parts: int
+    operators: int
+    trials: int
+    seconds: float
+    stopped_by: str
+    db: str
+    left: tuple[str, ...]
+
+
+def tune(
+    model: torch.nn.Module | Any,
+    example: Tensor | Sequence[Any] | Mapping[str, Any],
+    seconds: float = 60,
+    *,
+    db: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    emit: Emit | None = None,
+    executor: Executor | None = None,
+) -> Tuned:
+    """Look for kernels for what `model` computes of `example` for so many seconds, and store them.
+
+    `example` is the input, a sequence of inputs, or a dict of them by name.  Weights are taken for constants.  A later
+    ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes finds the kernels.  Raises UsageError if
+    no part of the model can run here.
+    """
+    from ..models.tuning import tune_network
+
+    options = Options(db=db, threads=threads)
+    networks, left = _networks(model, example, options)
+    if not networks:
+        raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
+    whole = networks[0] if len(networks) == 1 else union(networks)
+    found = tune_network(
+        whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
+    )
+    if len(networks) > 1:
+        _keep_layouts(networks, whole, options)
+    return Tuned(len(networks), len(whole.nodes), found.trials, found.seconds, found.stopped_by, found.db, tuple(left))
+
+
+def _networks(model: Any, example: Any, options: Options) -> tuple[list[Network], list[str]]:
+    """The networks of all parts of all graphs that a call of the model has, and why others stay with PyTorch."""
+    networks: list[Network] = []
+    left: list[str] = []
+
+    def collect(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        refuse_training(example_inputs)
+
+        try:
+            captured = capture(module, example_inputs)
+            found = divide(captured.aten, captured.values, options.target)
+            networks.extend(part.network for part in found.parts)
+            left.extend(why for why in found.refused.values() if why not in left)
+        except Left as why:
+            left.append(str(why))
+        eager: Compiled = module
+        return eager
+
+    arguments = (example,) if isinstance(example, Tensor) else () if isinstance(example, Mapping) else tuple(example)
+    named = dict(example) if isinstance(example, Mapping) else {}
+    with torch.no_grad():
+        torch.compile(model, backend=collect)(*arguments, **named)
+    return networks, left
+
+
+def _keep_layouts(networks: Sequence[Network], whole: Network, options: Options) -> None:
+    """Store the layouts that were chosen for the union as those of its networks."""
+    from ..models.chosen import Chosen, keep, kept
+    from ..search.records.database import Database
+
+    with Database(options.db) as database:
+        chosen = kept(whole, options.target, database) or Chosen()
+        for number, network in enumerate(networks):
+            mine, own = f"{number}/", len(f"{number}/")
+            written = {name[own:]: lying for name, lying in chosen.written.items() if name.startswith(mine)}
+            read = {(node[own:], n[own:]): lying for (node, n), lying in chosen.read.items() if node.startswith(mine)}
+            keep(Chosen(written, read), network, options.target, database)
+
+
+def union(networks: Sequence[Network]) -> Network:
+    """All networks as one, each with names of its own."""
+    inputs: list[str] = []
+    outputs: list[str] = []
+    tensors: dict[str, Edge] = {}
+    constants: dict[str, Array] = {}
+    nodes: list[Node] = []
+    for number, network in enumerate(networks):
+        called = {name: f"{number}/{name}" for name in network.tensors}
+        inputs += [called[name] for name in network.inputs]
+        outputs += [called[name] for name in network.outputs]
+        tensors |= {called[name]: replace(tensor, name=called[name]) for name, tensor in network.tensors.items()}
+        constants |= {called[name]: array for name, array in network.constants.items()}
+        nodes += [
+            replace(
+                node, name=f"{number}/{node.name}", inputs=tuple(called[name] for name in node.inputs),
+                outputs=tuple(called[name] for name in node.outputs),
+            )
+            for node in network.nodes
+        ]  # fmt: skip
+    return Network("torch", tuple(inputs), tuple(outputs), tensors, constants, tuple(nodes))

@@ -1,0 +1,167 @@
+"""What changed between two databases, logs or runs: the best kernels of each task, and how sure the difference is.
+
+A difference counts where it is certain beyond noise, for all tasks together: of a hundred comparisons of equals, all of
+their tasks taken together, one raises an alarm (`ALPHA`, with Holm's correction for many tasks).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..search.tasks.interface import interface_key
+from .interval import Ratio, exp, quantile, ratio
+
+if TYPE_CHECKING:
+    from ..search.records.record import Record
+    from ..search.records.run_facts import RunFacts
+
+ALPHA = 0.01
+SPREAD = 0.0085
+"""Standard deviation of the log ratio of two races of one kernel on a quiet machine, which samples do not show.
+
+`benchmarks/comparing.py --real` measures it."""
+TRIAL_SPREAD = 0.03
+"""The same where one of the two was never raced: a trial's times are relative to a kernel of its own run."""
+SMALL = 0.04
+"""What is certainly nearer to 1 than this is the same for people."""
+
+FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One side: its name, the best record of each task, and what its runs tell."""
+
+    name: str
+    best: Mapping[Key, Record]
+    runs: Mapping[str, RunFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A task that both have.  `ratio` is the latency in b over that in a, certain to be between `low` and `high`."""
+
+    a: Record
+    b: Record
+    ratio: Ratio
+    low: float
+    high: float
+    verdict: str
+
+    @property
+    def has_same_schedule(self) -> bool:
+        return self.a.trace == self.b.trace
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All tasks of both, those that changed most first; `spread` is what equals of these two sources may differ by.
+
+    `ratio` is the geometric mean over the tasks of both, None without any; `control` the ratio by which the device's
+    peak and untuned programs changed, as a median, None where that is not known.
+    """
+
+    tasks: tuple[Compared, ...]
+    only_a: tuple[Record, ...]
+    only_b: tuple[Record, ...]
+    spread: float
+    control: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+    def count(self, verdict: str) -> int:
+        """How many tasks have this verdict."""
+        return sum(task.verdict == verdict for task in self.tasks)
+
+
+def key_of(record: Record) -> Key:
+    """What two records have in common that are of one task."""
+    return record.script, record.device_key, interface_key(dict(record.interface))
+
+
+def best_of(records: Sequence[Record]) -> dict[Key, Record]:
+    """The best record of each task that was verified where it was measured: raced ones first, then the fastest."""
+    found: dict[Key, Record] = {}
+    for record in sorted(records, key=lambda r: (r.stage != "race", r.latency_us or math.inf, r.id)):
+        if record.ok and record.verified:
+            found.setdefault(key_of(record), record)
+    return found
+
+
+def compare(a: Source, b: Source, alpha: float = ALPHA) -> Comparison:
+    """Compare the tasks that both have."""
+    shared = [key for key in a.best if key in b.best]
+    controls = _controls(a, b, shared)
+    spread = max([SPREAD, *([1.4826 * statistics.median(map(abs, controls))] if controls else [])])
+    found = {key: _ratio(a.best[key], b.best[key], spread) for key in shared}
+    levels = _holm({key: each.p_value for key, each in found.items()}, alpha)
+    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key]) for key in shared]
+    mean, low, high = _mean(list(found.values()), spread, alpha)
+    return Comparison(
+        tuple(sorted(tasks, key=lambda task: -abs(math.log(task.ratio.value)))),
+        tuple(record for key, record in a.best.items() if key not in b.best),
+        tuple(record for key, record in b.best.items() if key not in a.best),
+        spread, math.exp(statistics.median(controls)) if controls else None, mean, low, high,
+    )  # fmt: skip
+
+
+def _ratio(a: Record, b: Record, spread: float) -> Ratio:
+    if a.id == b.id and a.samples == b.samples:
+        return Ratio(1.0, 0.0, math.inf)
+    raced = a.stage == b.stage == "race"
+    return ratio(a.samples, b.samples, spread if raced else max(spread, TRIAL_SPREAD))
+
+
+def _compared(a: Record, b: Record, found: Ratio, level: float) -> Compared:
+    low, high = found.bounds(level)
+    if low > 1.0 or high < 1.0:
+        verdict = SLOWER if low > 1.0 else FASTER
+    else:
+        verdict = SAME if low > 1 / (1 + SMALL) and high < 1 + SMALL else UNCLEAR
+    return Compared(a, b, found, low, high, verdict)
+
+
+def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:
+    """At which level each is tested: `alpha` over how many are left, until the first that does not pass."""
+    levels: dict[Key, float] = {}
+    left, stopped = len(p_values), 0.0
+    for key, p_value in sorted(p_values.items(), key=lambda item: item[1]):
+        level = stopped or alpha / left
+        if p_value > level:
+            stopped = level
+        levels[key] = level
+        left -= 1
+    return levels
+
+
+def _controls(a: Source, b: Source, shared: Sequence[Key]) -> list[float]:
+    """Log ratios of what no schedule changes: the device's peak, and the untuned programs of the same races."""
+    found = []
+    for key in shared:
+        one, two = a.runs.get(a.best[key].run), b.runs.get(b.best[key].run)
+        if one is None or two is None or one.name == two.name:
+            continue
+        if one.peak_gflops and two.peak_gflops:
+            found.append(math.log(one.peak_gflops / two.peak_gflops))
+        if one.baseline and two.baseline:
+            found.append(math.log(statistics.median(two.baseline) / statistics.median(one.baseline)))
+    return found
+
+
+def _mean(found: Sequence[Ratio], spread: float, alpha: float) -> tuple[float | None, float | None, float | None]:
+    """The geometric mean with its interval; the spread of two runs is common to all of their tasks."""
+    if not found:
+        return None, None, None
+    count = len(found)
+    mean = sum(math.log(each.value) for each in found) / count
+    own = sum(max(0.0, each.error**2 - spread**2) for each in found) / count**2
+    error = math.sqrt(own + spread**2) if any(each.error for each in found) else 0.0
+    reach = quantile(1 - alpha / 2, math.inf) * error
+    return exp(mean), exp(mean - reach), exp(mean + reach)

@@ -1,0 +1,133 @@
+"""How sure the ratio of two latencies is, from samples with heavy tails that depend on their neighbours in time.
+
+The logarithm of a median, not of a mean, since a spike of a busy machine says nothing of the kernel::
+
+    log ratio = log median(b) - log median(a)
+    variance  = v(a) + v(b) + spread ** 2
+    v(x)      = (standard error of the median) ** 2 * (long-run variance of the signs)
+
+The standard error is McKean and Schrader's, from two order statistics around the median, which needs no density and no
+variance of the samples (Communications in Statistics 13, 1984).  Signs of samples above and below the median have a
+variance of 1 where samples are independent; drift makes it larger, and is counted in by a Bartlett window.
+
+None of it sees what all samples of a run have in common: where its memory came to lie, how fast the clock was.  That is
+the `spread`, which the caller knows from several runs of what did not change.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW = 6
+"""With fewer samples the order statistics are the least and the largest."""
+FAR = 300.0
+"""Logarithms beyond it, of samples that nobody measured, are taken to be this."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """`value` is b over a, `error` the standard error of its logarithm, `freedom` the degrees of freedom of that."""
+
+    value: float
+    error: float
+    freedom: float
+
+    def bounds(self, alpha: float) -> tuple[float, float]:
+        """The interval that misses the true ratio with a probability of `alpha`."""
+        reach = quantile(1 - alpha / 2, self.freedom) * self.error
+        return self.value * exp(-reach), self.value * exp(reach)
+
+    @property
+    def p_value(self) -> float:
+        """How often equals would differ as much as this, found by halving."""
+        if self.error == 0.0:
+            return 1.0 if self.value == 1.0 else 0.0
+        score, low, high = abs(math.log(self.value)) / self.error, 0.0, 1.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if quantile(1 - middle / 2, self.freedom) < score else (middle, high)
+        return high
+
+
+def exp(x: float) -> float:
+    """The exponential, a positive number whatever `x` is."""
+    return math.exp(max(-FAR, min(x, FAR)))
+
+
+def ratio(a: Sequence[float], b: Sequence[float], spread: float) -> Ratio:
+    """How many times as long as `a` the samples `b` take.  Raises ValueError where one of them has none."""
+    if not a or not b:
+        raise ValueError("a ratio needs samples of both")
+    logs = [np.log(np.asarray(x, np.float64)) for x in (a, b)]
+    parts = [_variance(x) for x in logs]
+    value = exp(float(np.median(logs[1]) - np.median(logs[0])))
+    variance = sum(parts) + spread**2
+    # Welch and Satterthwaite: what comes from few samples is known badly, the spread is taken as known.
+    doubt = sum(v**2 / max(1, len(x) - 1) for v, x in zip(parts, logs, strict=True))
+    return Ratio(value, math.sqrt(variance), variance**2 / doubt if doubt else math.inf)
+
+
+def quantile(p: float, freedom: float) -> float:
+    """The quantile of Student's t, by Hill's expansion of the normal one; exact for one and two degrees of freedom."""
+    if not 0.0 < p < 1.0:
+        return math.copysign(math.inf, p - 0.5)
+    if p < 0.5:
+        return -quantile(1 - p, freedom)
+    if freedom <= 1:
+        return math.tan(math.pi * (p - 0.5))
+    if freedom <= 2:
+        return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
+    x = statistics.NormalDist().inv_cdf(min(p, 1 - 1e-16))
+    if math.isinf(freedom):
+        return x
+    # Hill, Algorithm 396 (Communications of the ACM 13, 1970)
+    a = 1 / (freedom - 0.5)
+    b = 48 / (a * a)
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * freedom
+    tail = 2 * (1 - p)
+    y = (d * tail) ** (2 / freedom)
+    if y > 0.05 + a:
+        y = x * x
+        if freedom < 5:
+            c += 0.3 * (freedom - 4.5) * (-x + 0.6)
+        c = (((0.05 * d * -x - 5) * -x - 7) * -x - 2) * -x + b + c
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * -x
+        y = math.expm1(a * y * y)
+    else:
+        y = (
+            (1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3) + 0.5 / (freedom + 4)) * y
+            - 1
+        ) * (freedom + 1) / (freedom + 2) + 1 / y
+    return math.sqrt(freedom * y)
+
+
+def _variance(logs: NDArray[np.float64]) -> float:
+    """Of the median of these samples."""
+    ordered, count = np.sort(logs), len(logs)
+    if count == 1:
+        return 0.0
+    normal = statistics.NormalDist()
+    depth = 0 if count < FEW else max(0, round((count + 1) / 2 - 1.96 * math.sqrt(count / 4)) - 1)
+    covered = 2 * normal.cdf((count / 2 - depth - 0.5) / math.sqrt(count / 4)) - 1
+    score = normal.inv_cdf(0.5 + min(covered, 0.9999) / 2)
+    error = float(ordered[count - 1 - depth] - ordered[depth]) / (2 * max(score, 0.5))
+    return error**2 * _dependence(logs)
+
+
+def _dependence(logs: NDArray[np.float64]) -> float:
+    """The long-run variance of the signs around the median, at least 1."""
+    signs = np.sign(logs - np.median(logs))
+    count, lags = len(signs), math.ceil(len(signs) ** (1 / 3))
+    if count <= FEW:
+        return 1.0
+    total = 1.0
+    for lag in range(1, lags + 1):
+        total += 2 * (1 - lag / (lags + 1)) * float(np.mean(signs[lag:] * signs[:-lag]))
+    return max(1.0, total)

@@ -1,0 +1,195 @@
+"""The page: one HTML file with everything inside, which asks for nothing and opens anywhere.
+
+Texts go through Jinja2 with escaping; charts are drawn by Vega-Lite, whose code comes from the package vl-convert and
+stands compressed in the page.  What is below the overview is compressed as well, and unfolds when it is opened, so
+that a page of a hundred tasks is there at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ToolMissing
+from ..search.tasks.command_line import command_line, options_of
+from . import charts
+from .advice import Finding, findings
+from .layouts import LEGEND
+from .words import KINDS, latency, number, percent
+
+if TYPE_CHECKING:
+    import jinja2
+    from markupsafe import Markup
+
+    from .models import ModelReport
+    from .tasks import TaskReport
+
+ASSETS = Path(__file__).parent / "assets"
+EXTRA = "pip install 'stridesmith[report]'"
+MOST_BYTES = 1_800_000
+"""Of what is packed; code and pictures of those tasks that have least to gain are left out beyond it."""
+MOST_POINTS = 8_000
+"""Of all search curves together."""
+SKETCH = "which axis runs in vectors, and which one along the rows of the register tile"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the page is about: its title, the database that it was made from, notes for the reader."""
+
+    title: str
+    db: str
+    notes: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def require() -> None:
+    """Raises ToolMissing where the page cannot be made, before any work is done for it."""
+    try:
+        import jinja2  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise ToolMissing(f"a report needs {error.name}, which is not installed: {EXTRA}") from None
+
+
+def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | None = None) -> str:
+    """The whole file.  Raises ToolMissing without the extra."""
+    require()
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(ASSETS)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {
+        "latency": latency, "percent": percent, "number": number, "share": share, "extents": extents, "code": _code,
+    }  # fmt: skip
+    points = max(60, min(charts.MOST_POINTS, MOST_POINTS // max(1, len(tasks))))
+    entries = [_entry(task, subject.db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
+    specs = {f"{entry['id']}-{name}": spec for entry in entries for name, spec in entry["charts"].items()}
+    if overview := charts.roofline(tasks) if len(tasks) > 1 else None:
+        specs["overview-roofline"] = overview
+    vega = _packed(_vega())
+    data = _data(entries, specs, environment.get_template("task.html"), MOST_BYTES - len(vega))
+    shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
+    return environment.get_template("page.html").render(
+        subject=subject, entries=entries, model=shown, legend=LEGEND, made=time.strftime("%Y-%m-%d %H:%M"),
+        has_overview="overview-roofline" in specs, totals=_totals(tasks),
+        style=_asset("page.css"), script=_asset("page.js"), data=data, vega=vega,
+    )  # fmt: skip
+
+
+def _data(entries: Sequence[Mapping[str, Any]], specs: Mapping[str, Any], template: jinja2.Template, most: int) -> str:
+    """Charts and what unfolds, packed; as many tasks have code and pictures as fit into `most` characters."""
+    packed, kinds = "", {**KINDS, "sketch": SKETCH}
+    for whole in (len(entries), len(entries) // 2, len(entries) // 5, 1, 0):
+        bodies = {
+            entry["id"]: template.render(legend=LEGEND, kinds=kinds, whole=number < whole, **entry)
+            for number, entry in enumerate(entries)
+        }
+        packed = _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
+        if len(packed) <= most:
+            break
+    return packed
+
+
+def _entry(task: TaskReport, db: str, points: int) -> dict[str, Any]:
+    """What the templates show of a task."""
+    options = options_of(task.task.work, task.record.device.kind, task.task.interface, db)
+    command = command_line(options)
+    drawn = {
+        "search": charts.search_curve(task, points), "decisions": charts.decisions(task),
+        "seconds": charts.seconds(task), "roofline": charts.roofline([task]),
+    }  # fmt: skip
+    foretold = charts.predictions(task)
+    if foretold is not None:
+        drawn["predictions"] = foretold[0]
+    found: list[Finding] = findings(task, command)
+    diagnosis = task.diagnosis
+    return {
+        "id": f"t{task.record.id}", "task": task, "findings": found, "why": found[0].short if found else "unknown",
+        "charts": {name: spec for name, spec in drawn.items() if spec is not None},
+        "foretold": foretold[1] if foretold else "", "command": command,
+        "replay": command_line({"db": db}, "show") + f" --record {task.record.id}",
+        "loop": diagnosis.facts.get("inner_loop") if diagnosis else None,
+        "facts": _facts(task), "speedup": task.untuned_us / task.latency_us if task.untuned_us else None,
+    }  # fmt: skip
+
+
+def _facts(task: TaskReport) -> list[tuple[str, str]]:
+    """The numbers of the winner."""
+    record, found = task.record, list[tuple[str, str]]()
+    device = record.device
+    found.append(("latency", latency(task.latency_us)))
+    if task.task.work.flops:
+        found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
+    if task.roof is not None:
+        found.append(("of the roof", percent(task.fraction)))
+        peak = f"{number(task.roof.peak_gflops)} GFLOP/s, {number(task.roof.bandwidth * 1e-9)} GB/s"
+        found.append(("device reaches", peak))
+    if task.untuned_us:
+        times = number(task.untuned_us / task.latency_us)
+        found.append(("untuned", f"{latency(task.untuned_us)}, {times} times as long"))
+    found += [(name, f"{latency(us)}, {number(us / task.latency_us)} times ours") for name, us in task.peers.items()]
+    failed = ", ".join(f"{kind} {count}" for kind, count in task.failures.items()) or "none"
+    found.append(("candidates", f"{len(task.records)} in {len(task.runs) or 1} runs, failed: {failed}"))
+    found.append(("device", f"{device.name}, {device.threads} threads" if device.kind == "cpu" else device.name))
+    found.append(("record", f"{record.id}, {'verified' if record.verified else 'not verified here'}"))
+    if record.versions.get("stridesmith"):
+        found.append(("made by", f"stridesmith {record.versions['stridesmith']}"))
+    return found
+
+
+def _totals(tasks: Sequence[TaskReport]) -> list[tuple[str, str]]:
+    """What stands above the table of several tasks."""
+    trials = sum(len(task.records) for task in tasks)
+    failed = sum(sum(task.failures.values()) for task in tasks)
+    fractions = [task.fraction for task in tasks if task.fraction]
+    spent = sum(run.seconds for task in tasks for run in task.runs)
+    totals = [("tasks", f"{len(tasks)}"), ("candidates", f"{trials:,}"),
+              ("failed", percent(failed / trials) if trials else "-")]  # fmt: skip
+    if fractions:
+        totals.append(("of the roof, geometric mean", percent(statistics.geometric_mean(fractions))))
+    if spent:
+        totals.append(("tuning", f"{spent / 60:.0f} min" if spent >= 120 else f"{spent:.0f} s"))
+    return totals
+
+
+def _vega() -> str:
+    """Vega, Vega-Lite and vega-embed as one script without dependencies, of the versions that vl-convert has."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _code(text: str) -> Markup:
+    """A sentence with its `code` marked; everything in it is escaped."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in text.split("`")]
+    marked = (Markup("<code>{}</code>").format(part) if odd % 2 else part for odd, part in enumerate(parts))
+    return Markup("").join(marked)
+
+
+def share(fraction: float | None) -> str:
+    """A width in CSS."""
+    return f"{100 * min(1.0, max(0.0, fraction or 0.0)):.1f}%"
+
+
+def extents(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))

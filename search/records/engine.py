@@ -1,0 +1,163 @@
+"""Where a database lives and how it is spoken to: SQLite files by path, servers by URL; their errors as ours.
+
+A server's connection may be lost at any time.  Whatever is asked of it is one transaction that may be repeated, so it
+is asked again, over a new connection, until the patience of the caller ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from ...errors import StorageError, StridesmithError, TemporaryError, UsageError
+from . import sqlite_file
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 30.0
+CONNECT_SECONDS = 5
+PAUSE_SECONDS = 0.2
+POSTGRESQL = ("postgresql", "postgres")
+DRIVER = "postgresql+psycopg"
+LINK = {
+    "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "tcp_user_timeout": 10_000, "application_name": "stridesmith",
+}  # fmt: skip
+PASSING = ("08", "40", "53", "57P", "55P03")
+"""How the SQLSTATE begins of what passes: lost links, lost races, too many clients, a server that restarts, locks."""
+FORBIDDEN = ("42501", "25006")
+FINAL = ("authentication failed", "does not exist", "no password", "no pg_hba.conf entry", "name or service not known")
+
+
+def locate(text: str) -> tuple[sa.URL, Path | None]:
+    """The SQLAlchemy URL, and the path when it is a SQLite file."""
+    if "://" not in text:
+        if not text.strip() or "\0" in text:
+            raise UsageError("the database needs a path or a URL, as in --db tuned.db")
+        path = Path(text).expanduser().absolute()
+        return sa.URL.create("sqlite", database=str(path)), path
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError:
+        raise UsageError(f"{text!r} is no database URL; examples: tuned.db, postgresql://host/name") from None
+    if url.drivername in POSTGRESQL:
+        return url.set(drivername=DRIVER), None
+    if url.get_backend_name() != "sqlite":
+        return url, None
+    if not url.database or url.database == ":memory:":
+        return url, None
+    path = Path(url.database).expanduser().absolute()
+    return url.set(database=str(path)), path
+
+
+def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) -> sa.Engine:
+    """What connects to a database; a file that is `missing` reads as an empty one."""
+    if url.get_backend_name() != "sqlite":
+        return _server(url)
+    if path is None or missing:
+        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
+    elif read_only:
+        location = path.as_uri().removeprefix("file://")
+        engine = sa.create_engine(f"sqlite:///file:{location}?mode=ro&uri=true", connect_args={"timeout": BUSY_SECONDS})
+    else:
+        engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    sa.event.listen(engine, "connect", _connected if not read_only else _manual)
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _server(url: sa.URL) -> sa.Engine:
+    name = url.render_as_string(hide_password=True)
+    try:
+        is_postgresql = url.get_backend_name() == "postgresql"
+        return sa.create_engine(url, pool_pre_ping=True, connect_args=LINK if is_postgresql else {})
+    except ImportError as error:
+        extra = "; install its driver: pip install 'stridesmith[postgres]'" if "psycopg" in str(error) else ""
+        raise StorageError(f"cannot use the database {name}: {error}{extra}") from None
+    except sa.exc.ArgumentError as error:
+        raise StorageError(f"cannot use the database {name}: {error}") from None
+
+
+def _manual(connection: Any, _: object) -> None:
+    """Transactions are begun by `_begin`: sqlite3's own start too late to be sure of the lock."""
+    connection.isolation_level = None
+
+
+def _connected(connection: Any, _: object) -> None:
+    _manual(connection, _)
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    options = connection.get_execution_options()
+    seconds = options.get("stridesmith_seconds")
+    patience = BUSY_SECONDS if seconds is None else seconds
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * patience)}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("stridesmith_write", False) else "BEGIN")
+
+
+def attempt(act: Callable[[], T], name: str, seconds: float) -> T:
+    """``act()``, which is repeated for `seconds` while what went wrong may pass.
+
+    Raises TemporaryError where it did not pass, and StorageError for all else.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return act()
+        except sa.exc.DBAPIError as error:
+            found = _translated(error, name)
+            if not _may_pass(error) or time.monotonic() + PAUSE_SECONDS > end:
+                raise found from None
+        except sa.exc.SQLAlchemyError as error:
+            raise StorageError(_advice(name, str(error))) from None
+        time.sleep(PAUSE_SECONDS)
+
+
+def _may_pass(error: sa.exc.DBAPIError) -> bool:
+    """Whether a server lost the link, is starting, or let another one go first; SQLite waits for locks by itself."""
+    is_of_link = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
+    if not is_of_link or sqlite_file.is_lock(error.orig or error):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return str(state).startswith(PASSING)
+    is_server = type(error.orig).__module__.partition(".")[0] not in ("sqlite3", "_sqlite3")
+    text = str(error.orig).lower()
+    return is_server and not any(words in text for words in FINAL)
+
+
+def _translated(error: sa.exc.DBAPIError, name: str) -> StridesmithError:
+    """Storage's own exception as ours, with what to do."""
+    cause = error.orig or error
+    if sqlite_file.is_lock(cause):
+        return TemporaryError(sqlite_file.locked(name))
+    if _may_pass(error):
+        return TemporaryError(f"the server of the database {name} does not answer: {_line(str(cause))}; try again")
+    if str(getattr(cause, "sqlstate", "")) in FORBIDDEN:
+        return StorageError(f"the database {name} may only be read with this role: {_line(str(cause))}")
+    return StorageError(_advice(name, str(cause)))
+
+
+def _advice(name: str, text: str) -> str:
+    lower = text.lower()
+    if "full" in lower:
+        return f"cannot write the database {name}: the disk is full; make room or give another path with --db"
+    if "readonly" in lower or "read-only" in lower:
+        return f"cannot write the database {name}: it is read-only; give another path with --db"
+    if "unable to open" in lower:
+        return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
+    if "malformed" in lower or "not a database" in lower:
+        return f"the database {name} was damaged while in use; run the same command again to salvage it"
+    return f"the database {name} failed: {_line(text)}"
+
+
+def _line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0][:300]

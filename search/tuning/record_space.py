@@ -1,0 +1,319 @@
+"""Measuring a whole space into a file that `--target recorded:FILE` replays (see `tasks.recording`).
+
+A design space has more candidates than can be measured, so part of it is chosen by `seed`: some sketches, and of each
+as many alternatives of its decisions as make about `size` different programs, all of which are measured.  The part is a
+space of its own, in which a change of one decision mostly leads to another recorded candidate.
+
+What is measured goes line by line into ``FILE.part``, from which a later call goes on; the last one writes FILE.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import NoSchedule, StorageError, UsageError
+from ..records.status import KINDS
+from ..tasks.recording import OK, RecordedSketch, Recording, save
+from ..tasks.task import Roof, Task
+from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Reply, Rival, Roofed
+from .search_space import SearchSpace
+
+if TYPE_CHECKING:
+    from ...cost_model.features import FeatureMap
+    from ...space.design.space import Space
+    from ..workers.executor import Executor
+
+CHUNK = 64  # candidates that are built before they are measured
+REPEAT_MS = 20.0
+LARGEST = 1 << 16  # combinations of alternatives that are looked at for one sketch
+MISSES = 60  # alternatives that may be of no use, one after the other, until there are no more to choose
+AGAIN, TIMES = 0.05, 3  # the share of the fastest that is measured so often, so that none of them is only lucky
+CLEARLY = 1.25  # as in `loop`: times faster than the rival
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of the sketch number `sketch`: `rows` (N, D) of its alternatives, each another program."""
+
+    sketch: int
+    rows: NDArray[np.int64]
+
+
+def choose(
+    space: Space, features: FeatureMap, size: int, sketches: int, seed: int, pins: Mapping[str, str] | None = None
+) -> list[Part]:
+    """About `size` candidates in so many sketches, by chance.  Raises UsageError where pins leave none."""
+    try:
+        search_space = SearchSpace(space, pins)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    rng = np.random.default_rng([seed, 11])
+    numbers = sorted(rng.permutation(search_space.open)[:sketches].tolist())
+    parts = [Part(n, _sublattice(search_space, features, n, -(-size // len(numbers)), rng)) for n in numbers]
+    return [part for part in parts if len(part.rows)]
+
+
+def _sublattice(
+    search_space: SearchSpace, features: FeatureMap, number: int, size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The candidates of some alternatives of a sketch's decisions: added one by one until there are `size`."""
+    from .evolution import distinct, row_fingerprints
+
+    def programs(kept: list[list[int]]) -> NDArray[np.int64]:
+        grid = np.stack([g.ravel() for g in np.meshgrid(*kept, indexing="ij")], axis=1).astype(np.int64)
+        rows = grid[search_space.keep(number, grid)]
+        return rows[distinct(row_fingerprints(features.matrix(number, rows)))[0]] if len(rows) else rows
+
+    start = search_space.draw(rng, number, 1)
+    if not len(start) or not start.shape[1]:
+        return start
+    kept = [[int(c)] for c in start[0]]
+    found, misses = programs(kept), 0
+    while len(found) < size and misses < MISSES:
+        decision = int(rng.integers(len(kept)))
+        others = [int(v) for v in search_space.allowed[number][decision] if v not in kept[decision]]
+        trial = [list(values) for values in kept]
+        if others:
+            trial[decision] = sorted([*kept[decision], others[int(rng.integers(len(others)))]])
+        more = programs(trial) if others and np.prod([len(v) for v in trial]) <= LARGEST else found
+        if len(found) < len(more) <= 1.25 * size:
+            kept, found, misses = trial, more, 0
+        else:
+            misses += 1
+    return found
+
+
+@dataclass
+class Progress:
+    """What ``FILE.part`` holds: a line that says of what, and then a line for each measurement."""
+
+    path: Path
+    about: dict[str, Any]
+    results: dict[int, list[tuple[float, str]]] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    rival: int | None = None
+    untuned_us: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            self._append(self.about)
+            return
+        try:
+            whole = self.path.read_text().rpartition("\n")[0]  # the last line may have been cut off
+            self.path.write_text(f"{whole}\n" if whole else "")
+            lines = [json.loads(line) for line in whole.splitlines() if line.strip()] or [self.about]
+            if not whole.strip():
+                self._append(self.about)
+            is_mine = lines[0] == self.about
+            for line in lines[1:] if is_mine else ():
+                self._take(line)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self.path} is damaged; remove it, or give another file: {error}") from None
+        if not is_mine:
+            raise UsageError(
+                f"{self.path} was begun for another space, with other options or by another version; "
+                f"remove it, or give another file"
+            )
+
+    def add(self, number: int, us: float | None, status: str, code: str = "") -> None:
+        """Keep a measurement of a candidate; -1 is the untuned program."""
+        line = {"n": number, "us": us, "status": status, "code": code}
+        self._append(line)
+        self._take(line)
+
+    def us(self, number: int) -> float:
+        """The latency of a candidate: the median of its measurements."""
+        return statistics.median(us for us, _ in self.results[number])
+
+    def valid(self) -> list[int]:
+        """Candidates that hold, fastest first."""
+        good = [n for n, found in self.results.items() if all(status == OK for _, status in found)]
+        return sorted(good, key=self.us)
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        number, us = int(line["n"]), float("nan") if line["us"] is None else float(line["us"])
+        if number < 0:
+            self.untuned_us = us
+            return
+        self.results.setdefault(number, []).append((us, str(line["status"])))
+        if line["code"]:
+            self.codes.setdefault(str(line["code"]), number)
+        if line["status"] == OK and (self.rival is None or us * CLEARLY < self.us(self.rival)):
+            self.rival = number
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line, sort_keys=True) + "\n")
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from None
+
+
+class Recorder:
+    """Measures the candidates of some parts of a task's space, for at most `seconds` in this call."""
+
+    def __init__(self, task: Task, space: Space, parts: list[Part], progress: Progress, executor: Executor) -> None:
+        self.task, self.space, self.progress, self.executor = task, space, progress, executor
+        self.candidates = [(part.sketch, tuple(row)) for part in parts for row in part.rows.tolist()]
+        self._rival: tuple[int, Rival] | None = None
+
+    def run(self, seconds: float | None, tell: Tell) -> bool:
+        """Measure a chunk at least; whether nothing is left, the fastest having been measured several times."""
+        end = None if seconds is None else time.monotonic() + seconds
+        if self.progress.untuned_us is None:
+            self._measure_untuned()
+        for numbers in self._chunks():
+            self._measure(numbers)
+            best = self.progress.valid()[:1]
+            fastest = f", the best {self.progress.us(best[0]):.2f} us" if best else ""
+            tell(f"{len(self.progress.results)} of {len(self.candidates)} candidates{fastest}")
+            if end is not None and time.monotonic() > end:
+                return False
+        return True
+
+    def _chunks(self) -> Iterator[list[int]]:
+        """What is not measured yet, a chunk at a time; then the fastest again."""
+        open_numbers = [n for n in range(len(self.candidates)) if n not in self.progress.results]
+        for start in range(0, len(open_numbers), CHUNK):
+            yield open_numbers[start : start + CHUNK]
+        for _ in range(TIMES - 1):
+            fast = self.progress.valid()[: int(AGAIN * len(self.candidates)) + 1]
+            again = [n for n in fast if len(self.progress.results[n]) < TIMES]
+            for start in range(0, len(again), CHUNK):
+                yield again[start : start + CHUNK]
+
+    def _job(self, number: int) -> Build:
+        sketch, choice = self.candidates[number]
+        chosen = Choice(self.space.sketches[sketch].name, choice, dict(self.task.interface))
+        return Build(script=self.task.script, target=self.task.target, choice=chosen)
+
+    def _measure(self, numbers: list[int]) -> None:
+        progress, rival = self.progress, self.progress.rival
+        wanted = numbers if rival is None or (self._rival and self._rival[0] == rival) else [*numbers, rival]
+        replies = dict(zip(wanted, self.executor.build([self._job(n) for n in wanted]), strict=True))
+        if rival is not None and rival in replies and isinstance(built := replies[rival], Built):
+            self._rival = rival, Rival(built.kernel, progress.us(rival))
+        waiting: list[tuple[int, Built]] = []
+        for number in numbers:
+            reply = replies[number]
+            if isinstance(reply, Failed):
+                self._fail(number, reply)
+            elif (twin := progress.codes.get(reply.code_hash)) is not None and number not in progress.results:
+                us, status = progress.results[twin][0]
+                progress.add(number, us if status == OK else None, status)
+            else:
+                waiting.append((number, reply))
+        best = progress.valid()[:1]
+        jobs = [
+            Measure(kernel=built.kernel, work=self.task.name, seed=0, repeat_ms=REPEAT_MS,
+                    best_us=progress.us(best[0]) if best else None, rival=self._rival[1] if self._rival else None)
+            for _, built in waiting
+        ]  # fmt: skip
+
+        def done(index: int, reply: Measured | Failed) -> None:
+            number, built = waiting[index]
+            if isinstance(reply, Failed):
+                self._fail(number, reply, built.code_hash)
+            else:
+                progress.add(number, statistics.median(reply.samples) * 1e6, OK, built.code_hash)
+
+        self.executor.measure(jobs, done)
+
+    def _fail(self, number: int, reply: Failed, code: str = "") -> None:
+        """Keep a failure that is the candidate's own; another one leaves the candidate for the next call."""
+        if KINDS[reply.kind].teaches:
+            self.progress.add(number, None, reply.status, code)
+
+    def _measure_untuned(self) -> None:
+        built = self.executor.build([Build(script=self.task.script, target=self.task.target)])[0]
+        reply: Reply = built
+        if isinstance(built, Built):
+            reply = self.executor.measure([Measure(kernel=built.kernel, work=self.task.name, seed=0)])[0]
+        if not isinstance(reply, Measured):
+            raise NoSchedule(f"the untuned program of {self.task.work} could not be measured: {reply}")
+        self.progress.add(-1, statistics.median(reply.samples) * 1e6, OK)
+
+
+def record_space(
+    task: Task, path: Path, executor: Executor, *, size: int, sketches: int = 2, seed: int = 0,
+    pins: Mapping[str, str] | None = None, seconds: float | None = None, tell: Tell = print,
+) -> Recording | None:  # fmt: skip
+    """Measure part of a task's space into `path`; None where `seconds` ended it and a later call may go on."""
+    from ...cost_model.features import FeatureMap
+    from ...space.design.space import generate
+
+    space = generate(task.work.func, task.target, task.interface)
+    features = FeatureMap(space.sketches, task.target)
+    parts = choose(space, features, size, sketches, seed, pins)
+    if not parts:
+        raise NoSchedule(f"the rules find nothing to schedule in {task.work}")
+    about = {
+        "workload": task.work.name, "params": dict(task.work.params), "interface": dict(task.interface),
+        "target": task.target.key, "space": space.version, "size": size, "sketches": sketches, "seed": seed,
+        "pins": dict(pins or {}), "candidates": sum(len(part.rows) for part in parts),
+    }  # fmt: skip
+    progress = Progress(path.with_name(path.name + ".part"), about)
+    recorder = Recorder(task, space, parts, progress, executor)
+    if not recorder.run(seconds, tell):
+        return None
+    missing = [n for n in range(len(recorder.candidates)) if n not in progress.results]
+    if missing:
+        raise NoSchedule(f"{len(missing)} candidates failed for reasons outside of them; run the same command again")
+    roofed = executor.measure([MeasureRoof(target=task.target, dtype=task.work.dtype)])[0]
+    roof = roofed.roof if isinstance(roofed, Roofed) else Roof(0.0, 0.0)
+    recording = _recording(task, space, features, parts, progress, roof)
+    try:
+        save(recording, path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from None
+    progress.path.unlink()
+    return recording
+
+
+def _recording(
+    task: Task, space: Space, features: FeatureMap, parts: list[Part], progress: Progress, roof: Roof
+) -> Recording:
+    tables = [features.matrix(part.sketch, part.rows) for part in parts]
+    together = np.concatenate(tables)
+    differ = [f for f, column in enumerate(together.T) if len(np.unique(column)) > 1]
+    useful = [f for f in differ if not features.columns[f].startswith("sketch:")]
+    sketches, start = [], 0
+    for part, table in zip(parts, tables, strict=True):
+        whole = space.sketches[part.sketch]
+        taken = [np.unique(column) for column in part.rows.T]
+        several = [d for d, values in enumerate(taken) if len(values) > 1]
+        decisions = tuple(
+            replace(item, labels=tuple(item.labels[v] for v in taken[d]), values=tuple(range(len(taken[d]))), table={})
+            for d in several
+            for item in [whole.decisions[d]]
+        )
+        rows = np.stack([np.searchsorted(taken[d], part.rows[:, d]) for d in several], axis=1)
+        found = [progress.results[n] for n in range(start, start + len(rows))]
+        statuses = tuple(next((s for _, s in each if s != OK), OK) for each in found)
+        numbers = [progress.us(start + n) if s == OK else float("nan") for n, s in enumerate(statuses)]
+        sketches.append(
+            RecordedSketch(
+                whole.name, None, task.target, (),  # type: ignore[arg-type]  # nothing is scheduled
+                recorded=decisions, rows=rows.astype(np.int64), latencies=np.asarray(numbers, np.float64),
+                statuses=statuses, features=tuple(features.columns[f] for f in useful),
+                table=np.ascontiguousarray(table[:, useful]),
+            )
+        )  # fmt: skip
+        start += len(rows)
+    return Recording(
+        task.work.name, dict(task.work.params), task.work.dtype, dict(task.interface), task.target,
+        float(progress.untuned_us or 0.0), roof, tuple(sketches),
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""A long reduction of few results, shared between threads: in parts, which are added up in the end.
+
+    y[s] = sum_r e(s, r)   ->   p[q, s] = sum_k e(s, q K + k)    for q < Q, on threads,
+                                y[s] = sum_q p[q, s]             which is little work
+
+Threads share the points of a result.  The sum of a whole array has one, and the mean of each channel of an image, with
+channels last, as many as lie beside each other in a few vectors: there, threads have nothing to share but the reduction
+itself.  The parts are a spatial axis like any other, so that all techniques apply to them: vectors along the result, or
+along the reduction where that is contiguous, register tiles, orders of loops.  In primitives: split, and `rfactor` of
+the outer loop.
+
+Parts are about as many as there are threads, or four times as many, of the reduced axis that is outermost in memory and
+can be cut evenly, so that each thread reads what lies together; else the last part is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...schedule import Schedule
+from ..program import Anchor
+from ..stages import loop_of
+from ..structure import Structure, structures
+
+LEAST_POINTS = 1 << 14
+"""Points for each thread, a few microseconds: less is done before threads have met."""
+FEW_RESULTS, FEW_VECTORS = 4, 8
+"""Results for each thread that are reduced along vectors, and vectors of other results, that are enough to share."""
+PARTS = (1, 4)
+"""Parts for each thread."""
+IDLE = 1.15
+"""How much longer the thread with most to do may take than if all had as much."""
+
+Cut = tuple[int, int]
+"""An axis of the reduction, by number, and the points of a part."""
+
+
+def shared_reductions(anchors: Sequence[Anchor], target: Target) -> list[tuple[int, Mapping[str, Cut]]]:
+    """Numbers of parts that are worth a trial, each with how blocks of reductions are cut in about so many."""
+    if target.kind != "cpu" or target.threads < 2:
+        return []
+    long = [a for a in anchors if _is_long(a, target)]
+    found: dict[tuple[tuple[str, Cut], ...], int] = {}
+    for each in PARTS:
+        cuts = {a.block: cut for a in long if (cut := _cut(a, each * target.threads, target)) is not None}
+        if cuts:
+            found.setdefault(tuple(cuts.items()), each * target.threads)
+    return [(count, dict(cuts)) for cuts, count in found.items()]
+
+
+def _is_long(anchor: Anchor, target: Target) -> bool:
+    """Whether threads find too few results to share, and much to do for them."""
+    points = prod(axis.extent for axis in anchor.axes)
+    results = prod(anchor.axes[a].extent for a in anchor.spatial)
+    along = any(structure.factored for structure in structures(anchor, target))
+    few = FEW_RESULTS if along else FEW_VECTORS * target.vector_lanes(anchor.output.dtype)
+    return bool(anchor.op) and points >= LEAST_POINTS * target.threads and results < few * target.threads
+
+
+def _cut(anchor: Anchor, wanted: int, target: Target) -> Cut | None:
+    """The outermost axis in memory that falls into about so many even parts, else the first that falls into others."""
+    axes = sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
+    for axis in axes:
+        extent = anchor.axes[axis].extent
+        even = [d for d in range(target.threads, extent + 1) if extent % d == 0 and _is_busy(d, d, target)]
+        near = [d for d in even if wanted / 2 < d < 2 * wanted]
+        if near:
+            return axis, extent // min(near, key=lambda d: (abs(d - wanted), d))
+    for axis in axes:
+        extent = anchor.axes[axis].extent
+        size = -(-extent // wanted)
+        if extent % size >= size // 2 and _is_busy(-(-extent // size), extent / size, target):
+            return axis, size
+    return None
+
+
+def _is_busy(parts: int, work: float, target: Target) -> bool:
+    """Whether the thread with most parts has not much more to do than if all had as much of the `work`, in parts."""
+    return -(-parts // target.threads) * target.threads <= IDLE * work
+
+
+def in_parts(schedule: Schedule, anchors: Sequence[Anchor], cuts: Mapping[str, Cut]) -> Schedule | None:
+    """The schedule with reductions cut; None where a primitive refuses."""
+    cut = schedule.copy()
+    try:
+        for anchor in anchors:
+            if anchor.block in cuts:
+                axis, size = cuts[anchor.block]
+                parts = loop_of(cut, anchor.block, anchor.axes[axis])
+                if size > 1:
+                    parts, _ = cut.split(parts, [None, size])
+                cut.rfactor(parts, 0)
+    except ScheduleError:
+        return None
+    return cut
+
+
+def along_results(anchor: Anchor, found: Sequence[Structure], known: Sequence[str]) -> tuple[Structure, ...]:
+    """The structures of a block that is not among those `known` before, whose vectors do not run along its parts."""
+    parts = -1 if anchor.block in known else anchor.spatial[0]
+    return tuple(s for s in found if s.vec != parts) or tuple(found)

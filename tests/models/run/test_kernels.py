@@ -1,0 +1,109 @@
+"""Kernels of a model are compiled once: the next process reads them, if nothing that decides their code has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_networks import residual
+
+from stridesmith import configs
+from stridesmith.backends.devices import discover
+from stridesmith.models.run import in_place
+from stridesmith.models.run.kernels import build_here, kernels_of
+from stridesmith.models.run.model import Model
+from stridesmith.models.tasks import NetworkTask, tasks_of
+from stridesmith.search.workers import kernel_cache
+from stridesmith.search.workers.protocol import Build, Built, Failed
+
+NETWORK = replace(residual(8, 5)[0], outputs=("y",))
+
+
+@pytest.fixture
+def tasks(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> tuple[NetworkTask, ...]:
+    """Those of the residual block, compiled into a cache of their own."""
+    monkeypatch.setattr(kernel_cache.CACHE, "name", str(tmp_path))
+    found = tasks_of(NETWORK, discover("cpu", 2))
+    kernels_of(found, None)
+    return found
+
+
+class Builder:
+    """Compiles here and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, wanted: Iterable[Build]) -> list[Built | Failed]:
+        found = build_here(wanted)
+        self.count += len(found)
+        return found
+
+
+def built(tasks: tuple[NetworkTask, ...]) -> int:
+    builder = Builder()
+    kernels_of(tasks, None, builder)
+    return builder.count
+
+
+def test_a_second_model_compiles_nothing(tasks: tuple[NetworkTask, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even what writes over its input, and computes the same."""
+    monkeypatch.setattr(in_place, "LEAST_BYTES", 1)
+    target = discover("cpu", 2)
+    models = [Model(NETWORK, kernels_of(tasks, None), target)]
+    with monkeypatch.context() as patch:
+        patch.setattr(in_place, "built", lambda *_: pytest.fail("compiled again"))
+        again = kernels_of(tasks, None, lambda jobs: pytest.fail("compiled again") if [*jobs] else [])
+        models.append(Model(NETWORK, again, target))
+    assert any(len(call.places) == 1 for call in models[1].plan.calls.values())  # the relu, in one buffer
+    (x,) = models[0].random_inputs()
+    np.testing.assert_array_equal(models[0](x), models[1](x))
+
+
+def test_what_decides_the_code_decides_the_kernel(
+    tasks: tuple[NetworkTask, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another number of threads, or another version of anything that makes code, is compiled anew."""
+    assert built(tasks) == 0
+    assert built(tasks_of(NETWORK, discover("cpu", 1))) == 3
+    monkeypatch.setattr(kernel_cache, "software", lambda: "another version")
+    assert built(tasks) == 3
+
+
+def test_the_modules_that_keep_kernels_are_part_of_the_key() -> None:
+    """What asks for code and keeps it under a question of its own decides it, too."""
+    root = Path(configs.__file__).parents[1]
+    paths = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "tests"]
+    keeping = [path for path in paths if "kernel_cache.store(" in path.read_text()]
+    assert len(keeping) > 1
+    for path in keeping:
+        assert any(path.is_relative_to(root / room) for room in kernel_cache.ROOMS), path
+
+
+@pytest.mark.parametrize(("status", "again"), [("build_timeout", 1), ("refused", 0)])
+def test_what_a_busy_machine_gave_up_is_tried_again(
+    tasks: tuple[NetworkTask, ...], status: str, again: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The program as it is written stands in for an estimate, for good only where that would fail again."""
+    monkeypatch.setattr(kernel_cache.CACHE, "name", str(tmp_path / "another"))
+    relu = [item for item in tasks if item.task.work.name == "relu"]
+
+    def failing(wanted: Iterable[Build]) -> list[Built | Failed]:
+        return [Failed(status=status) if job.choice is not None else build_here([job])[0] for job in wanted]
+
+    assert [kernel.origin for kernel in kernels_of(relu, None, failing).values()] == ["untuned"]
+    assert built(tuple(relu)) == again
+
+
+def test_a_damaged_kernel_is_compiled_again(tasks: tuple[NetworkTask, ...]) -> None:
+    """Cut off, or whole and not what a worker would reply."""
+    first, second, _ = sorted(kernel_cache.CACHE.folder.iterdir())
+    first.write_text(first.read_text()[:-9])
+    kernel_cache.CACHE.write("key", '{"reply": "Done"}')
+    (other,) = {*kernel_cache.CACHE.folder.iterdir()} - {first, second, _}
+    other.replace(second)
+    assert built(tasks) == 2
+    assert built(tasks) == 0

@@ -1,0 +1,275 @@
+"""Which combinations of layouts are tried, by a simulated device; what was chosen is kept, found again and runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from network_maker import Maker, computed, drawn
+
+from stridesmith import configs
+from stridesmith.backends.devices import discover
+from stridesmith.errors import BadRecord
+from stridesmith.ir.target import Target
+from stridesmith.models import layout_search, tuning
+from stridesmith.models.alternatives import alternatives
+from stridesmith.models.api import compiled
+from stridesmith.models.chosen import Chosen, in_layouts, keep, kept
+from stridesmith.models.fusion import fused
+from stridesmith.models.layout_search import LayoutSearch
+from stridesmith.models.layouts import TensorLayout
+from stridesmith.models.network import Network, problems
+from stridesmith.search.records.database import Database
+from stridesmith.search.tasks.task import Roof, Task
+from stridesmith.search.tuning import scheduler
+from stridesmith.search.workers import jobs
+from stridesmith.search.workers.protocol import Job, Measured, MeasureRoof, Race, Raced, Roofed
+
+CPU = configs.target("cpu-avx2")
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    """Three convolutions in a row, with a pool and a sum around the second."""
+    make = Maker()
+    first = _conv(make, make.input(1, 3, 8, 8), 8)
+    second = make.map("{0} + {1}", _conv(make, _conv(make, first, 8), 8), first)
+    pooled = make.work("max_pool2d", second, c=8, h=8, w=8, k=2, stride=2, pad=0)
+    return fused(make.network(_conv(make, pooled, 4, k=1)), CPU)
+
+
+def _conv(make: Maker, x: str, co: int, k: int = 3) -> str:
+    _, ci, h, w = make.shape(x)
+    made = make.work("conv2d", x, make.constant(co, ci, k, k), ci=ci, co=co, h=h, w=w, k=k, pad=k // 2)
+    return make.map("T.max({0}, T.float32(0))", made)
+
+
+@dataclass
+class Device:
+    """A scheduler without workers: a turn of a task makes what it takes known, and more turns find nothing more."""
+
+    blocked: float
+    limit: float = 40.0
+    clock: Any = field(default_factory=lambda: SimpleNamespace(seconds=0.0))
+    is_ending: bool = False
+    shares: list[Any] = field(default_factory=list)
+
+    def add(self, task: Task, weight: int) -> Any:
+        share = SimpleNamespace(
+            run=SimpleNamespace(task=task), weight=weight, number=len(self.shares), best_us=None, known_us=None, loop=1,
+            turns=0.0, is_exhausted=False, is_untried=True, hoped_us=0.0,
+        )  # fmt: skip
+        self.shares.append(share)
+        return share
+
+    def us(self, task: Task) -> float:
+        """What a task takes: less where all that has a layout is in blocks, more where only some of it is."""
+        tensors = [buffer for buffer in task.work.func.buffers if task.interface[buffer.name] == "fixed"]
+        maps = {layout.param: layout.index_map for layout in task.work.func.layouts}
+        cut = [" // " in maps.get(buffer.name, "") for buffer in tensors]
+        moved = 0.001 * sum(buffer.size for buffer in tensors)
+        if task.work.name == "copy":
+            return 1.0 + moved
+        return 10.0 * (self.blocked if all(cut) else 1.0 if not any(cut) else (1.0 + self.blocked) / 2) + moved
+
+    def turn(self, guide: LayoutSearch) -> None:
+        open_shares = [share for share in self.shares if share.weight]
+        share = max(open_shares, key=lambda one: one.weight * (one.hoped_us if one.is_untried else 1 / (1 + one.turns)))
+        share.turns, share.is_untried, share.best_us = share.turns + 1, False, self.us(share.run.task)
+        self.clock.seconds += 1.0
+        guide.revise(self)  # type: ignore[arg-type]
+
+
+def searched(network: Network, blocked: float, monkeypatch: pytest.MonkeyPatch) -> tuple[Device, LayoutSearch]:
+    """The network after forty turns."""
+    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
+    device, guide = Device(blocked), LayoutSearch(network, alternatives(network, CPU), CPU)
+    for task, weight in guide.first_tasks():
+        device.add(task, weight)
+    while any(share.is_untried for share in device.shares):
+        share = next(share for share in device.shares if share.is_untried)
+        share.turns, share.is_untried, share.best_us = 1.0, False, device.us(share.run.task)
+    guide.revise(device)  # type: ignore[arg-type]
+    while device.clock.seconds < device.limit:
+        device.turn(guide)
+    device.is_ending = True
+    guide.revise(device)  # type: ignore[arg-type]
+    return device, guide
+
+
+@pytest.mark.parametrize(("blocked", "wins"), [(0.5, True), (1.5, False)])
+def test_the_layouts_that_measure_best_are_found(
+    network: Network, blocked: float, wins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where kernels in blocks are faster, everything between them is in blocks; else nothing is, without copies."""
+    device, guide = searched(network, blocked, monkeypatch)
+    chosen = Chosen.of(guide.alternatives, guide.best())
+    between = [name for name in network.tensors if len(guide.alternatives[name]) > 1 and name in network.producer]
+    assert all((chosen.written.get(name, TensorLayout(())).block[0] >= 0) is wins for name in between)
+    known = sum(not share.is_untried for share in device.shares)
+    combinations = sum(len(grid.combinations) for grid in guide.tables.grids.values())
+    assert known < combinations / 2, "most combinations were never measured"
+    if not wins:
+        assert guide.best().cost <= sum(device.us(task) * n for task, n in guide.first_tasks())
+
+
+def test_an_earlier_choice_is_known_from_the_start(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its programs are tasks before anything is chosen, so that what the database has of them counts."""
+    _, before = searched(network, 0.5, monkeypatch)
+    earlier = Chosen.of(before.alternatives, before.best())
+    guide, device = LayoutSearch(network, before.alternatives, CPU, earlier=earlier), Device(0.5)
+    for task, weight in guide.first_tasks():
+        device.add(task, weight)
+    assert guide.predicted_us(device) is None  # type: ignore[arg-type]
+    assert len(device.shares) > len(guide.first_tasks())
+    for share in device.shares:
+        share.is_untried, share.best_us = False, device.us(share.run.task)
+    assert (guide.predicted_us(device) or inf) <= before.best().cost + 1e-6  # type: ignore[arg-type]
+
+
+def test_rules_for_all_are_wholes_of_what_is_known(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each form that tensors may have is a rule, and costs at least what was agreed on."""
+    _, guide = searched(network, 0.5, monkeypatch)
+    wholes = dict(guide.uniform())
+    assert {order for order, _ in wholes} >= {(0, 1, 2, 3), (0, 2, 3, 1)}
+    assert all(agreement.cost >= guide.best().cost for agreement in wholes.values())
+
+
+def test_what_was_kept_before_races(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are more wholes than race, once, and behind what is agreed on."""
+    _, guide = searched(network, 0.5, monkeypatch)
+    earlier = Chosen({name: some[1] for name, some in guide.alternatives.items() if len(some) > 1})
+    monkeypatch.setattr(tuning, "WHOLES", 2)
+    found = tuning._wholes(guide, earlier)
+    assert list(found) == ["agreed", "kept before"] and found["kept before"] == earlier
+    assert list(tuning._wholes(guide, found["agreed"])) == ["agreed", "as given"]
+
+
+def test_a_short_run_tunes_before_it_races() -> None:
+    """Whole models take two seconds at least, but never most of them."""
+    found = [round(tuning.racing_seconds(seconds), 3) for seconds in (1, 10, 100, 1000)]
+    assert found == [0.3, 2.0, 8.0, 45.0]
+
+
+# ---------------------------------------------------------------- what was chosen
+
+
+def blocked_choice(network: Network, target: Target) -> Chosen:
+    """Everything in the last of its alternatives, blocks with a halo where there is one."""
+    found = alternatives(network, target)
+    written = {name: some[-1] for name, some in found.items() if len(some) > 1 and name in network.producer}
+    read = {
+        (node.name, name): TensorLayout(network.tensors[name].shape)
+        for node in network.nodes
+        for name in node.inputs
+        if name in written and not any(output in written for output in node.outputs)
+    }
+    return Chosen(written, read)
+
+
+def test_a_choice_is_kept_and_runs(network: Network, tmp_path: Path) -> None:
+    """The database gives back what was stored, and the model computes what the network means, copies included."""
+    target = discover("cpu", 2)
+    chosen = blocked_choice(network, target)
+    assert chosen.written and chosen.read and Chosen.from_json(chosen.to_json()) == chosen
+    db = str(tmp_path / "own.db")
+    with Database(db) as database:
+        assert kept(network, target, database) is None
+        keep(Chosen(), network, target, database)
+        keep(chosen, network, target, database)
+        assert kept(network, target, database) == chosen
+        assert kept(network, replace(target, threads=1), database) is None
+    model = compiled(network, target, db)
+    assert model.network == in_layouts(network, chosen) and len(model.network.nodes) > len(network.nodes)
+    for seed in range(2):
+        given = drawn(network, seed)
+        for name, array in computed(network, given).items():
+            np.testing.assert_array_equal(model(given)[name], array)
+
+
+def test_copies_in_layouts_of_one_label_are_apart() -> None:
+    """Halos of two widths around one tensor."""
+    make = Maker()
+    middle = make.map("{0} + {0}", make.input(3, 4))
+    network = make.network(make.map("T.max({0}, T.float32(0))", middle), make.map("{0} * {0}", middle))
+    narrow, wide = (TensorLayout((3, 4), before=(0, n), after=(0, n)) for n in (4, 8))
+    readers = [node.name for node in network.nodes[1:]]
+    made = in_layouts(network, Chosen(read={(readers[0], middle): narrow, (readers[1], middle): wide}))
+    assert narrow.label == wide.label and list(problems(made)) == []
+    assert len({node.inputs for node in made.nodes[-2:]}) == 2
+
+
+def test_a_choice_that_does_not_fit_is_left_alone(network: Network, tmp_path: Path) -> None:
+    """One for other operators is not used; one that is no choice at all is refused in one sentence."""
+    with Database(str(tmp_path / "own.db")) as database:
+        other = Chosen({network.outputs[0]: replace(TensorLayout((1, 4, 4, 4)), order=(0, 2, 3, 1))})
+        keep(other, network, CPU, database)
+        assert kept(network, CPU, database) is None
+        for data in ({}, [1], {"written": {"t1": {"shape": [1], "order": [3]}}, "read": []}):
+            with pytest.raises(BadRecord, match="not a"):
+                Chosen.from_json(data)
+
+
+class Here:
+    """An executor that builds in this process, and draws what kernels take."""
+
+    until: float | None = None
+    notes: tuple[str, ...] = ()
+    measured = 0
+
+    def wait(self, tell: Any = None) -> None:
+        """Nothing starts."""
+
+    def scale_up(self, pays: bool) -> None:
+        """There is no more to be had."""
+
+    def build(self, wanted: Any, done: Any = None) -> list[Any]:
+        return [jobs.run(job) for job in wanted]
+
+    def measure(self, wanted: Any, done: Any = None) -> list[Any]:
+        replies = []
+        for number, job in enumerate(wanted):
+            replies.append(self._reply(job))
+            if done is not None:
+                done(number, replies[-1])
+        return replies
+
+    def _reply(self, job: Job) -> Any:
+        if isinstance(job, MeasureRoof):
+            return Roofed(roof=Roof(100.0, 1e10))
+        if isinstance(job, Race):
+            return Raced(results=tuple(self._timed() for _ in job.kernels), roof=None)
+        return self._timed()
+
+    def _timed(self) -> Measured:
+        self.measured += 1
+        return Measured(samples=(1e-6 * (5 + 7 * self.measured % 11),) * 3, max_abs_error=0.0)
+
+    def close(self) -> None:
+        """Nothing ends."""
+
+
+def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
+    make = Maker()
+    network = fused(make.network(_conv(make, _conv(make, make.input(1, 3, 8, 8), 16), 4, k=1)), CPU)
+    target, db = discover("cpu", 2), str(tmp_path / "own.db")
+    executor = Here()
+    # A second for each measurement, however long it takes.
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: float(executor.measured))
+    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
+    monkeypatch.setattr(scheduler, "FIRST", 2)
+    monkeypatch.setattr(scheduler, "BATCH", 3)
+    found = tuning.tune_network(network, target, 16, db=db, executor=executor)  # type: ignore[arg-type]
+    assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
+    given = drawn(network)
+    for name, array in computed(network, given).items():
+        np.testing.assert_array_equal(found.model(given)[name], array)
+    assert compiled(network, target, db).network == found.model.network
+    with Database(db) as database:
+        assert any('"layouts"' in record.script for record in database.every())

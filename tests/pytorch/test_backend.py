@@ -1,0 +1,265 @@
+"""`torch.compile` with this backend: what runs here, what stays with PyTorch, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stridesmith as ss  # noqa: E402
+from stridesmith.pytorch import dynamo  # noqa: E402
+from stridesmith.pytorch.race import Race, race  # noqa: E402
+from stridesmith.pytorch.weights import Weights  # noqa: E402
+
+
+class Races:
+    """Races whose results are told before; each is run once."""
+
+    def __init__(self, *results: bool) -> None:
+        self.results = list(results)
+
+    def __call__(self, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Race:
+        ours()
+        theirs()
+        return Race(1.0, 2.0 if self.results.pop(0) else 1.0)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing compiled before, an empty database, and kernels by the estimate alone."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "empty.db"))
+    monkeypatch.setattr(dynamo, "ENOUGH", 0.0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, *results: bool, **options: Any) -> Any:
+    races = Races(*results)
+    made = torch.compile(model, backend=ss.torch.backend, options={"threads": 1, "race": races, **options})
+    return made, races
+
+
+def network() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
+
+
+def ran_here(caplog: pytest.LogCaptureFixture) -> bool:
+    return any("runs with kernels" in record.getMessage() for record in caplog.records)
+
+
+def test_a_model_runs_here_and_is_right(caplog: pytest.LogCaptureFixture) -> None:
+    """What won its races is computed by kernels, to the rounding of float32."""
+    caplog.set_level(logging.INFO, "stridesmith")
+    model, x = network(), torch.randn(3, 6)
+    with torch.no_grad():
+        made, races = compiled(model, True, True)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+        other = torch.randn(3, 6)
+        torch.testing.assert_close(made(other), model(other), rtol=1e-5, atol=1e-6)
+    assert ran_here(caplog) and not races.results
+    with torch.inference_mode():
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("results", [(False,), (True, False)], ids=["part", "whole"])
+def test_what_loses_stays_with_pytorch(results: tuple[bool, ...]) -> None:
+    """A part that lost its race, or a whole that did, leaves the graph as Dynamo gave it."""
+    module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU()))
+    found: list[Any] = []
+
+    def spied(graph: Any, inputs: Any) -> Any:
+        kept = ss.torch.backend(graph, inputs, options={"threads": 1, "race": Races(*results)})
+        found.append(kept is graph)
+        return kept
+
+    with torch.no_grad():
+        torch.compile(module, backend=spied)(torch.randn(3, 6))
+    assert found == [True]
+
+
+def test_parts_around_an_unknown_operator() -> None:
+    """What there is no program for runs in PyTorch, between the parts that run here."""
+    first, second = network(), network()
+
+    def model(x: Any) -> Any:
+        return second(torch.cat([first(x), first(x)], 1).sort(-1).values[:, :6])
+
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        made, races = compiled(model, True, True, True)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+    assert not races.results
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside others"])
+def test_a_result_and_its_clone_are_two_tensors(others: bool) -> None:
+    """What the model copied can be written to without changing what it was copied from, also if that was given."""
+    layers = network()
+
+    def model(x: Any) -> Any:
+        y = layers(x)
+        return (y, y.clone(), y + 1, x.clone()) if others else (y, y.clone())
+
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        made, races = compiled(model, True, True)
+        results = made(x)
+        for found, expected in zip(results, model(x), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not races.results
+    assert len({each.data_ptr() for each in (x, *results)}) == len(results) + 1
+
+
+def test_training_is_refused() -> None:
+    """A call that wants gradients is an error that says what to do."""
+    made, _ = compiled(network())
+    with pytest.raises(Exception, match=r"inference alone.*torch\.no_grad\(\)"):
+        made(torch.randn(3, 6))
+    frozen = network().requires_grad_(False)
+    made, _ = compiled(frozen, True, True)
+    torch.testing.assert_close(made(torch.ones(3, 6)), frozen(torch.ones(3, 6)), rtol=1e-5, atol=1e-6)
+    with pytest.raises(Exception, match="inference alone"):
+        made(torch.randn(3, 6, requires_grad=True))
+
+
+def test_modules_in_training_mode_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """A module that counts statistics does so once for each call, and PyTorch runs it."""
+    model, same = torch.nn.BatchNorm1d(6).train(), torch.nn.BatchNorm1d(6).train()
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        made, _ = compiled(model)
+        for _ in range(2):
+            torch.testing.assert_close(made(x), same(x))
+    torch.testing.assert_close(model.running_mean, same.running_mean)
+    assert any("model.eval()" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("how", ["written", "replaced", "data", "written data", "array"])
+def test_weights_that_change_are_seen(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A weight that is written to, or another tensor, gives the results that it gives in PyTorch."""
+    model, x = network(), torch.randn(3, 6)
+    with torch.no_grad():
+        made, _ = compiled(model, True, True)
+        made(x)
+        if how == "written":
+            model[0].weight.mul_(2)
+        elif how == "replaced":
+            model[0].weight = torch.nn.Parameter(model[0].weight * 2)
+        elif how == "written data":
+            model[0].weight.data.mul_(2)
+        elif how == "array":
+            model[2].bias.numpy(force=True)[:] = 1
+        else:
+            model[0].weight.data = model[0].weight.data * 2
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+    assert any("weights have changed" in record.getMessage() for record in caplog.records)
+
+
+def test_weights_are_sampled_where_they_lie() -> None:
+    """Writing to any of many weights is seen, however it lies in memory, also where PyTorch does not count it."""
+    shapes: list[tuple[int, ...]] = [(7, 5), (), (0,), (3,), (300, 2)]
+    values = [torch.zeros(shape, dtype=dtype) for shape in shapes for dtype in (torch.float32, torch.int64)]
+    values += [torch.zeros(9, 4).t(), torch.zeros(8, 8)[:, 3:5], *(torch.zeros(1) for _ in range(80))]
+    weights = Weights([None, *values])
+    for value in values:
+        assert weights.unchanged([None, *values])
+        value.numpy()[...] = 1
+        assert weights.unchanged([None, *values]) == (value.numel() == 0)
+        value.numpy()[...] = 0
+    assert Weights([None]).unchanged([None])
+
+
+def test_weights_without_a_version_may_change(caplog: pytest.LogCaptureFixture) -> None:
+    """A weight that was created under inference_mode is no constant of the kernels, which read it anew each time."""
+    caplog.set_level(logging.INFO, "stridesmith")
+    with torch.inference_mode():
+        model, x = network(), torch.randn(3, 6)
+        made, _ = compiled(model, True, True)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+    assert ran_here(caplog)
+
+
+def test_other_shapes() -> None:
+    """A second shape, for which PyTorch compiles with dynamic extents, works as before."""
+    model = network()
+    with torch.no_grad():
+        made, _ = compiled(model, *[True] * 2)
+        for rows in (3, 5, 7):
+            x = torch.randn(rows, 6)
+            torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_types(dtype: str) -> None:
+    """Other types run here or stay, and are right to their own rounding."""
+    model = network().to(getattr(torch, dtype))
+    x = torch.randn(3, 6).to(getattr(torch, dtype))
+    with torch.no_grad():
+        made, _ = compiled(model, True, True)
+        torch.testing.assert_close(made(x), model(x))
+
+
+def test_without_kernels_the_way_to_some_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an empty database PyTorch runs all, and a warning names `tune`."""
+    monkeypatch.setattr(dynamo, "ENOUGH", 0.5)
+    model, x = network(), torch.randn(3, 6)
+    with torch.no_grad():
+        made, _ = compiled(model)
+        torch.testing.assert_close(made(x), model(x))
+    assert any("stridesmith.torch.tune(model, example" in record.getMessage() for record in caplog.records)
+
+
+def test_options() -> None:
+    """An option that there is not is named, with the one that was meant."""
+    with torch.no_grad(), pytest.raises(Exception, match="no option 'thread'; did you mean 'threads'"):
+        torch.compile(network(), backend=ss.torch.backend, options={"thread": 1})(torch.randn(3, 6))
+    with torch.no_grad(), pytest.raises(Exception, match="`rest` is 'eager' or 'inductor'"):
+        compiled(network(), rest="none")[0](torch.randn(3, 6))
+
+
+def test_the_entry_point_is_the_backend() -> None:
+    """``backend="stridesmith"`` is what PyTorch finds in the package's metadata."""
+    path = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    if not path.exists():
+        pytest.skip("the tests run without their checkout")
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["entry-points"]["torch_dynamo_backends"]
+    module, _, name = entries["stridesmith"].partition(":")
+    assert getattr(import_module(module), name) is ss.torch.backend
+
+
+class Clock:
+    """A clock that calls move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def takes(self, seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            self.now += seconds
+
+        return call
+
+
+@pytest.mark.parametrize(("ours", "won"), [(0.5, True), (0.97, True), (0.99, False), (1.0, False), (2.0, False)])
+def test_a_race_is_won_by_more_than_noise(ours: float, won: bool) -> None:
+    """What takes as long as before, or almost, does not take its place."""
+    clock = Clock()
+    result = race(clock.takes(ours * 1e-3), clock.takes(1e-3), clock)
+    assert result.won is won
+    assert result.ours == pytest.approx(ours * 1e-3) and result.theirs == pytest.approx(1e-3)

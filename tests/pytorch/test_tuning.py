@@ -1,0 +1,84 @@
+"""Tuning for a model of PyTorch: which networks are tuned, and that the backend finds what was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stridesmith as ss  # noqa: E402
+from stridesmith.models.evaluate import evaluate  # noqa: E402
+from stridesmith.models.network import problems  # noqa: E402
+from stridesmith.pytorch import dynamo  # noqa: E402
+from stridesmith.pytorch.dynamo import Options  # noqa: E402
+from stridesmith.pytorch.tuning import _networks, union  # noqa: E402
+
+
+def halves() -> Any:
+    """Two products around an operator that only PyTorch has."""
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(6, 8).eval(), torch.nn.Linear(8, 4).eval()
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = first, second
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x).relu().sort(-1).values)
+
+    return Model()
+
+
+def test_the_parts_of_a_model_are_tuned_as_one() -> None:
+    """Networks of all parts become one, which computes what each does."""
+    torch._dynamo.reset()
+    model, x = halves(), torch.randn(3, 6)
+    networks, left = _networks(model, x, Options(threads=1))
+    assert len(networks) == 2 and any("sort" in why for why in left)
+    whole = union(networks)
+    assert not list(problems(whole))
+    with torch.no_grad():
+        inner = model.first(x).relu().sort(-1).values
+        found = evaluate(whole, dict(zip(whole.inputs, (x.numpy(), inner.numpy()), strict=True)))
+        wanted = [model.first(x).relu(), model(x)]
+    for value, array in zip(wanted, found.values(), strict=True):
+        np.testing.assert_allclose(array, value.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_without_programs_is_refused() -> None:
+    """There is nothing to tune in what has no program, and the error says what that is."""
+    torch._dynamo.reset()
+    with pytest.raises(ss.UsageError, match=r"no program for aten\.sort"):
+        ss.torch.tune(lambda x: x.sort(-1).values, torch.randn(3, 6), seconds=1)
+
+
+def test_a_model_in_training_is_refused() -> None:
+    """What writes to its statistics has no part to tune."""
+    torch._dynamo.reset()
+    with pytest.raises(ss.UsageError, match=r"model\.eval\(\)"):
+        ss.torch.tune(torch.nn.BatchNorm1d(6).train(), torch.randn(3, 6), seconds=1)
+
+
+@pytest.mark.slow
+def test_what_was_tuned_is_found(tmp_path: Path) -> None:
+    """After tuning the database has kernels for the parts, and a model of them is right."""
+    torch._dynamo.reset()
+    db = str(tmp_path / "torch.db")
+    model, x = torch.nn.Linear(6, 8).eval(), torch.randn(3, 6)
+    found = ss.torch.tune(model, x, seconds=8, db=db, threads=1)
+    assert found.parts == 1 and found.operators >= 1 and found.trials > 0 and not found.left
+
+    def spied(part: Any, options: Any, _model_of: Any = dynamo.model_of) -> Any:
+        made = _model_of(part, options)
+        assert made is not None and {kernel.origin for kernel in made.kernels.values()} == {"tuned"}
+        return made
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(dynamo, "model_of", spied)
+        made = torch.compile(model, backend=ss.torch.backend, options={"db": db, "threads": 1})
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,157 @@
+"""What changed between two databases: equals raise no alarm, a change is found, and intervals are what they claim."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+
+import comparing
+import numpy as np
+import pytest
+from record_makers import make_record
+
+from stridesmith.cli import main
+from stridesmith.report.compare import Source, best_of, compare
+from stridesmith.report.interval import quantile, ratio
+from stridesmith.search.records.database import Database
+from stridesmith.search.records.log import write_log
+from stridesmith.search.records.record import Record
+from stridesmith.search.records.run_facts import RunFacts
+
+STUDENT = {(0.975, 1): 12.7062, (0.975, 2): 4.3027, (0.995, 4): 4.6041, (0.9995, 9): 4.7809, (0.995, 38): 2.7116}
+
+
+@pytest.mark.parametrize(("p", "freedom"), STUDENT)
+def test_quantiles_are_students(p: float, freedom: float) -> None:
+    """Against a printed table."""
+    assert quantile(p, freedom) == pytest.approx(STUDENT[p, freedom], rel=1e-4)
+    assert quantile(1 - p, freedom) == pytest.approx(-STUDENT[p, freedom], rel=1e-4)
+
+
+def test_equal_races_raise_no_alarm_and_a_change_is_found() -> None:
+    """Of 60 pairs of noisy races with 1 or 10 tasks: one alarm at most, and 5 % found in 95 % of them."""
+    for tasks, samples in ((1, 30), (10, 50)):
+        alarms, found = comparing.simulated(60, tasks, samples, 0.05, seed=tasks)
+        assert alarms <= 1 / 60 and found >= 0.95
+
+
+def test_an_interval_covers_the_truth_under_heavy_tails() -> None:
+    """A 95 % interval of independent samples with spikes has the true ratio in 93 % of 300 draws or more."""
+    rng, hits = np.random.default_rng(3), 0
+    for _ in range(300):
+        a, b = (np.exp(0.02 * rng.standard_t(2, 40) + np.where(rng.random(40) < 0.1, 1.0, 0.0)) for _ in range(2))
+        low, high = ratio(list(a), list(1.05 * b), 0.0).bounds(0.05)
+        hits += low <= 1.05 <= high
+    assert hits >= 0.93 * 300
+
+
+def test_an_interval_of_wild_samples_has_ends() -> None:
+    """A log from elsewhere may hold any samples; the ends are numbers, for one task and for all."""
+    a, b = (make_record(2.0, samples=[1e-6, 3e-6]), make_record(5e5, samples=[1e-6, 1.0 - 1e-6]))
+    found = compare(Source("a", best_of([a])), Source("b", best_of([b])))
+    for low, high in ((found.tasks[0].low, found.tasks[0].high), ratio([5e-324], [9e5], 0.01).bounds(0.01)):
+        assert 0 < low < high < math.inf
+    assert found.low is not None and found.high is not None and 0 < found.low < found.high < math.inf
+
+
+def test_samples_that_depend_on_each_other_count_less() -> None:
+    """A slow drift makes the interval wider than the same samples in random order."""
+    rng = np.random.default_rng(1)
+    drift = np.cumsum(rng.normal(0, 0.01, 100))
+    mixed = rng.permutation(drift)
+    still = np.exp(rng.normal(0, 0.001, 100))
+    errors = [ratio(list(still), list(np.exp(x)), 0.0).error for x in (drift, mixed)]
+    assert errors[0] > 1.5 * errors[1]
+
+
+def raced(latency_us: float, **fields: object) -> Record:
+    rng = np.random.default_rng(int(latency_us * 7))
+    samples = [float(s) for s in latency_us * 1e-6 * np.exp(np.abs(rng.normal(0, 0.01, 30)))]
+    middle = statistics.median(samples)
+    samples = [s * latency_us * 1e-6 / middle for s in samples]
+    return make_record(latency_us, samples=samples, stage="race", **fields)
+
+
+def test_a_machine_that_was_slower_itself_is_told_and_counted() -> None:
+    """Where the peak fell by 10 % as well, 8 % more time of a kernel is no certain difference."""
+    a, b = raced(100.0, run="r1"), raced(108.0, run="r2")
+    facts = {"r1": RunFacts(name="r1", peak_gflops=200.0), "r2": RunFacts(name="r2", peak_gflops=180.0)}
+    blind = compare(Source("a", best_of([a])), Source("b", best_of([b])))
+    seeing = compare(Source("a", best_of([a]), facts), Source("b", best_of([b]), facts))
+    assert blind.tasks[0].verdict == "slower" and seeing.tasks[0].verdict == "unclear"
+    assert seeing.control == pytest.approx(200 / 180)
+
+
+def test_trials_are_compared_with_more_doubt_than_races() -> None:
+    """Times of a trial are relative to a kernel of its own run."""
+    a, b = raced(100.0), raced(106.0)
+    trial = b.changed(stage="trial")
+    assert compare(Source("a", best_of([a])), Source("b", best_of([b]))).tasks[0].verdict == "slower"
+    assert compare(Source("a", best_of([a])), Source("b", best_of([trial]))).tasks[0].verdict == "unclear"
+
+
+def test_the_mean_of_many_small_changes_is_surer_than_each() -> None:
+    """Ten tasks, each 2 % slower: none is certain by itself; together they are 2 % with an interval of that size."""
+    scripts = [f"def f{n}(): pass" for n in range(10)]
+    a = best_of([raced(100.0 + n, script=s) for n, s in enumerate(scripts)])
+    b = best_of([raced(1.02 * (100.0 + n), script=s) for n, s in enumerate(scripts)])
+    found = compare(Source("a", a), Source("b", b))
+    assert found.ratio == pytest.approx(1.02, abs=0.002)
+    assert found.low is not None and found.high is not None and math.log(found.high / found.low) < 0.06
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[str, str]:
+    """Databases with a task in common that became slower, one that did not change, and one of each alone."""
+    paths = (tmp_path / "a.db", tmp_path / "b.db")
+    for path, factor, own in zip(paths, (1.0, 1.5), ("x", "y"), strict=True):
+        with Database(path) as database:
+            database.put_records([
+                raced(100.0 * factor, script="def slower(): pass", run=f"run-{own}"),
+                raced(50.0, script="def same(): pass", run=f"run-{own}"),
+                raced(10.0, script=f"def only_{own}(): pass", run=f"run-{own}"),
+            ])  # fmt: skip
+    return str(paths[0]), str(paths[1])
+
+
+def test_the_command_tells_what_changed(two: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An event for each task and one for all; in words, the same."""
+    assert main(["compare", *two, "--format", "json"]) == 0
+    *tasks, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [(t["event"], t["verdict"]) for t in tasks] == [("compared", "slower"), ("compared", "same")]
+    assert tasks[0]["low"] < 1.5 < tasks[0]["high"] and tasks[0]["same_schedule"] is True
+    assert (last["event"], last["slower"], last["same"], last["only_a"], last["only_b"]) == ("comparison", 1, 1, 1, 1)
+    assert main(["compare", *two]) == 0
+    text = capsys.readouterr().out
+    assert "of 2 tasks that both have, B has 1 slower, 1 the same" in text
+
+
+def test_runs_and_logs_are_compared(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run by the beginning of its name, a log by its file."""
+    with Database(two[1], read_only=True) as database:
+        write_log(database.every(), tmp_path / "b.jsonl")
+    assert main(["compare", "run-x", str(tmp_path / "b.jsonl"), "--db", two[0], "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slower"
+
+
+def test_only_verified_records_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a log as in a database, a faster record that nobody verified stays out."""
+    told = (raced(100.0), raced(1.0).changed(verified=False))
+    write_log(told, tmp_path / "a.jsonl")
+    with Database(tmp_path / "b.db") as database:
+        database.put_records(told)
+    assert main(["compare", str(tmp_path / "a.jsonl"), str(tmp_path / "b.db"), "--format", "json"]) == 0
+    compared = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert compared["a_us"] == compared["b_us"] == pytest.approx(100.0)
+
+
+def test_what_cannot_be_compared(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a file nor a run: exit 2, with the runs that there are; nothing in common: exit 3."""
+    assert main(["compare", "nothing", two[1], "--db", two[0]]) == 2
+    assert "its latest runs are run-x" in capsys.readouterr().err
+    with Database(tmp_path / "empty.db") as database:
+        database.put_record(raced(5.0, script="def other(): pass"))
+    assert main(["compare", two[0], str(tmp_path / "empty.db")]) == 3
+    assert "have no task in common" in capsys.readouterr().err

@@ -1,0 +1,332 @@
+"""The page of a report: offline, escaped, small, and with what it promises inside."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import statistics
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from record_makers import make_record
+
+from stridesmith.backends.devices import discover
+from stridesmith.cli import main
+from stridesmith.report import charts, layouts
+from stridesmith.report.advice import findings
+from stridesmith.report.tasks import TaskReport, task_report
+from stridesmith.search.records.database import Database
+from stridesmith.search.records.record import Foretold, Record
+from stridesmith.search.records.run_facts import RunFacts
+from stridesmith.search.tuning.importance import importances, worth_of
+from stridesmith.search.workers.bench import Bench
+from stridesmith.space.design.space import generate
+from stridesmith.space.workloads import workload
+
+pytest.importorskip("vl_convert")
+pytest.importorskip("jinja2")
+WORK = workload("matmul", m=12, n=20, k=8)
+FIXED = {"a": "fixed", "b": "fixed", "c": "fixed"}
+HOSTILE = "<img src=x onerror=alert(1)></script>`'\"&"
+TRIALS = 24
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search with made-up times: real candidates, one of each three failed, the winner raced."""
+    path = tmp_path_factory.mktemp("report") / "best.db"
+    target, rng = discover("cpu", 2), np.random.default_rng(0)
+    space = generate(WORK.func, target, FIXED)
+    sketch = space.sketches[0]
+    facts: dict[str, Any] = {
+        "script": WORK.script, "workload": "matmul", "params": dict(WORK.params), "interface": FIXED, "run": "r1",
+        "target": target.to_json(), "sketch": sketch.name, "space_version": space.version,
+    }  # fmt: skip
+    with Database(path) as database:
+        for number, row in enumerate(sketch.draw(rng, TRIALS).tolist(), 1):
+            us = None if number % 3 == 0 else 5.0 + 40.0 / number
+            trace = sketch.trace(row).to_json() if number == TRIALS - 1 else None
+            told = Foretold(model="learned", batch=1 + number // 12, score=-float(np.log2(us or 9.0)))
+            stage = "race" if number == TRIALS - 1 else "trial"
+            database.put_record(make_record(
+                us, trial=number, choice=row, trace=trace, foretold=told, stage=stage, created=float(number), **facts
+            ))  # fmt: skip
+        database.put_run(RunFacts(
+            name="r1", seconds=9.0, activities={"building": 6.0, "measuring": 3.0}, trials=TRIALS, peak_gflops=100.0,
+            bandwidth=2e10, baseline_us=60.0,
+        ))  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def task(db: Path) -> TaskReport:
+    with Database(db, read_only=True) as database, Bench() as bench:
+        return task_report(database.winners()[0], database, bench, peers={"torch": 12.0})
+
+
+@pytest.fixture(scope="module")
+def html(db: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    assert main(["report", "--db", str(db), "-o", str(path), "--format", "json"]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def unpacked(html: str, name: str) -> str:
+    packed = re.search(rf'id="{name}">([^<]*)<', html)
+    assert packed
+    return gzip.decompress(base64.b64decode(packed[1])).decode()
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_asks_for_nothing(html: str) -> None:
+    """No address to load from, a policy that allows none, and at most 2 MB."""
+    body = next(iter(json.loads(unpacked(html, "data"))["bodies"].values()))
+    for tag, attributes in Tags(html).found + Tags(body).found:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "audio", "video")
+        assert not {"src", "srcset", "data", "background", "action"} & set(attributes), (tag, attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy and "default-src 'none'" in policy[1] and "http" not in policy[1]
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest", html)
+    assert len(html.encode()) < 2e6
+
+
+def test_the_page_has_what_it_promises(html: str) -> None:
+    """For the task a chart of each kind, its findings, decisions, code and layouts."""
+    data = json.loads(unpacked(html, "data"))
+    kinds = {name.partition("-")[2] for name in data["charts"]}
+    assert kinds == {"search", "decisions", "predictions", "seconds", "roofline"}
+    (body,) = data["bodies"].values()
+    for words in ("What limits it", "tune --workload matmul --shape m=12,n=20,k=8", "sch.", "Lowered program",
+                  "Inner loop", "Decisions and their alternatives", "untuned"):  # fmt: skip
+        assert words in body, words
+    assert "window.vegaEmbed=" in unpacked(html, "vega")
+
+
+def test_names_are_escaped(db: Path, tmp_path: Path) -> None:
+    """A record from elsewhere whose names are HTML comes out as text, in the page and in what unfolds."""
+    path = tmp_path / "hostile.db"
+    with Database(db, read_only=True) as database, Database(path) as hostile:
+        for record in database.every():
+            hostile.put_record(record.changed(workload=HOSTILE, versions={"stridesmith": HOSTILE}, run=HOSTILE[:20]))
+    page = tmp_path / "report.html"
+    assert main(["report", "--db", str(path), "-o", str(page)]) == 0
+    html = page.read_text(encoding="utf-8")
+    (body,) = json.loads(unpacked(html, "data"))["bodies"].values()
+    for text in (html, body):
+        assert "img" not in [tag for tag, _ in Tags(text).found]
+        assert not [a for _, attributes in Tags(text).found for a in attributes if a.startswith("on")]
+    assert "&lt;img src=x onerror=alert(1)&gt;" in html
+    assert html.count("</script>") == 3
+
+
+def test_the_search_curve_has_every_candidate(task: TaskReport) -> None:
+    """Times, failures by kind, and the best so far, which never rises."""
+    spec = charts.search_curve(task)
+    assert spec is not None
+    rows = spec["data"]["values"]
+    assert len(rows) == TRIALS and sum("failed" in row for row in rows) == TRIALS // 3
+    best = [row["best"] for row in rows if "best" in row]
+    assert best == sorted(best, reverse=True) and best[-1] == pytest.approx(task.latency_us, rel=1e-3)
+    thin = charts.search_curve(task, most=8)
+    assert thin is not None and {r["n"] for r in thin["data"]["values"]} >= {r["n"] for r in rows if "failed" in r}
+
+
+def test_many_failures_are_thinned_out() -> None:
+    """Of 10 000 failures and one of another kind about 600 are drawn, the rare one among them."""
+    rows = [{"n": n, "failed": "oom" if n == 7777 else "refused"} for n in range(1, 10_001)]
+    kept = charts._thinned([*rows, {"n": 10_001, "us": 3.0, "id": "x"}], 600)
+    assert 500 < len(kept) < 700 and {"oom", "refused"} <= {row.get("failed") for row in kept}
+    assert kept[-1]["n"] == 10_001
+
+
+def test_the_roofline_has_all_marks(task: TaskReport) -> None:
+    """Candidates, the best, the untuned program and the peers, each at its GFLOP/s below the roof."""
+    spec = charts.roofline([task])
+    assert spec is not None
+    marks = {row["label"]: row for row in spec["data"]["values"] if row["kind"] != "candidate"}
+    assert set(marks) == {"best", "torch", "untuned"}
+    flops = WORK.flops
+    assert marks["torch"]["y"] == pytest.approx(flops / 12.0 * 1e-3, rel=1e-3)
+    assert sum(row["kind"] == "candidate" for row in spec["data"]["values"]) == len(task.measured)
+
+
+def test_a_perfect_prediction_lies_on_the_diagonal(task: TaskReport) -> None:
+    """The constant that a batch shares is taken out; the order was foretold."""
+    found = charts.predictions(task)
+    assert found is not None
+    spec, words = found
+    assert all(row["told"] == pytest.approx(row["us"], rel=1e-3) for row in spec["data"]["values"])
+    assert "rank correlation of 1.00" in words
+
+
+def test_a_prediction_far_from_the_truth_is_drawn(task: TaskReport) -> None:
+    """Scores of a record from elsewhere may be any numbers."""
+    scores = iter((9e5, -9e5) * TRIALS)
+    wild = [replace_score(record, next(scores)) for record in task.records]
+    found = charts.predictions(replace(task, records=wild))
+    assert found is not None and all(0 < row["told"] < 1e30 for row in found[0]["data"]["values"])
+
+
+def replace_score(record: Record, score: float) -> Record:
+    return record if record.foretold is None else record.changed(foretold=Foretold(
+        model=record.foretold.model, batch=record.foretold.batch, score=score
+    ))  # fmt: skip
+
+
+def test_what_matters_is_found_by_importances() -> None:
+    """Of two choices the one that decides the time has most of the importance, and its cost is what it costs."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(60):
+        tile, other = rng.choice(["1", "2", "4"]), rng.choice(["a", "b"])
+        rows.append(({"tile": str(tile), "other": str(other)}, float({"1": 40, "2": 20, "4": 10}[tile] + rng.random())))
+    found = importances(rows)
+    assert sum(found.values()) == pytest.approx(1.0) and found["tile"] > 0.8
+
+
+def test_decisions_of_a_search_have_what_was_tried(task: TaskReport) -> None:
+    """Each with the winner's alternative and the best of every other; of too few candidates nothing is said."""
+    assert task.worth and task.worth[0].importance == max(w.importance for w in task.worth)
+    for worth in task.worth:
+        assert sum(tried.count for tried in worth.tried) <= len(task.measured)
+        assert worth.chosen in [tried.label for tried in worth.tried]
+    space = generate(WORK.func, task.task.target, FIXED)
+    assert worth_of(space, task.measured[:4]) == ()
+
+
+def test_a_layout_shows_its_padding() -> None:
+    """17 columns in vectors of 16: the second panel has 15 cells of padding a row, of the kind that its value says."""
+    picture = layouts._drawn("w", "x", (3, 17), "lambda i, j: [j // 16, i, j % 16]", 0, (2, 3, 16))
+    assert picture is not None and picture.padding == pytest.approx(1 - 51 / 96)
+    assert picture.svg.count('<rect class="number"') == 3 * 15
+    assert picture.svg.count('<rect class="data"') == 3 * 17
+    huge = layouts._drawn("w", "x", (1000, 999), "lambda i, j: [i // 8, j, i % 8]", "undef", (125, 999, 8))
+    assert huge is not None and len(huge.svg) < 20_000
+    assert layouts._drawn("w", "x", (8,), "lambda i: [i // 2]", None, (4,)) is None
+
+
+def facts(**changed: Any) -> dict[str, Any]:
+    loop = {"fmas": 96, "vector_fmas": 96, "spills": 0, "reloads": 0, "fma_share": 1.0, "bound": "fma",
+            "accumulators": 12, "loads": 24, "broadcasts": 32, "instructions": 150}  # fmt: skip
+    memory = {"parameters": 1000, "workspaces": 0}
+    return {"inner_loop": loop | changed.pop("loop", {}), "memory": memory, "parallel": [("i", 40)], **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({"loop": {"spills": 30, "reloads": 30}}, "registers overflow"),
+        ({"loop": {"bound": "loads", "fma_share": 0.4}}, "inner loop bound by loads from the cache"),
+        ({"loop": {"vector_fmas": 0}}, "not in vectors"),
+        ({"parallel": [("i", 3)]}, "threads wait"),
+        ({"computed_flops": 3 * WORK.flops}, "computes on padding"),
+    ],
+)
+def test_what_limits_a_kernel_comes_first(task: TaskReport, changed: dict[str, Any], first: str) -> None:
+    """Each cause with its evidence and something to do; few candidates are always mentioned."""
+    assert task.diagnosis is not None
+    slow = replace(task, diagnosis=replace(task.diagnosis, facts=facts(**changed)))
+    rest = ("too short", "waits for caches", "waits for memory")  # what is left when all else is explained
+    found = [item for item in findings(slow, "tune --workload x") if item.short not in rest]
+    assert found[0].short == first and found[0].evidence and found[0].action
+    assert found[-1].short == "searched briefly" and "tune --workload x --trials 256" in found[-1].action
+
+
+def test_a_kernel_at_the_roof_is_left_alone(task: TaskReport) -> None:
+    """There is nothing to be done, and the page says so."""
+    us = task.task.work.flops / 95e3
+    fast = replace(task, record=task.record.measured([us * 1e-6] * 3, 0.0, "race"))
+    fast = replace(fast, runs=(RunFacts(name="r1", peak_gflops=100.0, bandwidth=1e12),))
+    (only,) = findings(fast, "tune")
+    assert "limit" in only.short and only.action.startswith("Nothing")
+
+
+def test_peers_are_read_from_a_benchmark(db: Path, task: TaskReport, tmp_path: Path) -> None:
+    """By the record's id; a file of another form is refused."""
+    times = {"torch:mm": [3.5, 1.0], "stridesmith:kernel": [1]}
+    row = {"name": "x", "tune": {"record": task.record.id}, "times": times}
+    (tmp_path / "peers.jsonl").write_text(json.dumps(row) + "\n")
+    page = tmp_path / "report.html"
+    options = ["report", "--db", str(db), "-o", str(page), "--peers"]
+    assert main([*options, str(tmp_path / "peers.jsonl")]) == 0
+    assert "torch:mm" in unpacked(page.read_text(encoding="utf-8"), "data")
+    (tmp_path / "other.jsonl").write_text("[1, 2]\n")
+    assert main([*options, str(tmp_path / "other.jsonl")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--workload", "matmul", "--shape", "m=13"], 3, "tune --workload matmul --shape m=13"),
+        (["--record", "ffff"], 3, "no record 'ffff'"),
+        (["--model", "none.onnx"], 74, "none.onnx"),
+    ],
+)
+def test_what_is_refused(
+    options: list[str], code: int, said: str, db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One paragraph each, the code of its kind, and no file."""
+    page = tmp_path / "report.html"
+    assert main(["report", *options, "--threads", "2", "--db", str(db), "-o", str(page)]) == code
+    assert said in capsys.readouterr().err and not page.exists()
+
+
+def test_a_failed_record_has_no_page(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, with what became of it."""
+    with Database(db, read_only=True) as database:
+        failed = next(record for record in database.every() if not record.ok)
+    page = tmp_path / "report.html"
+    assert main(["report", "--record", failed.id, "--db", str(db), "-o", str(page)]) == 2
+    assert f"record {failed.id} has no kernel to report: wrong" in capsys.readouterr().err and not page.exists()
+
+
+def test_a_page_that_cannot_be_written(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 74 before anything is built."""
+    assert main(["report", "--db", str(db), "-o", str(tmp_path / "nowhere" / "r.html")]) == 74
+    assert "is not there" in capsys.readouterr().err
+
+
+def test_the_median_of_the_made_up_records_holds(db: Path) -> None:
+    """The fixture's winner is the raced one, so that the pages above are about it."""
+    with Database(db, read_only=True) as database:
+        (winner,) = database.winners()
+    assert winner.stage == "race" and statistics.median(winner.samples) * 1e6 == pytest.approx(winner.latency_us)
+
+
+def test_a_model_has_its_operators_by_time(tmp_path: Path) -> None:
+    """Each with its share and its kernel, the slowest named first with what to do; names are text."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"], name="<b>first</b>"), helper.make_node("Softmax", ["a"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones((24, 8), np.float32), "w")],
+    )  # fmt: skip
+    path, page = tmp_path / "net.onnx", tmp_path / "report.html"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    assert main(["report", "--model", str(path), "--db", str(tmp_path / "none.db"), "-o", str(page)]) == 0
+    html = page.read_text(encoding="utf-8")
+    assert "Its slowest operator is" in html and "estimated" in html
+    assert f"tune --model {path}" in html and "--seconds 600" in html
+    assert "<b>first</b>" not in html and "&lt;b&gt;first" in html
