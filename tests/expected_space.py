@@ -33,7 +33,7 @@ class Input:
 
     Sources: ``fixed``, ``constant``, ``free`` parameters; ``stage``, computed element by element for this anchor;
     ``padded``, such a stage with a condition in it; ``between``, the result of another anchor.  `padding` are the axes
-    along which 6 % of all steps or more meet nothing but padding.
+    along which 30 % of all steps or more meet nothing but padding.
     """
 
     source: str

@@ -48,10 +48,13 @@ def test_a_model_is_tuned_run_replayed_and_shown(
     """All four commands on one file and database; results are right, what fell back is named, records are used."""
     monkeypatch.setenv("STRIDESMITH_DB", str(folder / "own.db"))
     file, shape = str(folder / "net.onnx"), ["--input", "x=2x24x24", "--format", "json"]
-    assert main(["--model", file, "--seconds", "24", *shape]) == 0
-    told = events(capsys)
-    assert told[0]["event"] == "tasks" and {e["event"] for e in told} >= {"tasks", "turn", "model"}
-    assert told[-1]["fallback"] == ["Det"] and told[-1]["untuned"] == 0
+    for _ in range(5):  # a busy machine may measure nothing in so few seconds; the next run goes on
+        assert main(["--model", file, "--seconds", "20", *shape]) == 0
+        told = events(capsys)
+        assert told[0]["event"] == "tasks" and told[-1]["fallback"] == ["Det"]
+        if told[-1]["untuned"] == 0:
+            break
+    assert {e["event"] for e in told} >= {"tasks", "turn", "model"} and told[-1]["untuned"] == 0
     assert told[-1]["latency_us"] > told[-1]["predicted_us"] > 0 and told[-1]["trials"] > 0
 
     out = folder / "out.npz"

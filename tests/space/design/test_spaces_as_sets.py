@@ -58,7 +58,17 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
             {"s1": 20, "s2": 8, "s3": 9}, {"r0": 5, "r1": 3, "r2": 3},
             {
                 "i0": Input("constant", "s1, r0, r1, r2"),
-                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2", padding=("s2", "s3")),
+                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2"),
+            }, "0",
+        )},
+    ),
+    "dilated conv2d": (
+        workload("conv2d", ci=5, h=9, w=10, co=20, k=3, pad=6, dilation=6).func,
+        {"b0": Anchor(
+            {"s1": 20, "s2": 9, "s3": 10}, {"r0": 5, "r1": 3, "r2": 3},
+            {
+                "i0": Input("padded", "s0, r0, s2 + r1*6, s3 + r2*6", padding=("s2", "s3")),
+                "i1": Input("constant", "s1, r0, r1, r2"),
             }, "0",
         )},
     ),
@@ -80,7 +90,7 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
         workload("max_pool2d", c=12, h=9, w=33).func,
         {"b0": Anchor(
             {"s1": 12, "s2": 5, "s3": 17}, {"r0": 3, "r1": 3},
-            {"i0": Input("padded", "s0, s1, s2*2 + r0, s3*2 + r1", padding=("s2",))}, "-inf",
+            {"i0": Input("padded", "s0, s1, s2*2 + r0, s3*2 + r1")}, "-inf",
         )},
     ),
     "softmax": (
@@ -105,7 +115,7 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
     ),
 }  # fmt: skip
 
-CONSTANTS = {"conv2d": ("w",)}
+CONSTANTS = {"conv2d": ("w",), "dilated conv2d": ("w",)}
 
 
 def space_of(name: str, target: Target) -> Space:
@@ -183,11 +193,11 @@ def test_names_and_the_order_of_loops_do_not_matter(name: str) -> None:
     """A program with other names and permuted loops has the same sketches and decisions in the same order."""
     func, _ = PROGRAMS[name]
     text = func.script()
-    plain = anonymous(generate(func, CPU, {"w": "constant"} if name == "conv2d" else {}))
+    plain = anonymous(generate(func, CPU, dict.fromkeys(CONSTANTS.get(name, ()), "constant")))
     other = renamed(permuted(text, np.random.default_rng(4)))
     assert other != text and "product" not in other and "conv" not in other
     again = func_of(other)
-    weights = {"z_w": "constant"} if name == "conv2d" else {}
+    weights = {f"z_{constant}": "constant" for constant in CONSTANTS.get(name, ())}
     assert anonymous(generate(again, CPU, weights)) == plain
 
 
