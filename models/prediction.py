@@ -64,10 +64,9 @@ def _least_cycles(func: PrimFunc, interface: tuple[tuple[str, str], ...], target
         return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
 
     best = inf
-    for number in sketches:
-        found = evolve(search_space, number, evaluate, np.random.default_rng(0), EFFORT)
+    for found in evolve(search_space, sketches, evaluate, np.random.default_rng(0), EFFORT):
         if len(found.scores):
-            best = min(best, float(np.exp2(-found.scores[0])) * _points(space.sketches[number]))
+            best = min(best, float(np.exp2(-found.scores[0])) * _points(space.sketches[found.sketch]))
     return best / target.threads
 
 

@@ -137,8 +137,8 @@ def estimate(task: Task) -> Choice | None:
         return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
 
     effort, rng = Effort(max(64, POPULATION // len(search.open)), GENERATIONS), np.random.default_rng(0)
-    heads = [evolve(search, number, evaluate, rng, effort).head(1) for number in search.open]
-    best = max((head for head in heads if len(head.rows)), key=lambda head: float(head.scores[0]), default=None)
+    pools = [pool for pool in evolve(search, search.open, evaluate, rng, effort) if len(pool.rows)]
+    best = max(pools, key=lambda pool: float(pool.scores[0]), default=None)
     if best is None:
         return None
     indices = tuple(int(value) for value in best.rows[0])

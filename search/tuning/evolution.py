@@ -6,7 +6,7 @@ arithmetic, so that thousands of candidates are scored for each one that is hand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
+
+FEWEST = 4
+"""Sketches that all generations are for."""
 
 
 @dataclass(frozen=True)
@@ -59,42 +62,63 @@ class Effort:
 
 def evolve(
     search_space: SearchSpace,
+    numbers: Sequence[int],
+    evaluate: Evaluate,
+    rng: np.random.Generator,
+    effort: Effort,
+    parents: Mapping[int, Population] | None = None,
+) -> list[Scored]:
+    """For each of some sketches the distinct candidates seen over some generations, best first.
+
+    A sketch starts from random candidates, its `parents` and mutations of them; each generation keeps the best quarter
+    and fills up with its mutations, crossovers and a tenth of new random candidates.  Of many sketches the better half
+    gets each further generation, at least `FEWEST` (successive halving: Jamieson and Talwalkar, AISTATS 2016).
+    """
+    pools = {number: _first(search_space, number, evaluate, rng, effort, (parents or {}).get(number))
+             for number in numbers}  # fmt: skip
+    racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
+    for _ in range(effort.generations):
+        racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
+        for number in racing:
+            pools[number] = _next(search_space, pools[number], evaluate, rng, effort)
+    return [pools[number] for number in numbers]
+
+
+def _first(
+    search_space: SearchSpace,
     number: int,
     evaluate: Evaluate,
     rng: np.random.Generator,
     effort: Effort,
-    parents: Population | None = None,
+    parents: Population | None,
 ) -> Scored:
-    """The distinct candidates of one sketch seen over some generations, best first.
-
-    Starts from random candidates, `parents` and mutations of them; each generation keeps the best quarter and
-    fills up with its mutations, crossovers and a tenth of new random candidates.
-    """
-    population = effort.population
+    """The generation that a sketch starts with: all of a small sketch."""
     if search_space.size(number) <= ENUMERATE:
         return ranked(number, search_space.draw(rng, number, ENUMERATE), evaluate)
-    rows = search_space.draw(rng, number, population)
+    rows = search_space.draw(rng, number, effort.population)
     if parents is not None and len(parents):
-        repeated = parents[rng.integers(len(parents), size=population // 2)]
+        repeated = parents[rng.integers(len(parents), size=effort.population // 2)]
         near = mutated(search_space, number, repeated, rng)
         rows = np.concatenate([rows, parents, possible(search_space, number, near)])
-    seen = ranked(number, rows, evaluate)
-    for _ in range(effort.generations):
-        elite = seen.head(max(8, population // 4)).rows
-        if not len(elite):
-            break
-        parents_of_one = elite[_towards_best(rng, len(elite), population // 2)]
-        mothers, fathers = (elite[_towards_best(rng, len(elite), population // 3)] for _ in range(2))
-        children = np.concatenate(
-            [
-                mutated(search_space, number, parents_of_one, rng),
-                mutated(search_space, number, crossed(mothers, fathers, rng), rng, rate=0.5),
-                search_space.draw(rng, number, population // 10),
-            ]
-        )
-        new = ranked(number, possible(search_space, number, children), evaluate)
-        seen = _merged(seen, new, keep=4 * population)
-    return seen
+    return ranked(number, rows, evaluate)
+
+
+def _next(
+    search_space: SearchSpace, seen: Scored, evaluate: Evaluate, rng: np.random.Generator, effort: Effort
+) -> Scored:
+    """What was seen of a sketch with one more generation."""
+    population, number = effort.population, seen.sketch
+    elite = seen.head(max(8, population // 4)).rows
+    parents = elite[_towards_best(rng, len(elite), population // 2)]
+    mothers, fathers = (elite[_towards_best(rng, len(elite), population // 3)] for _ in range(2))
+    children = np.concatenate(
+        [
+            mutated(search_space, number, parents, rng),
+            mutated(search_space, number, crossed(mothers, fathers, rng), rng, rate=0.5),
+            search_space.draw(rng, number, population // 10),
+        ]
+    )
+    return _merged(seen, ranked(number, possible(search_space, number, children), evaluate), keep=4 * population)
 
 
 def mutated(

@@ -190,14 +190,10 @@ class ModelSampler(BaseSampler):
         candidates are evolved, and one other by turns.
         """
         chosen = self._promising(history) if learned else list(self.search_space.open)
-        share = max(192, POPULATION // max(1, len(chosen)))
-        pools = []
-        for number in chosen:
-            parents = history.best_of(number, 8) if learned else None
-            effort = Effort(share, GENERATIONS)
-            pool = evolve(self.search_space, number, self._evaluate, self._rng, effort, parents)
-            pools.append(pool.head(256))
-        return pools
+        effort = Effort(max(192, POPULATION // max(1, len(chosen))), GENERATIONS)
+        parents = {n: best for n in chosen if learned and (best := history.best_of(n, 8)) is not None}
+        pools = evolve(self.search_space, chosen, self._evaluate, self._rng, effort, parents)
+        return [pool.head(256) for pool in pools]
 
     def _promising(self, history: _History) -> list[int]:
         """The sketches of the fastest dozen, and the next of the others in turn."""

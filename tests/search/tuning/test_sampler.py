@@ -134,7 +134,7 @@ def test_evolution_finds_the_best_of_a_large_space():
         scores = -np.abs(rows - goal).sum(axis=1).astype(float)
         return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
 
-    pool = evolve(search_space, 0, evaluate, np.random.default_rng(1), Effort(512, 6))
+    (pool,) = evolve(search_space, [0], evaluate, np.random.default_rng(1), Effort(512, 6))
     assert pool.rows[0].tolist() == goal.tolist()
     assert search_space.keep(0, pool.rows).all()
     assert (np.diff(pool.scores) <= 0).all()
@@ -150,7 +150,7 @@ def test_aliases_take_one_place():
         positions, fingerprints = distinct(row_fingerprints(table))
         return Evaluated(positions, rows[positions].sum(axis=1).astype(float), fingerprints)
 
-    pool = evolve(search_space, 0, evaluate, np.random.default_rng(1), Effort(512, 2))
+    (pool,) = evolve(search_space, [0], evaluate, np.random.default_rng(1), Effort(512, 2))
     assert len(np.unique(np.delete(pool.rows, synthetic.EDGE0, axis=1), axis=0)) == len(pool.rows) > 256
     assert len(np.unique(pool.fingerprints)) == len(pool.rows)
 
