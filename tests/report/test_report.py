@@ -19,6 +19,7 @@ from record_makers import make_record
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
 from stridesmith.report import charts, layouts
+from stridesmith.report import page as pages
 from stridesmith.report.advice import findings
 from stridesmith.report.tasks import TaskReport, task_report
 from stridesmith.search.records.database import Database
@@ -135,6 +136,51 @@ def test_names_are_escaped(db: Path, tmp_path: Path) -> None:
         assert not [a for _, attributes in Tags(text).found for a in attributes if a.startswith("on")]
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
     assert html.count("</script>") == 3
+
+
+def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is left out, from the task with least to gain on: first code and pictures, then all of it."""
+    monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
+    tasks = [
+        replace(task, name=f"task {number}", record=replace_id(task.record, number), count=100 - number)
+        for number in range(20)
+    ]
+    everything = pages.page(pages.Subject("many", "best.db"), tasks)
+    assert len(json.loads(unpacked(everything, "data"))["bodies"]) == 20
+    sizes = []
+    for limit in (len(everything) - 1, 50_000, 1):
+        monkeypatch.setattr(pages, "MOST_BYTES", limit)
+        html = pages.page(pages.Subject("many", "best.db"), tasks)
+        bodies = json.loads(unpacked(html, "data"))["bodies"]
+        sizes.append((len(bodies), sum("Lowered program" in body for body in bodies.values())))
+        assert html.count('<details class="task card"') == len(bodies) and "task 0" in html
+        assert len(html.encode()) <= limit or limit == 1
+        assert ("do not fit here" in html) == (len(bodies) < 20)
+    (first, whole), (second, _), last = sizes
+    assert (first, last) == (20, (1, 0)) and whole < 20 and 1 < second < 20
+
+
+def replace_id(record: Record, number: int) -> Record:
+    return record.changed(id=f"{number:032x}")
+
+
+def test_of_many_tasks_the_slowest_are_read(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--limit` those that take most time, and a sentence about the others."""
+    path, page = tmp_path / "two.db", tmp_path / "report.html"
+    with Database(db, read_only=True) as database, Database(path) as both:
+        (winner,) = database.winners()
+        other = make_record(9e4, **{
+            "script": workload("matmul", m=3, n=4, k=5).script, "workload": "slow", "params": {}, "interface": FIXED,
+            "target": winner.device.to_json(),
+        })  # fmt: skip
+        for record in (winner, other):
+            both.put_record(record)
+    assert main(["report", "--db", str(path), "-o", str(page), "--limit", "1"]) == 0
+    html, said = page.read_text(encoding="utf-8"), capsys.readouterr().out
+    assert "the 1 of 2 tasks that take most time" in said and "1 tasks" in said
+    assert "the 1 of 2 tasks that take most time" in html and "<h1>slow</h1>" in html
 
 
 def test_the_search_curve_has_every_candidate(task: TaskReport) -> None:
