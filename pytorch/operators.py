@@ -69,14 +69,14 @@ class Caller:
         self._run(*[array(tensor) for tensor in tensors], out=[array(result) for result in results])
         return results[0] if len(results) == 1 else results
 
-    def _quick(self, kernel: Kernel | Model) -> Callable[..., Tensor] | None:
-        """The same for a kernel of one result that has a native call: a small one runs for a microsecond."""
-        direct = getattr(kernel, "direct", None)
-        if direct is None or len(self.gives) > 1 or self._array is _bits:
+    def _quick(self, kernel: Kernel | Model) -> Callable[..., Any] | None:
+        """The same for what has a native call: a small kernel runs for a microsecond."""
+        direct = kernel.direct
+        if direct is None or self._array is _bits:
             return None
-        ((_, shape, dtype),) = self.gives
         like, array, careful = torch.empty_like, Tensor.numpy, self
-        kind = torch.empty((), dtype=dtype).expand(shape)
+        kinds = [torch.empty((), dtype=dtype).expand(shape) for _, shape, dtype in self.gives]
+        (kind, *others) = kinds
 
         def run(*tensors: Tensor) -> Any:
             try:
@@ -87,7 +87,16 @@ class Caller:
                 pass
             return careful(*tensors)
 
-        return run
+        def run_all(*tensors: Tensor) -> Any:
+            try:
+                results = tuple(map(like, kinds))
+                if direct(*map(array, tensors), *map(array, results)):
+                    return results
+            except RuntimeError:
+                pass
+            return careful(*tensors)
+
+        return run_all if others else run
 
     def fake(self, *tensors: Tensor) -> Any:
         """Results without contents.  Raises what a call would raise for other shapes and types."""
@@ -112,7 +121,7 @@ def for_part(caller: Caller) -> Operator:
         return found
 
     kinds = [caller.takes, caller.gives]
-    return _define(f"part{number}", kinds, lambda *given: alive()(*given), lambda *given: alive().fake(*given))
+    return _define(f"part{number}", kinds, lambda *given: alive().run(*given), lambda *given: alive().fake(*given))
 
 
 def _defined(name: str, caller: Caller) -> Operator:

@@ -222,6 +222,19 @@ def test_without_kernels_the_way_to_some_is_told(
     assert any("stridesmith.torch.tune(model, example" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.parametrize("won", [False, True])
+def test_a_model_is_compiled_only_if_all_of_it_is_faster(won: bool) -> None:
+    """After the races of the part and of the graph, one of whole calls decides; else the model itself comes back."""
+    model, x = network(), torch.randn(3, 6)
+    races = Races(True, True, won)
+    made = ss.torch.compile(model, x, threads=1, race=races)
+    assert (made is model) != won and races.results == []
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), model(x))
+    with pytest.raises(ss.UsageError, match=r"training mode.*model\.eval\(\)"):
+        ss.torch.compile(network().train(), x)
+
+
 def test_options() -> None:
     """An option that there is not is named, with the one that was meant."""
     with torch.no_grad(), pytest.raises(Exception, match="no option 'thread'; did you mean 'threads'"):
