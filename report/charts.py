@@ -158,7 +158,9 @@ def seconds(task: TaskReport) -> Spec | None:
         "tooltip": [_tip("run"), _tip("what", "spent on"), _tip("s", "seconds")],
     }  # fmt: skip
     rows = [row | {"position": order.index(row["what"])} for row in rows]
-    return _spec({"mark": {"type": "bar", "height": 18}, "encoding": encoding}, rows, 26 * len({row["run"] for row in rows}) + 10)
+    return _spec(
+        {"mark": {"type": "bar", "height": 18}, "encoding": encoding}, rows, 26 * len({row["run"] for row in rows}) + 10
+    )
 
 
 def roofline(tasks: Sequence[TaskReport]) -> Spec | None:

@@ -10,7 +10,8 @@ what each must be.  Whatever is not exactly so, right or wrong, is declined, and
     args    for each argument: place in the record, dtype, flags, bytes, dimensions, their address, its own address
 
 While the kernel runs the interpreter's lock is released, and the plan is marked as busy: a call from another thread is
-declined.  `held` marks it for who uses the kernel's memory in another way.  Where a probe shows that arrays or the interpreter are not as expected here, there is no native call.
+declined.  `held` marks it for who uses the kernel's memory in another way.  Where a probe shows that arrays or the
+interpreter are not as expected here, there is no native call.
 """
 
 from __future__ import annotations
@@ -270,7 +271,8 @@ def _claiming() -> tuple[Callable[[int], int], Callable[[int], None]]:
 def _code() -> dict[str, int]:
     """The addresses of what is compiled, which stays as long as the process."""
     values = {
-        "SYMBOL": SYMBOL, "CLAIM": CLAIM, "RELEASE": RELEASE, "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
+        "SYMBOL": SYMBOL, "CLAIM": CLAIM, "RELEASE": RELEASE,
+        "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
         "ENTRY": ENTRY, "SAVE": _function("PyEval_SaveThread"), "RESTORE": _function("PyEval_RestoreThread"),
         "INCREASE": _function("Py_IncRef"), "TRUE": id(True), "FALSE": id(False),
     }  # fmt: skip

@@ -164,17 +164,14 @@ def replace_id(record: Record, number: int) -> Record:
     return record.changed(id=f"{number:032x}")
 
 
-def test_of_many_tasks_the_slowest_are_read(
-    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_many_tasks_the_slowest_are_read(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With `--limit` those that take most time, and a sentence about the others."""
     path, page = tmp_path / "two.db", tmp_path / "report.html"
     with Database(db, read_only=True) as database, Database(path) as both:
         (winner,) = database.winners()
-        other = make_record(9e4, **{
-            "script": workload("matmul", m=3, n=4, k=5).script, "workload": "slow", "params": {}, "interface": FIXED,
-            "target": winner.device.to_json(),
-        })  # fmt: skip
+        slow = workload("matmul", m=3, n=4, k=5).script
+        device = winner.device.to_json()
+        other = make_record(9e4, script=slow, workload="slow", params={}, interface=FIXED, target=device)
         for record in (winner, other):
             both.put_record(record)
     assert main(["report", "--db", str(path), "-o", str(page), "--limit", "1"]) == 0
