@@ -87,8 +87,8 @@ def link(code: bytes, output: Path, target: Target, triple: str = "") -> None:
     """
     if platform.system() == "Darwin" and not triple:
         raise UsageError(
-            "shared objects are made for Linux alone; on macOS choose the format c or asm, of which `cc -dynamiclib` makes "
-            "a library"
+            "shared objects are made for Linux alone; on macOS choose the format c or asm, of which `cc -dynamiclib` "
+            "makes a library"
         )
     linker = find_linker(triple.partition("-")[0])
     with tempfile.TemporaryDirectory(prefix="stridesmith-") as folder:
