@@ -161,7 +161,7 @@ def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.
 
 
 def replace_id(record: Record, number: int) -> Record:
-    return record.changed(id=f"{number:032x}")
+    return record.changed(id=f"{number:016x}")
 
 
 def test_of_many_tasks_the_slowest_are_read(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
