@@ -143,21 +143,25 @@ def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.
     monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
     tasks = [
         replace(task, name=f"task {number}", record=replace_id(task.record, number), count=100 - number)
-        for number in range(20)
+        for number in range(12)
     ]
     everything = pages.page(pages.Subject("many", "best.db"), tasks)
-    assert len(json.loads(unpacked(everything, "data"))["bodies"]) == 20
-    sizes = []
-    for limit in (len(everything) - 1, 50_000, 1):
-        monkeypatch.setattr(pages, "MOST_BYTES", limit)
-        html = pages.page(pages.Subject("many", "best.db"), tasks)
-        bodies = json.loads(unpacked(html, "data"))["bodies"]
-        sizes.append((len(bodies), sum("Lowered program" in body for body in bodies.values())))
-        assert html.count('<details class="task card"') == len(bodies) and "task 0" in html
-        assert len(html.encode()) <= limit or limit == 1
-        assert ("do not fit here" in html) == (len(bodies) < 20)
-    (first, whole), (second, _), last = sizes
-    assert (first, last) == (20, (1, 0)) and whole < 20 and 1 < second < 20
+    assert len(json.loads(unpacked(everything, "data"))["bodies"]) == 12 and "do not fit here" not in everything
+    shortest = limited(tasks, 1, monkeypatch)
+    assert (shortest.count("<details class=\"task card\""), shortest.count("do not fit here")) == (1, 1)
+    less = limited(tasks, len(everything) - 1, monkeypatch)
+    bodies = json.loads(unpacked(less, "data"))["bodies"]
+    assert len(bodies) == 12 and 0 < sum("Lowered program" in body for body in bodies.values()) < 12
+    few = limited(tasks, len(shortest) + 5000, monkeypatch)
+    assert 1 < few.count("<details class=\"task card\"") < 12 and "task 0" in few and "task 11" not in few
+
+
+def limited(tasks: list[TaskReport], most: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of at most so many bytes, or the shortest that there is."""
+    monkeypatch.setattr(pages, "MOST_BYTES", most)
+    html = pages.page(pages.Subject("many", "best.db"), tasks)
+    assert len(html.encode()) <= most or most == 1
+    return html
 
 
 def replace_id(record: Record, number: int) -> Record:
