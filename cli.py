@@ -252,6 +252,8 @@ def emit(path: str, **options: Any) -> int:
 @click.option("-o", "path", required=True, metavar="FILE.html", help="The page; it needs no other file.")
 @click.option("--peers", type=click.Path(dir_okay=False), metavar="FILE.jsonl",
               help="What other libraries took, as benchmarks/peers.py writes it, to be marked beside ours.")
+@click.option("--limit", type=click.IntRange(1, 5000), metavar="N", default=200, show_default=True,
+              help="Of more tasks, those that take most time; a page that would pass 2 MB says less of each.")
 @db_option
 @format_option
 def report(**options: Any) -> int:

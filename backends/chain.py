@@ -11,7 +11,8 @@ import numpy as np
 
 from .cpu import CpuExecutable
 from .executable import Call, Chain, Place
-from .llvm.chain import chain_code
+from .llvm.chain import LENT_HEAD, chain_code
+from .llvm.python_call import Expected, native_call
 from .memory import zeros
 
 if TYPE_CHECKING:
@@ -57,6 +58,21 @@ class CpuChain(Chain):
     def lent(self, block: int) -> list[tuple[Any, int, int]]:
         """The (argument record, index, offset) that `lend` writes, for who does that by himself."""
         return self._lent.get(block, [])
+
+    def native_call(self, arguments: Sequence[tuple[int, Expected]]) -> Callable[..., bool] | None:
+        """`run` as a function of arrays, inputs and then outputs, where there is one (see `llvm.python_call`).
+
+        Each argument is lent as the block before it; its own place is not looked at.
+        """
+        moves = [(number, slot) for number, (block, _) in enumerate(arguments) for slot in self.lent(block)]
+        begin = LENT_HEAD + 3 * len(moves)
+        words = [ctypes.addressof(self._table), self._size, len(moves)]
+        for number, (record, index, offset) in moves:
+            words += [begin + number, offset, ctypes.addressof(record) + index * ctypes.sizeof(ctypes.c_void_p)]
+        expected = [argument._replace(place=begin + number) for number, (_, argument) in enumerate(arguments)]
+        return native_call(
+            chain_code().address("lent"), self.threads, [*words, *(0 for _ in arguments)], expected
+        )
 
     def attach(self, block: int, array: NDArray[Any] | None) -> None:
         """Let `view`, `read` and `write` find a block of no bytes in this array of the caller; None ends that."""

@@ -1,6 +1,6 @@
 """What a call from Python costs: microseconds of a small kernel, called natively, by `kernel(...)` and as a model.
 
-NumPy and PyTorch stand beside it.
+NumPy and PyTorch stand beside it, and the same kernel as an operator of PyTorch.
 
     python benchmarks/calls.py [--sizes 16,16384]
 
@@ -74,6 +74,9 @@ def rows(size: int) -> Iterator[tuple[str, float]]:
         tensor = torch.from_numpy(a)
         yield "torch.relu(a)", per_call(lambda: torch.relu(tensor)) - loop
         yield "torch.relu_(a)", per_call(lambda: torch.relu_(tensor)) - loop
+        for name, made in (("kernel", kernel), ("model", model)):
+            called = ss.torch.operator(made, f"relu_{name}_{size}")
+            yield f"operator of the {name}", per_call(lambda called=called: called(tensor)) - loop
 
 
 def model_of(func: ss.PrimFunc, size: int, target: ss.Target) -> Model:

@@ -1,6 +1,9 @@
-"""Networks of plain torch.nn: eager, Inductor and the backend `stridesmith`, taking turns.
+"""Networks of plain torch.nn: eager, Inductor, the backend `stridesmith` and `stridesmith.torch.compile`, taking turns.
 
     python benchmarks/torch_models.py --seconds 600 --out FOLDER [resnet50 mobilenetv2 bert_layer]
+    python benchmarks/torch_models.py --seconds 10 --threads 1 --out FOLDER small_mlp small_bert small_resnet
+
+The second is about what a call costs in PyTorch: guards, wrappers, operators.
 
 Each network is tuned from an empty database by `stridesmith.torch.tune` for ``--seconds``; ``--again`` keeps the
 database.  Then each way is a process of its own, stopped (SIGSTOP) while another is timed, and they take turns; a ratio
@@ -20,7 +23,7 @@ from typing import Any
 
 from racing import LIKE, PATIENCE_SECONDS, Library, settled, spread, wait_for_quiet
 
-WAYS = ("eager", "inductor", "stridesmith")
+WAYS = ("eager", "inductor", "stridesmith", "compile")
 
 
 def tuned(name: str, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -99,6 +99,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "resnet50": (resnet, (1, 3, 224, 224)),
     "mobilenetv2": (mobilenet, (1, 3, 224, 224)),
     "bert_layer": (BertLayer, (1, 128, 768)),
+    "small_mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (1, 16)),
     "small_resnet": (lambda: resnet((1, 1), 8, 10), (1, 3, 32, 32)),
     "small_bert": (lambda: BertLayer(32, 2), (1, 12, 32)),
 }
@@ -116,7 +117,7 @@ def network(name: str) -> tuple[nn.Module, Tensor]:
 
 
 def nn_forms(job: Job, threads: int) -> Forms:
-    """One way to run a network: eager, by Inductor with frozen weights, or by us with what the database has."""
+    """One way to run a network: eager, by Inductor with frozen weights, or in two ways by us, with the database."""
     torch.set_num_threads(threads)
     module, x = network(job["nn"])
     way: Any = module
@@ -130,6 +131,10 @@ def nn_forms(job: Job, threads: int) -> Forms:
 
         options = {"db": job["db"], "threads": threads, "rest": job["rest"]}
         way = torch.compile(module, backend=ss.torch.backend, options=options)
+    elif job["way"] == "compile":
+        import stridesmith as ss
+
+        way = ss.torch.compile(module, x, db=job["db"], threads=threads, rest=job["rest"])
 
     def call() -> Tensor:
         with torch.no_grad():

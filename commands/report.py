@@ -45,7 +45,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
     with Database(options.get("db"), read_only=True) as database, Bench() as bench:
         notes: list[str] = []
         model = _model(options, output, bench) if options.get("model") else None
-        wanted = _wanted_of(model, database) if model else _wanted(options, database, notes)
+        wanted = _wanted_of(model, database) if model else _slowest(_wanted(options, database, notes), options, notes)
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model))
@@ -90,6 +90,18 @@ def _wanted(options: Mapping[str, Any], database: Database, notes: list[str]) ->
     if missing:
         notes.append(f"not tuned yet: {', '.join(missing)}; `{command_line(options)}` does")
     return found
+
+
+def _slowest(wanted: list[Wanted], options: Mapping[str, Any], notes: list[str]) -> list[Wanted]:
+    """Those that take most time, as many as fit on a page that people read."""
+    limit: int = options["limit"]
+    if len(wanted) <= limit:
+        return wanted
+    notes.append(
+        f"the {limit} of {len(wanted)} tasks that take most time; `--limit` shows more, and a workload, a suite or "
+        "`--only` others"
+    )
+    return sorted(wanted, key=lambda each: -each[2] * (each[1].latency_us or 0.0))[:limit]
 
 
 def _best(options: Mapping[str, Any], database: Database) -> tuple[list[Wanted], list[str]]:

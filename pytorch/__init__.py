@@ -1,10 +1,11 @@
 """PyTorch: parts of a model that run here, the rest where it was.  Called `stridesmith.torch`.
 
-`backend` is what ``torch.compile(model, backend="stridesmith")`` calls; `tune` fills the database for
-a model; `operator` makes a PyTorch operator of a kernel or model.  A graph of PyTorch's ATen
-operators becomes a graph of `models.operators` (`conversion.py`, by the table of `aten.py`), of
-which connected parts become networks (`parts.py`); what is faster than PyTorch in a race
-(`race.py`) stays.  This room may use `models` and what that may use; no other room knows it.
+`backend` is what ``torch.compile(model, backend="stridesmith")`` calls; `compile` does that, and
+gives the model back where it is not faster as a whole; `tune` fills the database for a model;
+`operator` makes a PyTorch operator of a kernel or model.  A graph of PyTorch's ATen operators becomes
+a graph of `models.operators` (`conversion.py`, by the table of `aten.py`), of which connected parts
+become networks (`parts.py`); what is faster than PyTorch in a race (`race.py`) stays.  This room may
+use `models` and what that may use; no other room knows it.
 
 The folder is not called `torch`, because the repository's root is the package: who starts Python
 there would import it in the place of PyTorch, which is an extra (``pip install 'stridesmith[torch]'``).
@@ -22,5 +23,6 @@ except ImportError:
 from .dynamo import Left, backend
 from .operators import operator
 from .tuning import Tuned, tune
+from .whole import compile
 
-__all__ = ["Left", "Tuned", "backend", "operator", "tune"]
+__all__ = ["Left", "Tuned", "backend", "compile", "operator", "tune"]

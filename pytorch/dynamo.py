@@ -79,7 +79,7 @@ class Options:
     def compiled_by_torch(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """A graph with PyTorch alone."""
         if self.rest == "eager":
-            eager: Compiled = module
+            eager: Compiled = module.forward  # calling the module would look for hooks
             return eager
         from torch._inductor.compile_fx import compile_fx
 
@@ -128,11 +128,13 @@ class Captured:
     """A graph in ATen's operators, and the value of each input that is a weight, None for others.
 
     A weight that was created under `inference_mode` is another: it has no version, by which writing would be seen.
-    `call` takes what Dynamo's graph takes; what computes the graph is `run`, which is put there afterwards.
+    `call` takes what Dynamo's graph takes; what computes the graph is `run`, which is put there afterwards.  What is
+    `plain` has nothing to be done around it, so that `run` may be called itself.
     """
 
     aten: fx.GraphModule
     values: list[Tensor | None]
+    plain: bool
     run: Compiled
     call: Compiled
 
@@ -155,7 +157,12 @@ def capture(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
         values = [
             value if at in static and not value.is_inference() else None for at, value in enumerate(example_inputs)
         ]
-        found.append(Captured(aten, values, aten, aten))
+        plain = not (
+            metadata.num_outputs_aliased or metadata.dynamic_outputs or metadata.tokens
+            or metadata.is_rng_op_functionalized or metadata.num_mutated_graph_handled_indices
+            or torch.is_autocast_enabled("cpu")
+        )  # fmt: skip
+        found.append(Captured(aten, values, plain, aten, aten))
         boxed: Compiled = make_boxed_func(lambda *given: found[0].run(*given))
         return boxed
 
@@ -184,7 +191,7 @@ def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Op
     graph.lint()
     found.module.recompile()
     captured.run = Guarded(options.compiled_by_torch(found.module, example_inputs), plain, captured.values, kept)
-    return captured.call
+    return captured.run if captured.plain else captured.call
 
 
 def _tried(found: Divided, part: Part, options: Options) -> Caller | None:
@@ -205,13 +212,15 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
     given = {source: _random(source.meta["val"]) for source in part.node.all_input_nodes}
     ours, theirs = [given[source] for source in part.inputs], fx.node.map_arg(part.node.args, given.__getitem__)
     with torch.no_grad():
-        result = options.race(lambda: caller(*ours), lambda: part.module(*theirs))
+        result = options.race(lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
     log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
     if not result.won:
         return None
     graph, single = found.module.graph, len(caller.gives) == 1
     with graph.inserting_before(part.node):
-        call = graph.call_function(for_part(caller), tuple(part.inputs))
+        # PyTorch's dispatcher takes microseconds; Inductor has to know the operator.
+        run = caller.run if options.rest == "eager" else for_part(caller)
+        call = graph.call_function(run, tuple(part.inputs))
         values = {at: call if single else graph.call_function(operator.getitem, (call, at)) for at in part.outputs}
         results: list[fx.Node] = []
         for value in map(values.__getitem__, part.outputs):  # a value and its clone are one tensor of the network

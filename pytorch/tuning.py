@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from ..errors import UsageError
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
 from .dynamo import Compiled, Left, Options, capture, divide, refuse_training
+from .whole import Example, arguments_of
 
 if TYPE_CHECKING:
     from ..search.tuning.events import Emit
@@ -37,7 +38,7 @@ class Tuned:
 
 def tune(
     model: torch.nn.Module | Any,
-    example: Tensor | Sequence[Any] | Mapping[str, Any],
+    example: Example,
     seconds: float = 60,
     *,
     db: str | None = None,
@@ -68,7 +69,7 @@ def tune(
     return Tuned(len(networks), len(whole.nodes), found.trials, found.seconds, found.stopped_by, found.db, tuple(left))
 
 
-def _networks(model: Any, example: Any, options: Options) -> tuple[list[Network], list[str]]:
+def _networks(model: Any, example: Example, options: Options) -> tuple[list[Network], list[str]]:
     """The networks of all parts of all graphs that a call of the model has, and why others stay with PyTorch."""
     networks: list[Network] = []
     left: list[str] = []
@@ -86,8 +87,7 @@ def _networks(model: Any, example: Any, options: Options) -> tuple[list[Network]
         eager: Compiled = module
         return eager
 
-    arguments = (example,) if isinstance(example, Tensor) else () if isinstance(example, Mapping) else tuple(example)
-    named = dict(example) if isinstance(example, Mapping) else {}
+    arguments, named = arguments_of(example)
     with torch.no_grad():
         torch.compile(model, backend=collect)(*arguments, **named)
     return networks, left

@@ -23,6 +23,7 @@ Rows = list[dict[str, Any]]
 MOST_POINTS = 600
 """Of a longer search, points that are no gain are thinned out, and failures beyond as many as well."""
 MOST_DECISIONS = 14
+MOST_RUNS = 12
 ACCENT, FAINT, WARM, COOL = "@accent", "@faint", "@warm", "@cool"
 FAILURE_COLOURS = ["@fail0", "@fail1", "@fail2", "@fail3", "@fail4", "@fail5", "@fail6", "@fail7"]
 ACTIVITY_COLOURS = ["@act0", "@act1", "@act2", "@act3", "@act4", "@act5", "@act6"]
@@ -89,7 +90,7 @@ def _short(names: Sequence[str]) -> list[str]:
     return [name.rpartition("/")[2] for name in names] if len(blocks) == 1 else list(names)
 
 
-def predictions(task: TaskReport) -> tuple[Spec, str] | None:
+def predictions(task: TaskReport, most: int = MOST_POINTS) -> tuple[Spec, str] | None:
     """Foretold latency against measured, and a sentence on how well the order was foretold.
 
     Scores of a batch share a constant that is not known; here it is what makes their median right.
@@ -133,14 +134,14 @@ def predictions(task: TaskReport) -> tuple[Spec, str] | None:
         if mean is not None
         else "Only the estimate has foretold anything yet: the model learns from what is measured."
     )
-    return _spec({"layer": layers}, rows, 260), words
+    return _spec({"layer": layers}, rows[:: math.ceil(len(rows) / most)], 260), words
 
 
 def seconds(task: TaskReport) -> Spec | None:
-    """What each run's seconds were spent on."""
+    """What the seconds of each run were spent on, of many runs the last ones."""
     rows = [
         {"run": f"run {number}", "what": what, "s": round(spent, 2)}
-        for number, run in enumerate(task.runs, 1)
+        for number, run in list(enumerate(task.runs, 1))[-MOST_RUNS:]
         for what, spent in run.activities.items()
         if spent >= 0.005
     ]
@@ -157,7 +158,9 @@ def seconds(task: TaskReport) -> Spec | None:
         "tooltip": [_tip("run"), _tip("what", "spent on"), _tip("s", "seconds")],
     }  # fmt: skip
     rows = [row | {"position": order.index(row["what"])} for row in rows]
-    return _spec({"mark": {"type": "bar", "height": 18}, "encoding": encoding}, rows, 26 * len(task.runs) + 10)
+    return _spec(
+        {"mark": {"type": "bar", "height": 18}, "encoding": encoding}, rows, 26 * len({row["run"] for row in rows}) + 10
+    )
 
 
 def roofline(tasks: Sequence[TaskReport]) -> Spec | None:

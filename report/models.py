@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..models.run.report import Row
 
 MOST_PICTURES = 24
+MOST_ROWS = 500
+"""Operators in the table, the slowest; a row takes about a kilobyte of the page."""
 REASONS = {
     "fallback": "no program of ours does what it does, so that the reference implementation of ONNX runs it.",
     "estimated": "it has not been tuned: the kernel is what the estimate likes best. To tune the model: `{command}`",
@@ -48,7 +50,8 @@ class ModelReport:
 
     def shown(self, entries: Mapping[str, Any]) -> dict[str, Any]:
         """What the page's template takes; `entries` are tasks of the page by record."""
-        rows = [self._row(row, entries) for row in sorted(self.rows, key=lambda row: -row.latency_us)]
+        ordered = sorted(self.rows, key=lambda row: -row.latency_us)
+        rows = [self._row(row, entries) for row in ordered[:MOST_ROWS]]
         plan = self.model.plan
         foreign = sorted({node.op for node in self.model.network.foreign})
         summary = [
@@ -58,6 +61,9 @@ class ModelReport:
             f"{scaled(plan.blocks[0], 'B')} for tensors, {scaled(plan.blocks[1], 'B')} for constants",
             f"run by the reference implementation: {', '.join(foreign)}" if foreign else "nothing falls back",
         ]
+        if rest := ordered[MOST_ROWS:]:
+            spent = latency(sum(row.latency_us for row in rest))
+            summary.append(f"the {len(rest)} fastest operators, {spent} in all, are left out of the table")
         return {
             "name": self.model.network.name, "measured_us": self.measured_us, "rows": rows,
             "slowest": rows[0] if rows else None, "summary": "; ".join(summary) + ".",

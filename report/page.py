@@ -12,7 +12,7 @@ import gzip
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 EXTRA = "pip install 'stridesmith[report]'"
-MOST_BYTES = 1_800_000
-"""Of what is packed; code and pictures of those tasks that have least to gain are left out beyond it."""
+MOST_BYTES = 1_950_000
+"""Of the page; what is said of those tasks that have least to gain is left out beyond it."""
 MOST_POINTS = 8_000
 """Of all search curves together."""
 SKETCH = "which axis runs in vectors, and which one along the rows of the register tile"
@@ -73,31 +73,46 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
     }  # fmt: skip
     points = max(60, min(charts.MOST_POINTS, MOST_POINTS // max(1, len(tasks))))
     entries = [_entry(task, subject.db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
-    specs = {f"{entry['id']}-{name}": spec for entry in entries for name, spec in entry["charts"].items()}
-    if overview := charts.roofline(tasks) if len(tasks) > 1 else None:
-        specs["overview-roofline"] = overview
-    vega = _packed(_vega())
-    data = _data(entries, specs, environment.get_template("task.html"), MOST_BYTES - len(vega))
+    overview = charts.roofline(tasks) if len(tasks) > 1 else None
     shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
-    return environment.get_template("page.html").render(
-        subject=subject, entries=entries, model=shown, legend=LEGEND, made=time.strftime("%Y-%m-%d %H:%M"),
-        has_overview="overview-roofline" in specs, totals=_totals(tasks),
-        style=_asset("page.css"), script=_asset("page.js"), data=data, vega=vega,
-    )  # fmt: skip
-
-
-def _data(entries: Sequence[Mapping[str, Any]], specs: Mapping[str, Any], template: jinja2.Template, most: int) -> str:
-    """Charts and what unfolds, packed; as many tasks have code and pictures as fit into `most` characters."""
-    packed, kinds = "", {**KINDS, "sketch": SKETCH}
-    for whole in (len(entries), len(entries) // 2, len(entries) // 5, 1, 0):
-        bodies = {
-            entry["id"]: template.render(legend=LEGEND, kinds=kinds, whole=number < whole, **entry)
-            for number, entry in enumerate(entries)
-        }
-        packed = _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
-        if len(packed) <= most:
+    template, vega = environment.get_template("page.html"), _packed(_vega())
+    text = ""
+    for kept, whole in _lengths(len(entries)):
+        notes = [*subject.notes]
+        if kept < len(entries):
+            notes.append(f"{len(entries) - kept} of {len(entries)} tasks, those with least to gain, do not fit here")
+        text = template.render(
+            subject=subject, notes=notes, entries=entries[:kept], model=shown, legend=LEGEND,
+            made=time.strftime("%Y-%m-%d %H:%M"), has_overview=overview is not None, totals=_totals(tasks),
+            style=_asset("page.css"), script=_asset("page.js"), vega=vega,
+            data=_data(entries[:kept], whole, overview, environment.get_template("task.html")),
+        )  # fmt: skip
+        if len(text.encode()) <= MOST_BYTES:
             break
-    return packed
+    return text
+
+
+def _lengths(count: int) -> Iterator[tuple[int, int]]:
+    """Ever shorter pages: how many tasks have a part, and how many of these code and pictures."""
+    yield from ((count, whole) for whole in dict.fromkeys((count, count // 2, count // 5, min(1, count), 0)))
+    while count > 1:
+        count //= 2
+        yield count, 0
+
+
+def _data(
+    entries: Sequence[Mapping[str, Any]], whole: int, overview: charts.Spec | None, template: jinja2.Template
+) -> str:
+    """Charts and what unfolds, packed; the first `whole` tasks have code and pictures."""
+    specs = {f"{entry['id']}-{name}": spec for entry in entries for name, spec in entry["charts"].items()}
+    if overview is not None:
+        specs["overview-roofline"] = overview
+    kinds = {**KINDS, "sketch": SKETCH}
+    bodies = {
+        entry["id"]: template.render(legend=LEGEND, kinds=kinds, whole=number < whole, **entry)
+        for number, entry in enumerate(entries)
+    }
+    return _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
 
 
 def _entry(task: TaskReport, db: str, points: int) -> dict[str, Any]:
@@ -108,7 +123,7 @@ def _entry(task: TaskReport, db: str, points: int) -> dict[str, Any]:
         "search": charts.search_curve(task, points), "decisions": charts.decisions(task),
         "seconds": charts.seconds(task), "roofline": charts.roofline([task]),
     }  # fmt: skip
-    foretold = charts.predictions(task)
+    foretold = charts.predictions(task, points)
     if foretold is not None:
         drawn["predictions"] = foretold[0]
     found: list[Finding] = findings(task, command)

@@ -8,6 +8,7 @@ in none of the stubs is an error, so that nothing else is ever needed.
 from __future__ import annotations
 
 import importlib.util
+import platform
 import shutil
 import subprocess
 import sys
@@ -82,8 +83,13 @@ def find_linker(cross: str = "") -> Linker:
 def link(code: bytes, output: Path, target: Target, triple: str = "") -> None:
     """Link the object file `code` into the shared object `output`, whose soname is its name.
 
-    Raises ToolMissing without a linker, UsageError for code that calls what a machine need not have.
+    Raises ToolMissing without a linker, UsageError on macOS and for code that calls what a machine need not have.
     """
+    if platform.system() == "Darwin" and not triple:
+        raise UsageError(
+            "shared objects are made for Linux alone; on macOS choose the format c or asm, of which `cc -dynamiclib` "
+            "makes a library"
+        )
     linker = find_linker(triple.partition("-")[0])
     with tempfile.TemporaryDirectory(prefix="stridesmith-") as folder:
         kernel = Path(folder, "kernel.o")

@@ -4,6 +4,10 @@
 
     void run(ptr calls, i64 count, i64 threads)                  calls[k] is (function, argument record)
     void profile(ptr calls, i64 count, i64 threads, ptr stamps)  stamps[k] are nanoseconds before call k; one more after
+    void lent(ptr record, i64 threads)                           tells kernels where arguments lie, and runs them all
+
+The record of `lent` has the address and number of the calls, the number of its moves, three words for each move, and
+then the arguments' addresses.  A move is a word of the record, what is added to it, and the address where the sum goes.
 """
 
 from __future__ import annotations
@@ -37,6 +41,39 @@ done:
 }}
 """
 
+_LENT = """
+define void @lent(ptr %record, i64 %threads) nounwind {
+entry:
+  %calls = load ptr, ptr %record
+  %count.at = getelementptr i64, ptr %record, i64 1
+  %count = load i64, ptr %count.at
+  %moves.at = getelementptr i64, ptr %record, i64 2
+  %moves = load i64, ptr %moves.at
+  %first = getelementptr i64, ptr %record, i64 {LENT_HEAD}
+  %some = icmp sgt i64 %moves, 0
+  br i1 %some, label %move, label %go
+move:
+  %i = phi i64 [ 0, %entry ], [ %next, %move ]
+  %this = getelementptr [3 x i64], ptr %first, i64 %i
+  %word = load i64, ptr %this
+  %argument.at = getelementptr i64, ptr %record, i64 %word
+  %argument = load i64, ptr %argument.at
+  %offset.at = getelementptr i64, ptr %this, i64 1
+  %offset = load i64, ptr %offset.at
+  %slot.at = getelementptr i64, ptr %this, i64 2
+  %slot = load ptr, ptr %slot.at
+  %sum = add i64 %argument, %offset
+  store i64 %sum, ptr %slot
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %moves
+  br i1 %more, label %move, label %go
+go:
+  call void @run(ptr %calls, i64 %count, i64 %threads)
+  ret void
+}
+"""
+LENT_HEAD = 3
+
 _NOW = """
 declare i32 @clock_gettime(i32, ptr)
 
@@ -63,7 +100,8 @@ def chain_text(system: str = platform.system()) -> str:
         stamp="  call void @stamp(ptr %time, ptr %stamps, i64 %i)",
         last="  call void @stamp(ptr %time, ptr %stamps, i64 %count)",
     )
-    return plain + timed + _NOW.replace("{CLOCK_MONOTONIC}", "6" if system == "Darwin" else "1")
+    lent = _LENT.replace("{LENT_HEAD}", str(LENT_HEAD))
+    return plain + timed + lent + _NOW.replace("{CLOCK_MONOTONIC}", "6" if system == "Darwin" else "1")
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ into registers.  More passes make no better code of such text, and compile time 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -18,6 +19,8 @@ from ...ir.target import Target
 IDLE_PASSES = ("-disable-lsr", "-disable-cgp")  # loop strength reduction, and what prepares selection across blocks
 
 _lock = threading.Lock()
+_numbers = itertools.count()
+_provided: dict[str, int] = {}
 
 
 @lru_cache(maxsize=1)
@@ -152,34 +155,54 @@ class LinkedModule:
 
 
 class LoadedObject:
-    """Machine code in this process; it stays as long as this value does."""
+    """Machine code in this process; it stays as long as this value does.
+
+    JITLink puts all sections of an object into one piece of memory.  LLVM's other linker asks for a piece for each, and
+    ends the process where two are more than 2 GiB apart, as they are beside libraries as large as PyTorch's for GPUs.
+    """
 
     def __init__(self, code: bytes) -> None:
-        llvm = binding()
         with _lock:
-            empty = llvm.parse_assembly("")
-            native = llvm.Target.from_default_triple()
-            loader = native.create_target_machine(opt=2, reloc="pic", codemodel="small", jit=True)
-            self._engine = llvm.create_mcjit_compiler(empty, loader)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
+            self._name = f"object{next(_numbers)}"
+            builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
+            for symbol, address in _provided.items():
+                builder.import_symbol(symbol, address)
+            self._trackers = [builder.link(_jit(), self._name)]
 
     def address(self, symbol: str) -> int:
-        """The address of a function.  Raises KeyError for an unknown one."""
-        address = int(self._engine.get_function_address(symbol))
-        if not address:
-            raise KeyError(f"the object file has no symbol `{symbol}`")
-        return address
+        """The address of a function.  Raises KeyError for one that is unknown, or that needs another that is."""
+        with _lock:
+            try:
+                found = _jit().lookup(self._name, symbol)
+            except RuntimeError as error:
+                raise KeyError(f"the object file has no symbol `{symbol}`: {error}") from None
+            self._trackers.append(found)
+        return int(found[symbol])
 
     def function(self, symbol: str, *arguments: Any) -> Any:
         """A ctypes function without result; the interpreter lock is released during its calls."""
         return ctypes.CFUNCTYPE(None, *arguments)(self.address(symbol))
 
     def keep_forever(self) -> None:
-        """Never unload: threads may still run this code when the interpreter ends.  Ask for addresses before."""
-        self._engine.detach()
+        """Never unload: threads may still run this code when the interpreter ends."""
+        _immortal(self)
+
+
+@lru_cache(maxsize=1)
+def _jit() -> Any:
+    """What loads objects; it outlives the interpreter, as some of them do."""
+    llvm = binding()
+    native = llvm.Target.from_default_triple()
+    loader = native.create_target_machine(opt=2, reloc="pic", codemodel="small", jit=True)
+    made = llvm.create_lljit_compiler(loader, use_jit_link=True)
+    _immortal(made)
+    return made
+
+
+def _immortal(value: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def provide_symbol(name: str, address: int) -> None:
     """Let objects that are loaded later call the function at `address` as `name`."""
-    binding().add_symbol(name, address)
+    _provided[name] = address

@@ -10,14 +10,17 @@ what each must be.  Whatever is not exactly so, right or wrong, is declined, and
     args    for each argument: place in the record, dtype, flags, bytes, dimensions, their address, its own address
 
 While the kernel runs the interpreter's lock is released, and the plan is marked as busy: a call from another thread is
-declined.  Where a probe shows that arrays or the interpreter are not as expected here, there is no native call.
+declined.  `held` marks it for who uses the kernel's memory in another way.  Where a probe shows that arrays or the
+interpreter are not as expected here, there is no native call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -31,7 +34,9 @@ from .compile import LoadedObject, compile_object
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x0001, 0x0100, 0x0400  # bits of `ndarray.flags.num`
 HEAD, ENTRY = 8, 8  # words before the record, and words of an argument
 TYPE, DATA, NDIM, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64  # offsets in the structure of an array
-SYMBOL = "stridesmith_python_call"
+SYMBOL, CLAIM, RELEASE = "stridesmith_python_call", "stridesmith_claim", "stridesmith_release"
+BUSY = 5  # the word of a plan
+NAP_SECONDS = 2e-5
 METH_FASTCALL = 0x0080
 
 TEXT = """
@@ -163,6 +168,18 @@ declined:
   call void inttoptr (i64 {INCREASE} to ptr)(ptr inttoptr (i64 {FALSE} to ptr))
   ret ptr inttoptr (i64 {FALSE} to ptr)
 }
+
+define i64 @{CLAIM}(ptr %busy) nounwind {
+  %claimed = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
+  %free = extractvalue { i64, i1 } %claimed, 1
+  %answer = zext i1 %free to i64
+  ret i64 %answer
+}
+
+define void @{RELEASE}(ptr %busy) nounwind {
+  store atomic i64 0, ptr %busy release, align 8
+  ret void
+}
 """
 
 
@@ -188,6 +205,23 @@ def native_call(
     plan = _plan(entry, threads, record, arguments)
     made: Callable[..., bool] = _new_function(ctypes.byref(_definition()), plan, None)
     return made
+
+
+@contextmanager
+def held(call: Callable[..., bool] | None) -> Iterator[None]:
+    """Nothing runs by this native call meanwhile: one that runs is waited for, and others are declined."""
+    if call is None:
+        yield
+        return
+    claim, release = _claiming()
+    plan: NDArray[np.int64] = call.__self__  # type: ignore[attr-defined]
+    busy = plan.ctypes.data + BUSY * plan.itemsize
+    while not claim(busy):
+        time.sleep(NAP_SECONDS)
+    try:
+        yield
+    finally:
+        release(busy)
 
 
 def _plan(entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected]) -> NDArray[np.int64]:
@@ -221,9 +255,24 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_o
 
 @lru_cache(maxsize=1)
 def _definition() -> _MethodDefinition:
-    """The function's definition, compiled once in a process; the interpreter needs it as long as there is a call."""
+    """The function's definition, once in a process; the interpreter needs it as long as there is a call."""
+    return _MethodDefinition(b"call", _code()[SYMBOL], METH_FASTCALL, None)
+
+
+@lru_cache(maxsize=1)
+def _claiming() -> tuple[Callable[[int], int], Callable[[int], None]]:
+    """Marks a plan as busy, and returns whether it was free; ends that."""
+    claim = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(_code()[CLAIM])
+    release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_code()[RELEASE])
+    return claim, release
+
+
+@lru_cache(maxsize=1)
+def _code() -> dict[str, int]:
+    """The addresses of what is compiled, which stays as long as the process."""
     values = {
-        "SYMBOL": SYMBOL, "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
+        "SYMBOL": SYMBOL, "CLAIM": CLAIM, "RELEASE": RELEASE,
+        "DATA": DATA, "TYPE": TYPE, "NDIM": NDIM, "SHAPE": SHAPE, "DTYPE": DTYPE, "FLAGS": FLAGS,
         "ENTRY": ENTRY, "SAVE": _function("PyEval_SaveThread"), "RESTORE": _function("PyEval_RestoreThread"),
         "INCREASE": _function("Py_IncRef"), "TRUE": id(True), "FALSE": id(False),
     }  # fmt: skip
@@ -231,9 +280,9 @@ def _definition() -> _MethodDefinition:
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))
     loaded = LoadedObject(compile_object(text, Target()))
-    address = loaded.address(SYMBOL)
+    addresses = {symbol: loaded.address(symbol) for symbol in (SYMBOL, CLAIM, RELEASE)}
     loaded.keep_forever()
-    return _MethodDefinition(b"call", address, METH_FASTCALL, None)
+    return addresses
 
 
 def _function(name: str) -> int:

@@ -16,6 +16,7 @@ from ...backends.chain import CpuChain
 from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
 from ...backends.kernel import load_chain
+from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
@@ -55,13 +56,38 @@ class Model:
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
         self._lock = threading.Lock()
+        self._direct = self._native_call()
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run on `inputs`, all by position or one dict by name; into `out`, given in the same way, if it is there."""
+        # A small network runs for microseconds: what is right is run at once, and nothing else is done before.
+        if self._direct is not None:
+            results = (
+                tuple(expected.empty() for expected in self._results) if out is None
+                else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+            )  # fmt: skip
+            if self._direct(*inputs, *results):
+                return results[0] if len(results) == 1 else results
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             return self._by_name(inputs[0], out)
         results = self._run(inputs, out if out is None or isinstance(out, (list, tuple)) else (out,))
         return results[0] if len(results) == 1 else results
+
+    @property
+    def direct(self) -> Callable[..., bool] | None:
+        """As `Kernel.direct`: all inputs and then all outputs as arrays."""
+        return self._direct
+
+    def _native_call(self) -> Callable[..., bool] | None:
+        """One call for the whole network, where kernels compute it all in the caller's memory."""
+        if not isinstance(self._chain, CpuChain) or self.network.foreign or self._moves.copies:
+            return None
+        given = zip((*self.network.inputs, *self.network.outputs), (*self._given, *self._results), strict=True)
+        arguments = [
+            (self.plan.lent[name], Expected(0, expected.shape, expected.dtype, number >= len(self._given)))
+            for number, (name, expected) in enumerate(given)
+        ]
+        return self._chain.native_call(arguments)
 
     def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
         native = self.plan.sharing.layouts.keys() | self.network.constants.keys()
@@ -81,7 +107,7 @@ class Model:
             results = [expected.empty() for expected in self._results]
         else:
             results = self._checked_results(arrays, out)
-        with self._lock:
+        with self._lock, held(self._direct):
             self._moves.give(arrays, results)
             for segment in self._segments:
                 segment(profile)
@@ -133,12 +159,12 @@ class Model:
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
         for _ in range(3):
-            self._run(given, out)
+            self(*given, out=out)
         samples: list[float] = []
         end = time.perf_counter() + seconds
         while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
             began = time.perf_counter()
-            self._run(given, out)
+            self(*given, out=out)
             samples.append(time.perf_counter() - began)
         return samples
 
@@ -276,6 +302,7 @@ class _Moves:
             else:
                 self._copied_out.append((number, name))
         self._attached = self._touched_here()
+        self.copies = bool(self._copied_in or self._copied_out)
 
     def _touched_here(self) -> list[tuple[bool, int, int]]:
         """Arrays of the caller in which tensors lie that Python reads or writes, each with its block."""

@@ -78,7 +78,7 @@ def test_what_loses_stays_with_pytorch(results: tuple[bool, ...]) -> None:
 
     def spied(graph: Any, inputs: Any) -> Any:
         kept = ss.torch.backend(graph, inputs, options={"threads": 1, "race": Races(*results)})
-        found.append(kept is graph)
+        found.append(getattr(kept, "__self__", None) is graph)
         return kept
 
     with torch.no_grad():
@@ -220,6 +220,19 @@ def test_without_kernels_the_way_to_some_is_told(
         made, _ = compiled(model)
         torch.testing.assert_close(made(x), model(x))
     assert any("stridesmith.torch.tune(model, example" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("won", [False, True])
+def test_a_model_is_compiled_only_if_all_of_it_is_faster(won: bool) -> None:
+    """After the races of the part and of the graph, one of whole calls decides; else the model itself comes back."""
+    model, x = network(), torch.randn(3, 6)
+    races = Races(True, True, won)
+    made = ss.torch.compile(model, x, threads=1, race=races)
+    assert (made is model) != won and races.results == []
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), model(x))
+    with pytest.raises(ss.UsageError, match=r"training mode.*model\.eval\(\)"):
+        ss.torch.compile(network().train(), x)
 
 
 def test_options() -> None:

@@ -19,6 +19,7 @@ from record_makers import make_record
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
 from stridesmith.report import charts, layouts
+from stridesmith.report import page as pages
 from stridesmith.report.advice import findings
 from stridesmith.report.tasks import TaskReport, task_report
 from stridesmith.search.records.database import Database
@@ -135,6 +136,52 @@ def test_names_are_escaped(db: Path, tmp_path: Path) -> None:
         assert not [a for _, attributes in Tags(text).found for a in attributes if a.startswith("on")]
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
     assert html.count("</script>") == 3
+
+
+def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is left out, from the task with least to gain on: first code and pictures, then all of it."""
+    monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
+    tasks = [
+        replace(task, name=f"task {number}", record=replace_id(task.record, number), count=100 - number)
+        for number in range(12)
+    ]
+    everything = pages.page(pages.Subject("many", "best.db"), tasks)
+    assert len(json.loads(unpacked(everything, "data"))["bodies"]) == 12 and "do not fit here" not in everything
+    shortest = limited(tasks, 1, monkeypatch)
+    assert (shortest.count("<details class=\"task card\""), shortest.count("do not fit here")) == (1, 1)
+    less = limited(tasks, len(everything) - 1, monkeypatch)
+    bodies = json.loads(unpacked(less, "data"))["bodies"]
+    assert len(bodies) == 12 and 0 < sum("Lowered program" in body for body in bodies.values()) < 12
+    few = limited(tasks, len(shortest) + 5000, monkeypatch)
+    assert 1 < few.count("<details class=\"task card\"") < 12 and "task 0" in few and "task 11" not in few
+
+
+def limited(tasks: list[TaskReport], most: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of at most so many bytes, or the shortest that there is."""
+    monkeypatch.setattr(pages, "MOST_BYTES", most)
+    html = pages.page(pages.Subject("many", "best.db"), tasks)
+    assert len(html.encode()) <= most or most == 1
+    return html
+
+
+def replace_id(record: Record, number: int) -> Record:
+    return record.changed(id=f"{number:016x}")
+
+
+def test_of_many_tasks_the_slowest_are_read(db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--limit` those that take most time, and a sentence about the others."""
+    path, page = tmp_path / "two.db", tmp_path / "report.html"
+    with Database(db, read_only=True) as database, Database(path) as both:
+        (winner,) = database.winners()
+        slow = workload("matmul", m=3, n=4, k=5).script
+        device = winner.device.to_json()
+        other = make_record(9e4, script=slow, workload="slow", params={}, interface=FIXED, target=device)
+        for record in (winner, other):
+            both.put_record(record)
+    assert main(["report", "--db", str(path), "-o", str(page), "--limit", "1"]) == 0
+    html, said = page.read_text(encoding="utf-8"), capsys.readouterr().out
+    assert "the 1 of 2 tasks that take most time" in said and "1 tasks" in said
+    assert "the 1 of 2 tasks that take most time" in html and "<h1>slow</h1>" in html
 
 
 def test_the_search_curve_has_every_candidate(task: TaskReport) -> None:

@@ -207,3 +207,12 @@ def test_without_a_linker_it_says_what_to_install(tmp_path: Path, monkeypatch: p
     with pytest.raises(ToolMissing, match=said):
         kernel.export(tmp_path / "libother.so")
     assert kernel.export(tmp_path / "other.s", "asm")
+
+
+def test_macos_is_told_what_it_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its linkers make no shared objects of ELF; the formats that a compiler takes are named."""
+    kernel = build(parse(OTHER), discover("cpu", 2))
+    monkeypatch.setattr(linker.platform, "system", lambda: "Darwin")
+    with pytest.raises(UsageError, match="for Linux alone; on macOS choose the format c or asm"):
+        kernel.export(tmp_path / "libother.so")
+    assert not list(tmp_path.iterdir())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from model_networks import residual
 from network_maker import Maker
 
 from stridesmith.backends.devices import discover
+from stridesmith.backends.llvm.python_call import held
 from stridesmith.errors import UsageError
 from stridesmith.models.run.kernels import kernels_of
 from stridesmith.models.run.model import Model
@@ -44,6 +47,35 @@ def test_a_network_computes_what_its_programs_mean(model: Model) -> None:
         into = np.empty_like(y), np.empty_like(b)
         assert model(x, out=into)[0] is into[0]
         np.testing.assert_array_equal(into[0], y)
+
+
+def test_a_network_is_one_native_call(model: Model) -> None:
+    """With the results of the careful way; it declines what is wrong, and all while the memory is used otherwise."""
+    (x,) = model.random_inputs()
+    wanted = model._run((x,), None)
+    found = tuple(np.empty_like(array) for array in wanted)
+    assert model.direct is not None and model.direct(x, *found)
+    for array, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(array, other)
+    assert not model.direct(x.astype(np.float64), *found)
+    assert not model.direct(x, found[0], found[0])
+    with held(model.direct):
+        assert not model.direct(x, *found)
+    assert model.direct(x, *found)
+
+
+def test_callers_in_threads_wait_for_each_other(model: Model) -> None:
+    """Some are called natively, others carefully, and all find the right results."""
+    given = [model.random_inputs(seed) for seed in range(4)]
+    wanted = [model._run(inputs, None) for inputs in given]
+
+    def right(number: int) -> bool:
+        called = model if number % 2 else lambda *inputs: model._run(inputs, None)
+        at = number % 4
+        return all(np.array_equal(a, b) for a, b in zip(called(*given[at]), wanted[at], strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(right, range(200)))
 
 
 def test_a_constant_may_leave_that_no_operator_reads() -> None:
