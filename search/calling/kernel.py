@@ -24,8 +24,8 @@ from ...ir.interpreter.numbers import bfloat16_bits
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
-from ..tasks.interface import interface_of
-from ..tasks.task import device_of
+from ..tasks.interface import breach, interface_of
+from ..tasks.task import Task, device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -46,13 +46,15 @@ def load(
 ) -> Kernel:
     """The kernel of the best record of `work` on `target`.
 
-    `interface` as in tuning, the default one if None.  Raises NoRecord, whose text
-    is the command that makes one.
+    `interface` as in tuning, the default one if None.  Where the device has no record, those of others and imported
+    ones are tried here first (see `foreign`).  Raises NoRecord, whose text is the command that makes one.
     """
+    from .foreign import best_here
+
     device = device_of(target, threads)
     wanted = interface_of(work, interface)
     with Database(db, read_only=True) as database:
-        record = database.best(work, device, wanted)
+        record = best_here(Task(work, device, wanted), database)
         if record is None:
             kind = target if isinstance(target, str) else target.kind
             made_by = command_line(options_of(work, kind, wanted, database.name))
@@ -120,12 +122,8 @@ class Kernel:
         self.about = ""
         self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
-        for argument in self.signature:
-            if self.interface[argument.name] == "fixed" and not is_in_place(argument):
-                raise UsageError(
-                    f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
-                    f"{argument.physical_shape}; call it free or constant"
-                )
+        if problem := breach(self.interface, self.signature):
+            raise UsageError(problem)
         self._executable = executable
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]
