@@ -436,8 +436,13 @@ class Database:
     ) -> Iterator[Record]:
         script = work if isinstance(work, str) else work.script
         key = target if isinstance(target, str) else target.key
+        # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
+        hashed = (_workloads.c.hash == script_hash(script), _workloads.c.script == script)
+        known = sa.select(sa.func.min(_workloads.c.id)).where(*hashed)
+        on = sa.select(_devices.c.id).where(_devices.c.key == key)
         query = _joined().where(
-            _workloads.c.hash == script_hash(script), _workloads.c.script == script, _devices.c.key == key
+            _records.c.workload_id == known.scalar_subquery(),
+            _records.c.device_id == on.scalar_subquery(),
         )
         if interface is not None:
             query = query.where(_records.c.interface == interface_key(interface))
