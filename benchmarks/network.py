@@ -110,9 +110,10 @@ class Switch:
                     self._take(number, name, frame, now)
             while self._coming and self._coming[0][0] <= now:
                 _, _, target, frame = heapq.heappop(self._coming)
-                if links[target].is_up:
+                link = self.links[target]  # which may be newer than those that were asked above
+                if link.is_up:
                     with contextlib.suppress(OSError):
-                        os.write(links[target].tap, frame)
+                        os.write(link.tap, frame)
 
     def _take(self, number: int, source: str, frame: bytes, now: float) -> None:
         """Learn where a sender is, and plan when a frame comes to whom it is for."""
@@ -150,8 +151,8 @@ class Net:
         _ip("netns", "add", name)
         _ip("link", "set", device, "netns", name)
         for command in (("link", "set", "lo", "up"), ("addr", "add", f"{self.address(name)}/24", "dev", device),
-                        ("link", "set", device, "up")):  # fmt: skip
-            _ip("-n", name, *command)
+                        ("link", "set", device, "up"), ("route", "add", "default", "dev", device)):  # fmt: skip
+            _ip("-n", name, *command)  # Ray learns its own address by a way to the world, which leads nowhere here
         return name
 
     def address(self, name: str) -> str:

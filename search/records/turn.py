@@ -2,7 +2,7 @@
 
 The ranks of a job ask for the same kernel at the same moment; where that takes measuring, the first one measures and
 the others find its result.  On a server it is an advisory lock, which ends with its connection; a file is used by one
-machine, so that a lock of that machine will do.  Whoever has waited too long for another goes on without.
+machine and mostly one user, so that a lock of theirs will do.  Whoever has waited too long goes on without.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ LOOK_SECONDS = 0.05
 @contextmanager
 def turn(database: Database, name: str) -> Iterator[None]:
     """Wait until no other process is inside with this `name`."""
-    digest = hashlib.sha256(f"{database.name}|{name}".encode()).digest()
+    place = database.path or ""  # the locks of a server are those of one database anyway
+    digest = hashlib.sha256(f"{place}|{name}".encode()).digest()
     with ExitStack() as held:
         if database.path is None:
             number = int.from_bytes(digest[:7], "big")
             acquired: Callable[[], bool] = held.enter_context(database.advisory_lock(number))
         else:
-            path = Path(tempfile.gettempdir()) / f"stridesmith-turn.{digest.hex()[:16]}.lock"
+            # A few files for all names: those that share one wait for each other, and nothing piles up.
+            name = f"stridesmith-turn.{os.getuid()}.{digest.hex()[0]}.lock"
+            path = Path(tempfile.gettempdir()) / name
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             held.callback(os.close, descriptor)
 

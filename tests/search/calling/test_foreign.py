@@ -230,6 +230,12 @@ def test_what_a_log_says_of_its_own_trust_is_not_believed(database: Database) ->
         assert record.imported.startswith("a?b") and len(record.imported) == 200
 
 
+def best_of_device(database: Database) -> Record:
+    found = best(database)
+    assert found is not None
+    return found
+
+
 def real_records() -> tuple[Record, Record, Record]:
     """A fast schedule, one that is illegal, and one that moves a fixed argument, as a stranger would send them."""
     space = generate(WORK.func, HERE, TASK.interface)
@@ -255,9 +261,12 @@ def test_a_real_kernel_is_loaded_from_a_strangers_log(database: Database, tmp_pa
     tried = {event["record"]: event for event in events if event["event"] == "tried"}
     assert tried[good.id]["status"] == "ok" and tried[bad.id]["status"] == "refused" and tried[bad.id]["reason"]
     assert events[-1]["event"] == "record" and events[-1]["verified"]
-    a, b = np.random.default_rng(1).random((2, 110), np.float32)
+    assert main(["best", "--db", here, "--format", "plain"]) == 0
+    winner = best_of_device(database)
+    source = f"schedule of {winner.origin}, of cpu: Another CPU" if winner.origin else ""
+    assert source in capsys.readouterr().out and (not source or winner.imported == "log.jsonl")
     kernel = load(WORK, "cpu", db=here, threads=1)
-    a, b = a[:99].reshape(9, 11).copy(), b.reshape(11, 10)
+    a, b = np.random.default_rng(1).random((9, 11), np.float32), np.random.default_rng(2).random((11, 10), np.float32)
     assert np.allclose(kernel(a, b), a @ b, atol=1e-4)
     main(["replay", "--record", moved.id, "--any-device", "--db", here])
     assert "is fixed" in capsys.readouterr().err
