@@ -87,8 +87,8 @@ class Switch:
     def close(self) -> None:
         self._is_open = False
         self._thread.join(5)
-        for link in self.links.values():
-            os.close(link.tap)
+        while self.links:
+            os.close(self.links.popitem()[1].tap)
 
     def _forward(self) -> None:
         number = 0
@@ -192,7 +192,8 @@ class Net:
 
     def close(self) -> None:
         guardian.end_session(self.token)
-        for name in self.nodes:
+        while self.nodes:
+            name = self.nodes.pop()
             self.kill(name)
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
         self.switch.close()
@@ -267,6 +268,10 @@ class Scenario:
             self.row.problems.append(f"exit {self.row.code}: {drive.errors[-300:]}")
         for name, counts in last.get("nodes", {}).items():
             self.row.built[name[:8]] = self.row.built.get(name[:8], 0) + counts["built"]
+        for at, event in drive.events:
+            if event["event"] == "note" or "Ray" in str(event.get("phase")):
+                said = event.get("message") or event.get("phase")
+                print(f"  {at - drive.began:.1f} s: {said}", file=sys.stderr, flush=True)
 
 
 def none(at: Scenario) -> None:
@@ -422,7 +427,7 @@ def main() -> int:
         for name in asked.only.split(","):
             row = play(name, asked.seconds, asked.db)
             recovery = "" if row.recovery is None else f"{row.recovery:.1f}"
-            built = ", ".join(map(str, row.built.values()))
+            built = ", ".join(f"{name} {count}" for name, count in row.built.items())
             print(f"| {name} | {row.code} | {recovery} | {built} | {len(row.told)} | {'; '.join(row.problems)} |",
                   flush=True)  # fmt: skip
             failed = failed or bool(row.problems)

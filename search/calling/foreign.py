@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DeviceMissing, StorageError, TemporaryError, UnknownTarget, WrongResult
 from ..records.database import Database
@@ -31,6 +31,7 @@ from ..records.turn import turn
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
 from ..tuning.race import FAR_SLOWER, race_built, untuned_id
 from ..tuning.run import versions
+from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Built, Compiled, Failed, Job, Measure, Measured, Reply
 
 if TYPE_CHECKING:
@@ -46,13 +47,6 @@ ATTEMPTS = 3
 AT_ONCE = 2  # records that race with each other
 OF_A_DEVICE = 16
 PATIENCE_SECONDS = 8.0  # how long a look-up goes on trying
-
-
-class Workbench(Protocol):
-    """Does one job of any kind in a process that may be lost (see `search.workers.bench.Bench`)."""
-
-    def run(self, job: Job[R]) -> R | Failed:
-        """The reply to a job."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +139,6 @@ def _is_here(target: Target) -> bool:
 
 def _first_trusted(task: Task, database: Database, tell: Tell | None, bench: Workbench | None) -> Record | None:
     """Try what there is until something is trusted; the fastest that holds, be it the program as it was written."""
-    from ..workers.bench import Bench
-
     waiting, end, known = _waiting(task, database), time.monotonic() + PATIENCE_SECONDS, list[Record]()
     own: AbstractContextManager[Workbench] = nullcontext(bench) if bench is not None else Bench()
     with own as at:
@@ -260,10 +252,12 @@ def _opponents(
 ) -> list[_Entry]:
     """The fastest record of this device, if it has one, and the program as it was written."""
     own = database.best(task.script, task.target, task.interface)
-    untuned = _Entry(_unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=versions(task)))
-    if own is not None and own.id == untuned.here.id:
-        own, untuned = None, _Entry(own, own)
-    found = [*([] if own is None else [_Entry(own, own)]), untuned]
+    if own is not None and own.id == untuned_id(task):
+        found = [_Entry(own, own)]
+    else:
+        written = _unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=versions(task))
+        found = [*([] if own is None else [_Entry(own, own)]), _Entry(written)]
+    untuned = found[-1]
     for entry in found:
         _check(entry, task, bench, seed, _fastest([*entries, *found]))
     if untuned.here.failure == "wrong":

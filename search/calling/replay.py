@@ -12,8 +12,9 @@ from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
 from ..records.record import Record
 from ..records.status import KINDS, error_of
 from ..tasks.task import Task, stored_work
+from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Failed, Measured, Race
-from .foreign import Outcome, Workbench, is_foreign, store, try_records
+from .foreign import Outcome, is_foreign, store, try_records
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -64,8 +65,6 @@ def replay(
     task = Task(stored_work(record.workload, record.params, record.script), target, dict(record.interface))
     with contextlib.ExitStack() as ending:
         if bench is None:
-            from ..workers.bench import Bench
-
             bench = ending.enter_context(Bench())
         if database is not None and is_foreign(record, target):
             return _tried(record, task, database, bench)
