@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults import Drive
+from faults import Drive, _line
 
 from stridesmith.search.records.database import Database
 from stridesmith.search.workers import guardian
@@ -183,10 +183,17 @@ class Net:
         told = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", guardian.VARIABLE: self.token}
         return {**os.environ, **told}
 
+    def pids(self, name: str) -> list[int]:
+        """Of all that runs on a node."""
+        found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+        return list(map(int, found.stdout.split()))
+
+    def has_actor(self, name: str) -> bool:
+        return any("ray::BenchActor" in _line(pid) for pid in self.pids(name))
+
     def kill(self, name: str) -> None:
         """SIGKILL to all that runs on a node."""
-        pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
-        for pid in map(int, pids):
+        for pid in self.pids(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
 
@@ -240,13 +247,13 @@ class Scenario:
         return self.drives[-1]
 
     def until_spread(self, drive: Drive) -> None:
-        """Until the run measures what the cluster builds: some trials after those of the first batch."""
+        """Until there is an actor on each node of the cluster, and trials were told since."""
         drive.until(AFTER_TRIALS)
-        deadline = time.monotonic() + self.seconds / 2
-        while time.monotonic() < deadline and drive.process.poll() is None:
-            if any(event["event"] == "round" for _, event in drive.events) and len(drive.told()) >= 24:
-                return
-            time.sleep(0.05)
+        while not all(self.net.has_actor(name) for name in self.net.nodes):
+            if drive.process.poll() is not None:
+                raise TimeoutError("the run had no actors on every node in its time; give it more --seconds")
+            time.sleep(0.2)
+        drive.until(len(drive.told()) + 2 * AFTER_TRIALS)
 
     def recovered(self, drive: Drive, since: float) -> None:
         """Wait for a trial that is told after the fault."""
@@ -414,7 +421,7 @@ def reaping() -> Iterator[None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(SCENARIOS), help="scenarios, separated by commas")
-    parser.add_argument("--seconds", type=float, default=60.0, help="the time limit of each run")
+    parser.add_argument("--seconds", type=float, default=80.0, help="the time limit of each run")
     parser.add_argument("--db", help="a database that all nodes reach, by default a file that they share")
     asked = parser.parse_args()
     if os.getuid() != 0 or not shutil.which("ip") or not os.path.exists("/dev/net/tun"):

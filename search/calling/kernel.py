@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
+    from .foreign import Outcome
 
 Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
 
@@ -54,11 +55,15 @@ def load(
     device = device_of(target, threads)
     wanted = interface_of(work, interface)
     with Database(db, read_only=True) as database:
-        record = best_here(Task(work, device, wanted), database)
+        tried: list[Outcome] = []
+        record = best_here(Task(work, device, wanted), database, tried.append)
         if record is None:
             kind = target if isinstance(target, str) else target.kind
             made_by = command_line(options_of(work, kind, wanted, database.name))
-            raise NoRecord(f"{database.name} has no record of {work} on {device.key}; to make one, run `{made_by}`")
+            others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
+            raise NoRecord(
+                f"{database.name} has no record of {work} on {device.key}{others}; to make one, run `{made_by}`"
+            )
     return from_record(record, device)
 
 

@@ -78,14 +78,20 @@ def is_who(word: str) -> TypeGuard[Who]:
     return word in WHO
 
 
-def breach(interface: Mapping[str, str], arguments: Iterable[Argument]) -> str:
-    """Why a kernel with these arguments is none for an interface: a ``fixed`` one was moved.  Empty where it is one."""
+def breach(interface: Mapping[str, str], arguments: Iterable[Argument], given: Iterable[Argument] = ()) -> str:
+    """Why a kernel with these arguments is none for an interface: a ``fixed`` one was moved.  Empty where it is one.
+
+    `given` are those of the program as it was written, which may have layouts itself; without one they have none.
+    """
     from ...backends.data import is_in_place
 
+    own = {argument.name: argument for argument in given}
     for argument in arguments:
-        if interface.get(argument.name, "free") == "fixed" and not is_in_place(argument):
+        at = own.get(argument.name)
+        stays = is_in_place(argument) if at is None or is_in_place(at) else argument == at
+        if interface.get(argument.name, "free") == "fixed" and not stays:
             return (
-                f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
+                f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map or 'plain'}` of shape "
                 f"{argument.physical_shape}; call it free or constant"
             )
     return ""

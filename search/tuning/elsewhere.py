@@ -9,6 +9,7 @@ failed for a reason outside of it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from ..workers.protocol import Build, Built, Failed, Measure, Measured
 from . import events
 
 if TYPE_CHECKING:
+    from ...backends.artifact import Argument
+    from ...ir.stmt import PrimFunc
     from ..records.database import Database
     from ..records.record import Record
     from ..tasks.task import Task
@@ -75,8 +78,17 @@ def untried(task: Task, database: Database, found: Sequence[Record]) -> list[Rec
 
 def in_interface(task: Task, reply: Built | Failed) -> Built | Failed:
     """The reply to the build of a stranger's trace, refused where it moves what the interface leaves in its place."""
-    problem = breach(task.interface, reply.kernel.layouts) if isinstance(reply, Built) else ""
-    return Failed(status="refused", message=problem) if problem else reply
+    if isinstance(reply, Built) and (problem := breach(task.interface, reply.kernel.layouts, _given(task.work.func))):
+        return Failed(status="refused", message=problem)
+    return reply
+
+
+@functools.lru_cache(64)
+def _given(func: PrimFunc) -> tuple[Argument, ...]:
+    """The arguments of a program as it was written."""
+    from ...backends.data import arguments_of
+
+    return arguments_of(func)
 
 
 def status_of(outcome: Failed) -> str:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from record_makers import make_record
 
+from stridesmith.backends.data import arguments_of
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
 from stridesmith.errors import NoRecord, WrongResult
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.search.calling import foreign
 from stridesmith.search.calling.foreign import Outcome, best_here, try_records
 from stridesmith.search.calling.kernel import load
@@ -23,10 +25,12 @@ from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
+from stridesmith.search.tuning.elsewhere import in_interface
 from stridesmith.search.tuning.race import untuned_id
 from stridesmith.search.workers.protocol import Build, Built, Compiled, Failed, Measured, Race, Raced
 from stridesmith.space.design.space import generate
-from stridesmith.space.workloads import workload
+from stridesmith.space.schedule import Schedule
+from stridesmith.space.workloads import from_func, workload
 
 WORK = workload("matmul", m=9, n=10, k=11)
 HERE = discover("cpu", threads=1)
@@ -126,7 +130,7 @@ def test_a_good_one_is_raced_and_trusted(database: Database, is_imported: bool) 
     assert winner == best(database) and winner is not None
     assert (winner.latency_us, winner.stage, winner.verified) == (pytest.approx(20.0), "race", True)
     assert winner.imported == "team.jsonl" and winner.origin == ("" if is_imported else claim.id)
-    assert bench.names(Build) == ["fast", "untuned"]
+    assert bench.names(Build) == ["untuned", "fast", "untuned"], "the first build loads what builds need"
     assert [len(job.kernels) for job in bench.jobs if isinstance(job, Race)] == [2]
 
 
@@ -246,11 +250,31 @@ def real_records() -> tuple[Record, Record, Record]:
     return tuple(foreign_record("", trace=t, target=OTHER.to_json()) for t in (trace, bad, moved))  # type: ignore
 
 
-def test_a_real_kernel_is_loaded_from_a_strangers_log(database: Database, tmp_path: Path, capsys: Any) -> None:
+def test_what_the_program_itself_lays_out_stays_there() -> None:
+    """An argument that is fixed lies as the program says, be that plainly or in a layout of its own."""
+    schedule = Schedule(WORK.func)
+    schedule.transform_layout("matmul", "a", "lambda i, j: [j, i]")
+    laid_out = Task(from_func(schedule.func), HERE, TASK.interface)
+
+    def built(func: PrimFunc) -> Built:
+        return Built(kernel=Compiled({}, arguments_of(func)), code_hash="")  # type: ignore[typeddict-item]
+
+    plain, moved = built(WORK.func), built(schedule.func)
+    assert in_interface(TASK, plain) is plain and in_interface(laid_out, moved) is moved
+    for task, reply in ((TASK, moved), (laid_out, plain)):
+        refused = in_interface(task, reply)
+        assert isinstance(refused, Failed) and refused.status == "refused" and "`a` is fixed" in refused.message
+
+
+def test_a_real_kernel_is_loaded_from_a_strangers_log(
+    database: Database, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the log to the kernel: `import`, `load`, `best`, with the reasons of those that were refused."""
+    for name in ("BUILD_SECONDS", "CALL_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(foreign, name, 60.0)
     good, bad, moved = real_records()
     other = Database(tmp_path / "other.db")
-    other.put_records([good.changed(samples=[3e-6] * 3, latency_us=3.0), bad, moved])
+    other.put_records([good, bad.changed(samples=[3e-6] * 3, latency_us=3.0), moved.changed(samples=[1.0], latency_us=1e6)])
     log, here = str(tmp_path / "log.jsonl"), str(database.path)
     assert main(["export", log, "--db", str(other.path)]) == 0
     assert main(["import", log, "--db", here]) == 0
