@@ -46,11 +46,6 @@ from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
 FAULTS = {"wrong": "drop_tail", "crash": "null_store", "endless": "endless"}
-UNSCHEDULABLE: tuple[list[Any], ...] = (
-    [["split", {"loop": "nowhere", "factors": [4, None]}]],
-    [["split", {"loop": "i", "factors": [7, 7]}]],
-    [["__import__", {"name": "os"}]],
-)
 WORK = workload("matmul", m=61, n=67, k=71)
 OTHER = replace(discover("cpu"), name="Another CPU", vendor="Another")
 KINDS = (*FAULTS, "out of bounds", "no schedule", "interface", "slow")
@@ -70,11 +65,15 @@ def cached(index_map: str, shape: list[int], times: int = 1) -> list[Any]:
 
 def bad_trace(kind: str, number: int) -> list[Any]:
     """A trace of this kind; no two are the same."""
-    note = ["annotate", {"loop": "i", "key": "number", "value": number}]
     if kind == "out of bounds":
         return cached("lambda d0, d1: [d0, d1]", [70 - number % 8, 67])
     if kind == "no schedule":
-        return [*UNSCHEDULABLE[number % len(UNSCHEDULABLE)], note]
+        traces: list[list[Any]] = [
+            ["split", {"loop": f"nowhere{number}", "factors": [4, None]}],
+            ["split", {"loop": "i", "factors": [3, 2 + number % 16]}],
+            ["__import__", {"name": f"os{number}"}],
+        ]
+        return [traces[number % len(traces)]]
     if kind == "interface":
         return [["transform_layout", {"block": "matmul", "buffer": ["read", number % 2],
                                       "index_map": f"lambda d0, d1: [d1, d0 + {number}]"}]]  # fmt: skip

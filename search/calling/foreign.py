@@ -176,14 +176,14 @@ def try_records(task: Task, records: Sequence[Record], database: Database, bench
     Raises WrongResult where the program as it was written differs from its reference, so that nothing can be trusted.
     """
     seed = int.from_bytes(os.urandom(4), "big") >> 1
-    bench.run(Build(script=task.script, target=task.target))  # the process has loaded what builds need
+    written = bench.run(Build(script=task.script, target=task.target))  # first: it loads what builds need
     entries = [_as_of(task, record) for record in records]
     opponents: list[_Entry] = []
     for entry in entries:
         _check(entry, task, bench, seed, _fastest(entries))
     problem = ""
     if math.isfinite(_fastest(entries)):
-        opponents = _opponents(task, database, bench, seed, entries)
+        opponents = _opponents(task, database, bench, seed, entries, written)
     for _ in range(ATTEMPTS):
         everything = [*entries, *opponents]
         near = [e for e in everything if e.kernel and e.here.ok and e.us <= FAR_SLOWER * _fastest(everything)]
@@ -229,10 +229,12 @@ def _unknown(task: Task, **fields: Any) -> Record:
     )  # fmt: skip
 
 
-def _check(entry: _Entry, task: Task, bench: Workbench, seed: int, best_us: float) -> None:
-    """Build, verify and time a kernel by itself, briefly where it is far slower than `best_us`."""
+def _check(
+    entry: _Entry, task: Task, bench: Workbench, seed: int, best_us: float, known: Built | Failed | None = None
+) -> None:
+    """Build, verify and time a kernel by itself, briefly where it is far slower than `best_us`; or a `known` one."""
     job = Build(script=task.script, target=task.target, trace=entry.here.trace, deadline=BUILD_SECONDS)
-    built = in_interface(task, bench.run(job))
+    built = in_interface(task, known or bench.run(job))
     reply: Measured | Failed
     if isinstance(built, Failed):
         reply = built
@@ -249,18 +251,18 @@ def _check(entry: _Entry, task: Task, bench: Workbench, seed: int, best_us: floa
 
 
 def _opponents(
-    task: Task, database: Database, bench: Workbench, seed: int, entries: Sequence[_Entry]
+    task: Task, database: Database, bench: Workbench, seed: int, entries: Sequence[_Entry], written: Built | Failed
 ) -> list[_Entry]:
-    """The fastest record of this device, if it has one, and the program as it was written."""
+    """The fastest record of this device, if it has one, and the program as it was written, which is built."""
     own = database.best(task.script, task.target, task.interface)
     if own is not None and own.id == untuned_id(task):
         found = [_Entry(own, own)]
     else:
-        written = _unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=versions(task))
-        found = [*([] if own is None else [_Entry(own, own)]), _Entry(written)]
+        fresh = _unknown(task, id=untuned_id(task), trace=None, sketch="untuned", versions=versions(task))
+        found = [*([] if own is None else [_Entry(own, own)]), _Entry(fresh)]
     untuned = found[-1]
     for entry in found:
-        _check(entry, task, bench, seed, _fastest([*entries, *found]))
+        _check(entry, task, bench, seed, _fastest([*entries, *found]), written if entry is untuned else None)
     if untuned.here.failure == "wrong":
         raise WrongResult(
             f"the untuned program of {task.work} on {task.target.key} differs from its reference, so that no record "

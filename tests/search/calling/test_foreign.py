@@ -130,7 +130,7 @@ def test_a_good_one_is_raced_and_trusted(database: Database, is_imported: bool) 
     assert winner == best(database) and winner is not None
     assert (winner.latency_us, winner.stage, winner.verified) == (pytest.approx(20.0), "race", True)
     assert winner.imported == "team.jsonl" and winner.origin == ("" if is_imported else claim.id)
-    assert bench.names(Build) == ["untuned", "fast", "untuned"], "the first build loads what builds need"
+    assert bench.names(Build) == ["untuned", "fast"], "the first build loads what builds need"
     assert [len(job.kernels) for job in bench.jobs if isinstance(job, Race)] == [2]
 
 
