@@ -1,6 +1,6 @@
 """What a candidate costs to build, stage by stage, over the suites.
 
-    python benchmarks/building.py [--suite resnet50,ragged] [--each 2]
+    python benchmarks/building.py [--suite resnet50,ragged] [--each 2] [--times FILE]
 
 Of each workload the candidates are built that the estimate likes best among random ones of the first sketches, as a
 run's first batch would be, one after the other in one process that collects no cycles, as a builder's does.  Prints
@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -68,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", default=",".join(suites()))
     parser.add_argument("--each", type=int, default=2, help="candidates of a workload")
+    parser.add_argument("--times", type=Path, help="a file for the seconds of each, scheduled to compiled")
     arguments = parser.parse_args()
     target, rng = discover("cpu"), np.random.default_rng(0)
     gc.disable()
@@ -77,6 +80,9 @@ def main() -> None:
         for entry in suite(name).entries
         for sketch, choice in promising(entry, target, arguments.each, rng)
     ]
+    if arguments.times is not None:
+        seconds = [round((row[0] + row[-1]) * 1e-3, 4) for row in rows]
+        arguments.times.write_text(json.dumps({"device": target.name, "isa": target.isa, "seconds": seconds}) + "\n")
     print(f"{len(rows)} candidates, milliseconds: median (quartiles)")
     for stage, times in zip(STAGES, zip(*rows, strict=True), strict=True):
         low, middle, high = np.percentile(times, [25, 50, 75])

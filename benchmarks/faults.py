@@ -44,11 +44,12 @@ class Drive:
 
     folder: Path
     options: tuple[str, ...]
+    prefix: tuple[str, ...] = ()  # a command that runs the run
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     noise: str = ""
 
     def __post_init__(self) -> None:
-        command = [sys.executable, "-m", "stridesmith", *self.options, "--format", "json"]
+        command = [*self.prefix, sys.executable, "-m", "stridesmith", *self.options, "--format", "json"]
         self.began = time.monotonic()
         environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
         self.process = subprocess.Popen(

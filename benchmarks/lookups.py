@@ -5,7 +5,9 @@
 
 The records are made by the database itself from one real record, for a thousand programs and ten devices; the file or
 database must be empty or one that this command has filled.  Printed are the median and the slowest of a thousand
-look-ups of `Database.best` for programs drawn by chance.
+look-ups of `Database.best` for programs drawn by chance, and how the database finds the records of one.  It is an error
+where it looks at all records for that, or sorts those of a program, and where some look-ups find another record than a
+scan of all does.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from stridesmith.ir.target import Target
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 
-PROGRAMS, DEVICES, LOOKUPS = 1000, 10, 1000
+PROGRAMS, DEVICES, LOOKUPS, SCANNED = 1000, 10, 1000, 5
 TARGET = Target(kind="cpu", name="Made-up CPU", vendor="None", isa="avx2", threads=4)
 SERIES = {
     "postgresql": "SELECT n FROM generate_series({first}, {last}) AS s(n)",
@@ -32,6 +34,7 @@ SERIES = {
 }
 IDS = {"postgresql": "lpad(to_hex(n), 16, '0')", "sqlite": "printf('%016x', n)"}
 STEP = 250_000
+SLOW_STEPS = ("SCAN", "USE TEMP", "Seq Scan on records", "->  Seq Scan on records", "Sort", "->  Sort")
 
 
 def program(number: int) -> str:
@@ -79,6 +82,42 @@ def fill(database: Database, count: int) -> None:
         connection.execute(sa.text("ANALYZE"))
 
 
+def plan(database: Database) -> list[str]:
+    """How the database says that it answers a look-up: the statement of `Database.best` itself, explained."""
+    asked: list[tuple[str, Any]] = []
+    engine: Any = database._engine
+
+    def hear(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "JOIN" in statement:
+            asked.append((statement, parameters))
+
+    sa.event.listen(engine, "before_cursor_execute", hear)
+    database.best(program(1), device(1), {"a": "fixed"})
+    sa.event.remove(engine, "before_cursor_execute", hear)
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{explain} {asked[0][0]}", asked[0][1]).all()
+    return [str(row[-1]).strip() for row in rows]
+
+
+def differences(database: Database, count: int, chance: random.Random) -> int:
+    """How many of so many look-ups find another record than a scan of all records does, which no index helps."""
+    engine: Any = database._engine
+    scan = sa.text(
+        "SELECT r.id FROM records r WHERE r.workload_id + 0 = (SELECT id FROM workloads WHERE script = :script) "
+        "AND r.device_id + 0 = (SELECT id FROM devices WHERE key = :key) AND r.status = 'ok' AND r.verified "
+        "ORDER BY r.stage, r.latency_us, r.id LIMIT 1"
+    )
+    wrong = 0
+    for _ in range(count):
+        work, machine = program(chance.randrange(PROGRAMS)), device(chance.randrange(DEVICES))
+        found = database.best(work, machine, {"a": "fixed"})
+        with engine.connect() as connection:
+            slow = connection.execute(scan, {"script": work, "key": machine.key}).scalar_one()
+        wrong += found is None or found.id != slow
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", required=True)
@@ -96,7 +135,11 @@ def main() -> int:
         name = database.name.partition("@")[2] or database.name
         median, slowest = statistics.median(times) * 1e3, max(times) * 1e3
         print(f"{database.size} records in {name}: median {median:.2f} ms, slowest {slowest:.1f} ms of {LOOKUPS}")
-    return 0
+        steps, wrong = plan(database), differences(database, SCANNED, chance)
+        print("\n".join(f"    {step}" for step in steps))
+        scans = [step for step in steps if step.startswith(SLOW_STEPS)]
+        print(f"{wrong} of {SCANNED} look-ups differ from a scan; {len(scans)} steps look at all records, or sort them")
+    return int(bool(wrong or scans))
 
 
 if __name__ == "__main__":

@@ -7,28 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NoRecord
 from ..search.tasks.command_line import command_line
-from ..search.tasks.interface import interface_of
-from ..search.tasks.task import is_recorded
+from ..search.tasks.interface import Interface, interface_of
+from ..search.tasks.task import Task, is_recorded
 from .options import one_work
 
 if TYPE_CHECKING:
     from ..configs import Entry
     from ..ir.target import Target
+    from ..search.calling.foreign import Outcome
     from ..search.records.database import Database
     from ..search.records.record import Record
+    from .output import Output
 
 
-def record_of(options: Mapping[str, Any], database: Database) -> Record:
+def record_of(options: Mapping[str, Any], database: Database, output: Output | None = None) -> Record:
     """The record of `--record`, else the best one of the work, target and interface that the options name.
 
-    Raises NoRecord, whose text is the command that makes one.
+    What was tried for it goes to the `output`.  Raises NoRecord, whose text is the command that makes one.
     """
     if options.get("record"):
         return database.get(str(options["record"]))
     entry = one_work(options)
     target = measured_on(options)
     asked = interface_of(entry.work, entry.interface, options.get("interface"))
-    found = database.best(entry.work, target, asked)
+    found = best_of(Task(entry.work, target, asked), database, output)
     if found is None and options.get("any_device"):
         found = _of_any_device(entry, asked, database)
     if found is None:
@@ -39,7 +41,24 @@ def record_of(options: Mapping[str, Any], database: Database) -> Record:
     return found
 
 
-def _of_any_device(entry: Entry, asked: Mapping[str, str], database: Database) -> Record | None:
+def best_of(task: Task, database: Database, output: Output | None = None) -> Record | None:
+    """The best record of a task; where it has none, of those from elsewhere the best that holds here."""
+    from ..search.calling.foreign import best_here
+
+    return best_here(task, database, None if output is None else lambda outcome: tell_outcome(outcome, output))
+
+
+def tell_outcome(outcome: Outcome, output: Output) -> None:
+    """What became of records from elsewhere that were tried."""
+    for verdict in outcome.verdicts:
+        output.event(verdict.event())
+        output.line(verdict.sentence)
+    if outcome.problem:
+        output.event({"event": "note", "message": outcome.problem})
+        output.line(f"note: {outcome.problem}")
+
+
+def _of_any_device(entry: Entry, asked: Interface, database: Database) -> Record | None:
     """The fastest verified record of the program on any device."""
     same = [r for r in database.winners() if r.script == entry.work.script and dict(r.interface) == asked]
     return min(same, key=lambda r: r.latency_us or 0.0, default=None)

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadRecord, NoRecord, UsageError
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import interface_of
-from ..search.tasks.task import is_recorded
-from .lookup import measured_on
+from ..search.tasks.task import Task, is_recorded
+from .lookup import best_of, measured_on
 from .options import all_work
 from .output import Output, latency
 
 if TYPE_CHECKING:
+    from ..search.records.database import Database
     from ..search.records.record import Record
 
 
 def best(options: dict[str, Any], output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
     from ..search.records.database import Database
-    from ..search.tuning.elsewhere import origin_of
-
     asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
     with Database(options.get("db"), read_only=True) as database:
-        found = list(_best_of(options, database)) if asked else database.winners()
-        name = database.name
+        found = list(_best_of(options, database, output)) if asked else database.winners()
+        name, sources = database.name, {record.id: _source(record, database) for record in found}
     if not found:
         made_by = command_line(options if asked else {**options, "workload": "conv2d"})
         raise NoRecord(f"{name} has no such record; to make one, run `{made_by}`")
@@ -35,21 +34,33 @@ def best(options: dict[str, Any], output: Output) -> int:
         output.event({"event": "record", "record": record.id, "workload": record.workload, "shape": dict(record.params),
                       "dtype": record.dtype, "interface": dict(record.interface), "device": record.device_key,
                       "latency_us": record.latency_us, "verified": record.verified, "db": name,
-                      "origin": origin_of(record)})  # fmt: skip
-        origin = f"schedule of {origin_of(record)}, another device's" if origin_of(record) else ""
-        rows.append((record.id, record.title, _device(record), latency(record.latency_us), origin))
+                      "origin": record.origin, "imported": record.imported})  # fmt: skip
+        rows.append((record.id, record.title, _device(record), latency(record.latency_us), sources[record.id]))
     wide = len(rows[0]) if any(row[-1] for row in rows) else len(rows[0]) - 1
     output.table("", ("record", "workload", "device", "latency", "origin")[:wide], [row[:wide] for row in rows])
     output.line(f"database: {name}")
     return 0
 
 
-def _best_of(options: dict[str, Any], database: Any) -> Iterator[Record]:
+def _best_of(options: dict[str, Any], database: Database, output: Output) -> Iterator[Record]:
     target = measured_on(options)
     for entry in all_work(options):
-        found = database.best(entry.work, target, interface_of(entry.work, entry.interface, options.get("interface")))
+        asked = interface_of(entry.work, entry.interface, options.get("interface"))
+        found = best_of(Task(entry.work, target, asked), database, output)
         if found is not None:
             yield found
+
+
+def _source(record: Record, database: Database) -> str:
+    """Where a record comes from, if not from a search on its own device."""
+    parts = [f"imported from {record.imported}"] if record.imported else []
+    if record.origin:
+        try:
+            whose = f"of {_device(database.get(record.origin))}"
+        except (NoRecord, UsageError):  # it is not in this database
+            whose = "another device's"
+        parts.insert(0, f"schedule of {record.origin}, {whose}")
+    return ", ".join(parts)
 
 
 def _device(record: Record) -> str:
@@ -86,13 +97,14 @@ def import_(file: Path, options: dict[str, Any], output: Output) -> int:
     if refused and not good:
         raise UsageError(f"{file} holds no valid record; {refused[0]}")
     with Database(options.get("db")) as database:
-        new = database.merge(good)
+        new = database.merge(good, file.name)
         _notes([*database.notes, *refused[:10]], output)
         output.event({"event": "imported", "new": new, "known": len(good) - new, "refused": len(refused),
                       "file": str(file), "db": database.name})  # fmt: skip
         output.line(
             f"{new} new records in {database.name}, {len(good) - new} were known, {len(refused)} lines were refused; "
-            f"a record from elsewhere counts once `tune replay --record ID` has verified it here"
+            f"they are marked as foreign: one counts once `tune best`, `tune replay` or `ss.load` has proven, verified "
+            f"and raced it here"
         )
     return 0
 

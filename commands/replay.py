@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..search.records.database import Database
-from .lookup import record_of
+from .lookup import record_of, tell_outcome
 from .output import Output, latency, number
 
 
@@ -17,9 +17,11 @@ def run(options: dict[str, Any], output: Output) -> int:
     from ..search.calling.replay import replay
 
     with Database(options.get("db"), read_only=True) as database:
-        record = record_of(options, database)
+        record = record_of(options, database, output)
         output.line(f"replaying {record.title}, record {record.id}")
         found = replay(record, database, any_device=bool(options.get("any_device")))
+    if found.tried is not None:
+        tell_outcome(found.tried, output)
     output.event(found.event())
     slower = "  (more than 20 % slower than recorded)" if found.slower else ""
     rows = [

@@ -24,7 +24,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     from ..search.records.database import Database
 
     with Database(options.get("db"), read_only=True) as database:
-        record = record_of(options, database)
+        record = record_of(options, database, output)
         name = database.name
     if view is None:
         return _diagnosis(record, output)

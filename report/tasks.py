@@ -14,10 +14,10 @@ from ..search.tuning.importance import Worth, worth_of
 from .layouts import Picture, pictures_of
 
 if TYPE_CHECKING:
-    from ..search.calling.replay import Workbench
     from ..search.records.database import Database
     from ..search.records.record import Record
     from ..search.records.run_facts import RunFacts
+    from ..search.workers.bench import Workbench
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from ...errors import BadRecord, DeviceMissing, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
 from ..tasks.task import Roof, Task, performance, stored_work
+from ..workers.bench import Workbench
 from ..workers.protocol import Diagnose, Failed, MeasureRoof
-from .replay import Workbench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

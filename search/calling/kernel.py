@@ -24,8 +24,8 @@ from ...ir.interpreter.numbers import bfloat16_bits
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
-from ..tasks.interface import interface_of
-from ..tasks.task import device_of
+from ..tasks.interface import breach, interface_of
+from ..tasks.task import Task, device_of
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
+    from .foreign import Outcome
 
 Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
 
@@ -46,17 +47,23 @@ def load(
 ) -> Kernel:
     """The kernel of the best record of `work` on `target`.
 
-    `interface` as in tuning, the default one if None.  Raises NoRecord, whose text
-    is the command that makes one.
+    `interface` as in tuning, the default one if None.  Where the device has no record, those of others and imported
+    ones are tried here first (see `foreign`).  Raises NoRecord, whose text is the command that makes one.
     """
+    from .foreign import best_here
+
     device = device_of(target, threads)
     wanted = interface_of(work, interface)
     with Database(db, read_only=True) as database:
-        record = database.best(work, device, wanted)
+        tried: list[Outcome] = []
+        record = best_here(Task(work, device, wanted), database, tried.append)
         if record is None:
             kind = target if isinstance(target, str) else target.kind
             made_by = command_line(options_of(work, kind, wanted, database.name))
-            raise NoRecord(f"{database.name} has no record of {work} on {device.key}; to make one, run `{made_by}`")
+            others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
+            raise NoRecord(
+                f"{database.name} has no record of {work} on {device.key}{others}; to make one, run `{made_by}`"
+            )
     return from_record(record, device)
 
 
@@ -120,12 +127,8 @@ class Kernel:
         self.about = ""
         self._program = program
         self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
-        for argument in self.signature:
-            if self.interface[argument.name] == "fixed" and not is_in_place(argument):
-                raise UsageError(
-                    f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map}` of shape "
-                    f"{argument.physical_shape}; call it free or constant"
-                )
+        if problem := breach(self.interface, self.signature):
+            raise UsageError(problem)
         self._executable = executable
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]

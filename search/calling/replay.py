@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
 from ..records.record import Record
 from ..records.status import KINDS, error_of
 from ..tasks.task import Task, stored_work
-from ..workers.protocol import Build, Failed, Job, Measured, Race, Reply
+from ..workers.bench import Bench, Workbench
+from ..workers.protocol import Build, Failed, Measured, Race
+from .foreign import Outcome, is_foreign, store, try_records
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ..records.database import Database
 
-R = TypeVar("R", bound=Reply)
-
 SLOWER = 1.2
-
-
-class Workbench(Protocol):
-    """Does one job of any kind in a process that may be lost (see `search.workers.bench.Bench`)."""
-
-    def run(self, job: Job[R]) -> R | Failed:
-        """The reply to a job."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found; times are microseconds, `slower` means by more than 20 %."""
+    """What a replay found; times are microseconds, `slower` means by more than 20 %.
+
+    `tried` says of a record from elsewhere whether it is trusted from now on.
+    """
 
     record: str
     latency_us: float
@@ -40,10 +37,12 @@ class Replayed:
     verified: bool
     max_abs_error: float | None
     device: str
+    tried: Outcome | None = None
 
     def event(self) -> dict[str, Any]:
         """The JSON event of the interface."""
-        return {"event": "replayed", **asdict(self)}
+        told = [field.name for field in fields(self) if field.name != "tried"]
+        return {"event": "replayed", **{name: getattr(self, name) for name in told}}
 
 
 def replay(
@@ -56,31 +55,40 @@ def replay(
 ) -> Replayed:
     """Build `record` again, prove it in bounds, verify it on data it has never seen, and time it.
 
-    A record that was not verified on this machine's behalf (an imported one)
-    counts from now on, with what was measured here; one that gives a wrong result
-    never counts again, and raises WrongResult.  A record of another device is
-    refused with DeviceMissing unless `any_device`.
+    A record from elsewhere (an imported one, or one of another device) is tried against what there is here, and
+    counts from now on with what was measured (see `foreign`).  One that gives a wrong result never counts again, and
+    raises WrongResult.  A record of another device is refused with DeviceMissing unless `any_device`.
     """
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is nothing to replay")
     target = _device(record, any_device)
     task = Task(stored_work(record.workload, record.params, record.script), target, dict(record.interface))
-    if bench is not None:
+    with contextlib.ExitStack() as ending:
+        if bench is None:
+            bench = ending.enter_context(Bench())
+        if database is not None and is_foreign(record, target):
+            return _tried(record, task, database, bench)
         reply = _measure(bench, task, record, seconds)
-    else:
-        from ..workers.bench import Bench
-
-        with Bench() as own:
-            reply = _measure(own, task, record, seconds)
-    here = target.key == record.device_key
     if isinstance(reply, Failed):
-        _refuse(record, reply, database if here else None)
+        _refuse(record, reply, database if target.key == record.device_key else None)
     latency = statistics.median(reply.samples) * 1e6
-    if here and not record.verified and database is not None:
-        _store(database, record.measured(reply.samples, reply.max_abs_error, "race"))
-    recorded = record.latency_us
-    slower = recorded is not None and latency > SLOWER * recorded
-    return Replayed(record.id, latency, recorded, slower, True, reply.max_abs_error, target.name)
+    return Replayed(record.id, latency, record.latency_us, _slower(latency, record), True, reply.max_abs_error,
+                    target.name)  # fmt: skip
+
+
+def _tried(record: Record, task: Task, database: Database, bench: Workbench) -> Replayed:
+    """A record from elsewhere, proven, verified and raced, with what became of it stored."""
+    outcome = try_records(task, [record], database, bench)
+    here = outcome.verdicts[0].here
+    if here.latency_us is None:
+        note = f"; {outcome.problem}" if outcome.problem else ""
+        raise error_of(f"record {record.id}", "replayed", here.status, here.message, note)
+    return Replayed(record.id, here.latency_us, record.latency_us, _slower(here.latency_us, record), True,
+                    here.max_abs_error, task.target.name, outcome)  # fmt: skip
+
+
+def _slower(latency_us: float, record: Record) -> bool:
+    return record.latency_us is not None and latency_us > SLOWER * record.latency_us
 
 
 def _device(record: Record, any_device: bool) -> Target:
@@ -108,21 +116,12 @@ def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Me
     return raced if isinstance(raced, Failed) else raced.results[0]
 
 
-def _store(database: Database, record: Record) -> None:
-    """Write into the database that the record came from, also where it was opened for reading."""
-    if not database.read_only:
-        database.put_record(record)
-        return
-    with type(database)(database.url.render_as_string(hide_password=False)) as writable:
-        writable.put_record(record)
-
-
 def _refuse(record: Record, reply: Failed, database: Database | None) -> NoReturn:
     """Raise what the reply means, after marking a record that can never count again."""
     note = ""
     if KINDS[reply.kind].disqualifies and database is not None:
         try:
-            _store(database, record.failed(reply.status, reply.message))
+            store(database, [record.failed(reply.status, reply.message)])
         except (TemporaryError, StorageError) as error:
             note = f"; this could not be recorded: {error}"
     raise error_of(f"record {record.id}", "replayed", reply.status, reply.message, note)

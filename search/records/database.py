@@ -32,7 +32,7 @@ from ..tasks.interface import interface_key, pairs
 from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
-from .record import SCHEMA, Record, printable, script_hash, validate
+from .record import SCHEMA, Record, marked, printable, script_hash, validate
 from .run_facts import RunFacts, from_text
 
 if TYPE_CHECKING:
@@ -266,25 +266,32 @@ class Database:
         """All records, oldest first, for export; rows that do not validate go to `notes`."""
         yield from self._stream(_joined().order_by(_records.c.created, _records.c.id))
 
-    def merge(self, records: Iterable[Record]) -> int:
-        """Add records from elsewhere, unverified until they are replayed here; return how many were new.
+    def merge(self, records: Iterable[Record], source: str = "") -> int:
+        """Add records from elsewhere, unverified until they are tried here; return how many were new.
 
-        A record that is already here stays as it is, so that a merge can neither
-        overwrite a measurement nor vouch for one.
+        They are marked as what `source`, a file perhaps, has brought.  A record that is already here stays as it is,
+        so that a merge can neither overwrite a measurement nor vouch for one.
         """
         self._refuse_read_only()
-        given = sorted(records, key=lambda record: record.id)
+        given = sorted((marked(record, source) for record in records), key=lambda record: record.id)
 
         def put() -> int:
             count = 0
             with self._write() as connection:
                 for record in given:
                     if connection.execute(sa.select(_records.c.id).where(_records.c.id == record.id)).first() is None:
-                        _upsert(connection, record.changed(verified=False, stage="trial"))
+                        _upsert(connection, record)
                         count += 1
             return count
 
         return self._attempt(put, BUSY_SECONDS)
+
+    def imported(
+        self, work: Workload | str, target: Target | str, interface: Mapping[str, str], count: int
+    ) -> list[Record]:
+        """The `count` records that claim to be fastest on this very device and were never verified here."""
+        where = [_records.c.status == "ok", ~_records.c.verified]
+        return list(self._select(work, target, interface, where, order=RACED_FIRST, limit=count))
 
     def winners(self) -> list[Record]:
         """The best verified record of each (program, device, interface), by workload name."""
@@ -340,6 +347,19 @@ class Database:
     def size(self) -> int:
         """Number of records."""
         return int(self._fetch(sa.select(sa.func.count().label("count")).select_from(_records))[0]["count"])
+
+    @contextmanager
+    def advisory_lock(self, number: int) -> Iterator[Callable[[], bool]]:
+        """What tries to get a server's lock of this number, which is held until the end; see `turn`."""
+
+        def attempt() -> bool:
+            if connection.dialect.name != "postgresql":
+                return True
+            return bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(number))).scalar())
+
+        with self._engine.connect() as connection:
+            connection.detach()  # closed and not kept for others, it lets go of the lock
+            yield attempt
 
     def close(self) -> None:
         self._engine.dispose()
@@ -416,8 +436,13 @@ class Database:
     ) -> Iterator[Record]:
         script = work if isinstance(work, str) else work.script
         key = target if isinstance(target, str) else target.key
+        # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
+        hashed = (_workloads.c.hash == script_hash(script), _workloads.c.script == script)
+        known = sa.select(sa.func.min(_workloads.c.id)).where(*hashed)
+        on = sa.select(_devices.c.id).where(_devices.c.key == key)
         query = _joined().where(
-            _workloads.c.hash == script_hash(script), _workloads.c.script == script, _devices.c.key == key
+            _records.c.workload_id == known.scalar_subquery(),
+            _records.c.device_id == on.scalar_subquery(),
         )
         if interface is not None:
             query = query.where(_records.c.interface == interface_key(interface))

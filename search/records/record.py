@@ -28,6 +28,9 @@ from .status import FAILURES, OK, failure_kind, is_status
 SCHEMA = 1
 MAX_LINE = 4 * 2**20
 MAX_DEPTH = 40
+MOST_VERSIONS = 60
+ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has
+IMPORTED = "imported"  # the same: what brought a record that a stranger measured
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -144,6 +147,16 @@ class Record(BaseModel):
         return None if self.ok else failure_kind(self.status)
 
     @property
+    def origin(self) -> str:
+        """The id of the record of another device that the trace comes from; empty where it is this one's own."""
+        return self.versions.get(ORIGIN, "")
+
+    @property
+    def imported(self) -> str:
+        """What brought a record that was measured by a stranger; empty for this database's own."""
+        return self.versions.get(IMPORTED, "")
+
+    @property
     def workload_key(self) -> str:
         return script_hash(self.script)
 
@@ -188,6 +201,13 @@ class Record(BaseModel):
             stage=stage,
             verified=True,
         )
+
+
+def marked(record: Record, source: str) -> Record:
+    """A record that `source` has brought: what it says of its verification and of its origin is not believed."""
+    told = [item for item in record.versions.items() if item[0] not in (ORIGIN, IMPORTED)][:MOST_VERSIONS]
+    source = printable(source, 200) or "a log"
+    return record.changed(verified=False, stage="trial", versions={**dict(told), IMPORTED: source})
 
 
 def printable(text: str, limit: int = 2000) -> str:

@@ -8,12 +8,13 @@ As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard, get_args
 
 from ...errors import UnknownParameter, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from ...backends.artifact import Argument
     from ...space.workloads import Workload
 
 Who = Literal["fixed", "constant", "free"]
@@ -75,3 +76,22 @@ def _known(word: str, item: str) -> Who:
 def is_who(word: str) -> TypeGuard[Who]:
     """Whether a text is one of the three words."""
     return word in WHO
+
+
+def breach(interface: Mapping[str, str], arguments: Iterable[Argument], given: Iterable[Argument] = ()) -> str:
+    """Why a kernel with these arguments is none for an interface: a ``fixed`` one was moved.  Empty where it is one.
+
+    `given` are those of the program as it was written, which may have layouts itself; without one they have none.
+    """
+    from ...backends.data import is_in_place
+
+    own = {argument.name: argument for argument in given}
+    for argument in arguments:
+        at = own.get(argument.name)
+        stays = is_in_place(argument) if at is None or is_in_place(at) else argument == at
+        if interface.get(argument.name, "free") == "fixed" and not stays:
+            return (
+                f"`{argument.name}` is fixed, but this schedule wants it as `{argument.index_map or 'plain'}` of shape "
+                f"{argument.physical_shape}; call it free or constant"
+            )
+    return ""

@@ -9,27 +9,28 @@ failed for a reason outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..records.record import ORIGIN
+from ..tasks.interface import breach
 from ..tasks.task import is_recorded
 from ..workers.protocol import Build, Built, Failed, Measure, Measured
 from . import events
 
 if TYPE_CHECKING:
+    from ...backends.artifact import Argument
+    from ...ir.stmt import PrimFunc
+    from ..records.database import Database
     from ..records.record import Record
+    from ..tasks.task import Task
     from .run import Run
 
 TRIED, OF_A_DEVICE = 6, 2  # records from elsewhere in one run, and of one device
 BUILD_SECONDS = 2.0
-ORIGIN = "origin"  # among a record's versions: the id of the record whose trace it has
 
 Found = tuple[Built, float]
-
-
-def origin_of(record: Record) -> str:
-    """The id of the record of another device that a record's trace comes from; empty where it is this one's own."""
-    return record.versions.get(ORIGIN, "")
 
 
 def try_elsewhere(run: Run, job: Callable[[Built], Measure]) -> list[Found]:
@@ -41,18 +42,14 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure]) -> list[Found]:
     if is_recorded(run.settings.target):
         return []  # which knows its own candidates alone
     found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
-    if not found:
-        return []
-    here_before = database.records(task.script, task.target, task.interface)
-    known = {origin_of(record) for record in here_before if record.failure != "infrastructure"}
-    chosen = [record for record in found if record.id not in known][:TRIED]
+    chosen = untried(task, database, found)[:TRIED]
     if not chosen:
         return []
     run.send(events.Phase(phase=f"trying {len(chosen)} schedules of other devices"))
     builds = [
         Build(script=task.script, target=task.target, trace=record.trace, deadline=BUILD_SECONDS) for record in chosen
     ]
-    replies = run.executor.build(builds)
+    replies = [in_interface(task, reply) for reply in run.executor.build(builds)]
     built = [(record, reply) for record, reply in zip(chosen, replies, strict=True) if isinstance(reply, Built)]
     measured = iter(run.executor.measure([job(reply) for _, reply in built]))
     good: list[Found] = []
@@ -63,13 +60,37 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure]) -> list[Found]:
         if isinstance(outcome, Measured):
             here = here.measured(outcome.samples, outcome.max_abs_error, "trial")
         else:
-            here = here.failed(_status(outcome), outcome.message)
+            here = here.failed(status_of(outcome), outcome.message)
         run.results.add(here, is_trial=False)
         if here.latency_us is not None and isinstance(reply, Built):
             good.append((reply, here.latency_us))
     return good
 
 
-def _status(outcome: Failed) -> str:
+def untried(task: Task, database: Database, found: Sequence[Record]) -> list[Record]:
+    """Those of other devices' records of which nothing is known here, but that it was no fault of theirs."""
+    if not found:
+        return []
+    here = database.records(task.script, task.target, task.interface)
+    known = {record.origin for record in here if record.failure != "infrastructure"}
+    return [record for record in found if record.id not in known]
+
+
+def in_interface(task: Task, reply: Built | Failed) -> Built | Failed:
+    """The reply to the build of a stranger's trace, refused where it moves what the interface leaves in its place."""
+    if isinstance(reply, Built) and (problem := breach(task.interface, reply.kernel.layouts, _given(task.work.func))):
+        return Failed(status="refused", message=problem)
+    return reply
+
+
+@functools.lru_cache(64)
+def _given(func: PrimFunc) -> tuple[Argument, ...]:
+    """The arguments of a program as it was written."""
+    from ...backends.data import arguments_of
+
+    return arguments_of(func)
+
+
+def status_of(outcome: Failed) -> str:
     """Why one failed; the short deadline of its build says nothing of the candidate."""
     return "infrastructure" if outcome.kind == "build_timeout" else outcome.status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ..records.record import Record, script_hash
 from ..records.status import KINDS
@@ -13,11 +13,15 @@ from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
 from . import events
 from .budget import race_seconds
+from .elsewhere import in_interface
 from .run import Run, fastest
 
 if TYPE_CHECKING:
     from ..tasks.task import Roof, Task
     from ..workers.executor import Executor
+
+R = TypeVar("R", bound=protocol.Reply)
+Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
 FRESH_SEED = 1_000_003
@@ -131,19 +135,34 @@ def race(
     None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
     their race.
     """
-    result = Race()
-    kernels: list[Compiled] = []
-    entrants: list[Record | None] = []
+    failed = Race()
+    entrants: list[Entrant] = []
     traces = [None if record is None else record.trace for record in runners]
     replies = executor.build([Build(script=task.script, target=task.target, trace=trace) for trace in traces])
-    for record, reply in zip(runners, replies, strict=True):
+    for record, found in zip(runners, replies, strict=True):
+        reply = in_interface(task, found)
         if isinstance(reply, Built):
-            kernels.append(reply.kernel)
-            entrants.append(record)
+            entrants.append((record, reply.kernel))
         elif record is not None:
-            _disqualify(result, record, reply)
-    if not kernels:
-        return replace(result, problem="nothing could be rebuilt")
+            _disqualify(failed, record, reply)
+    if not entrants:
+        return replace(failed, problem="nothing could be rebuilt")
+    outcome = race_built(executor, task, entrants, seed, seconds, roof)
+    return replace(outcome, failed=[*failed.failed, *outcome.failed])
+
+
+class Measuring(Protocol):
+    """The part of an `Executor` that a race needs."""
+
+    def measure(self, jobs: Iterable[protocol.Job[R]]) -> list[R | Failed]:
+        """Verify and time kernels, one job after the other."""
+
+
+def race_built(
+    executor: Measuring, task: Task, entrants: Sequence[Entrant], seed: int, seconds: float, roof: bool = True
+) -> Race:
+    """Time kernels in turns; each is that of a record, or None's, the untuned program."""
+    result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
         kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds, roof=roof
     )
@@ -154,7 +173,7 @@ def race(
         # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
         result.problem = f"{raced.status}: {raced.message}"
         results = executor.measure([Measure(kernel=kernel, work=task.name, seed=seed) for kernel in kernels])
-    for record, found in zip(entrants, results, strict=True):
+    for (record, _), found in zip(entrants, results, strict=True):
         if record is None:
             result.baseline_samples = found.samples if isinstance(found, Measured) else ()
         elif isinstance(found, Failed):

@@ -180,11 +180,14 @@ class ActorPool:
             self._stop(actor)
             return reply
         if not actor.ready:
+            host, _, told = reply.partition(" ")
+            pid, _, versions = told.partition(" ")
             actor.ready = True
-            host, pid, versions = reply.split(" ", 2)
-            actor.pid = int(pid) if host == host_of_processes() else 0
+            actor.pid = int(pid) if host == host_of_processes() and pid.isdecimal() else 0
             if problem := differences(parsed(versions)):
                 self._refuse(actor.node, problem)
+            elif self._failed_starts.get(actor.node, 0) < FAILED_STARTS:
+                self._failed_starts.pop(actor.node, None)  # what failed before has passed
             return None
         actor.task = actor.job = actor.sign = None
         return reply
@@ -195,6 +198,11 @@ class ActorPool:
             self.notes.append(f"node {node[:8]} gets no work: it has {problem}")
         self._failed_starts[node] = FAILED_STARTS
         for actor in [actor for actor in self.actors if actor.node == node]:
+            self._stop(actor)
+
+    def discard(self, actor: Actor) -> None:
+        """Kill an actor whose replies are none, and forget it."""
+        if actor in self.actors:
             self._stop(actor)
 
     def stop_busy(self) -> None:

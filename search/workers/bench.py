@@ -6,7 +6,7 @@ Ray's actors each own a `Bench`; replay and tests use one directly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from . import host_lock
 from .process import WorkerProcess
@@ -33,6 +33,13 @@ class Limits:
     race: float = 180.0
     prepare: float = 300.0
     memory_bytes: int | None = None
+
+
+class Workbench(Protocol):
+    """Does one job of any kind in a process that may be lost, as a `Bench` does."""
+
+    def run(self, job: Job[R]) -> R | Failed:
+        """The reply to a job."""
 
 
 class Bench:

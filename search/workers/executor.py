@@ -19,7 +19,7 @@ from ...errors import TemporaryError
 from .actor_pool import ActorPool
 from .bench import Limits
 from .local_pool import LocalPool
-from .protocol import Failed, Job, Reply, reply_of
+from .protocol import Failed, Job, ProtocolError, Reply, reply_of
 from .ray_calls import RayCalls, RayLost
 from .ray_session import RaySession
 from .timeline import Timeline, facts_of
@@ -333,7 +333,11 @@ class _Batch(Generic[R]):
         text = pool.receive(actor)
         if index is None or text is None:
             return
-        reply = text if isinstance(text, Failed) else reply_of(self.jobs[index], text)
+        try:
+            reply = text if isinstance(text, Failed) else reply_of(self.jobs[index], text)
+        except ProtocolError as error:
+            pool.discard(actor)
+            reply = Failed(status="infrastructure", message=f"a worker's reply was none: {error}"[:500])
         if self.timeline is not None:
             lane = "measuring" if self.kind == "measure" else f"builder {actor.number}"
             facts = facts_of(self.jobs[index], reply)

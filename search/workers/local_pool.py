@@ -81,6 +81,10 @@ class LocalPool:
         except Exception as error:
             return Failed(status="infrastructure", message=f"a bench failed: {type(error).__name__}: {error}")
 
+    def discard(self, actor: LocalBench) -> None:
+        """End a bench whose replies are none, and forget it."""
+        self._end([actor])
+
     def stop_busy(self) -> None:
         """End the workers of benches that have work, and forget these."""
         self._end([actor for actor in self.actors if actor.task is not None])

@@ -22,8 +22,10 @@ from stridesmith.cli import main
 from stridesmith.errors import StorageError, TemporaryError
 from stridesmith.search.records import aside
 from stridesmith.search.records import database as module
+from stridesmith.search.records import turn as turns
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
+from stridesmith.search.records.turn import turn
 from stridesmith.search.records.writer import RecordWriter
 
 FOLDERS = sorted(map(Path, glob.glob("/usr/lib/postgresql/*/bin")))
@@ -216,6 +218,32 @@ def test_a_role_that_may_only_read_suffices_to_look_up(
         database.put_record(make_record(1.0))
     assert main(["best", "--db", reader, "--format", "json"]) == 0
     assert best.id in capsys.readouterr().out
+
+
+def test_one_at_a_time_is_inside_whatever_its_role(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ranks that ask at once each waits for its turn; who has waited too long goes on."""
+    server.execute("DO $$ BEGIN CREATE ROLE rank LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    name = url.rpartition("/")[2]
+    with Database(url):  # which makes the tables
+        server.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO rank", name)
+    inside, most = [], []
+
+    def ask(place: str) -> None:
+        with Database(place, read_only=True) as database, turn(database, "a task"):
+            inside.append(place)
+            most.append(len(inside))
+            time.sleep(0.05)
+            inside.pop()
+
+    ranks = [threading.Thread(target=ask, args=(server.url(name, role),)) for role in ("owner", "rank") * 3]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert most == [1] * 6
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+    with Database(url) as one, Database(url) as other, turn(one, "b"), turn(other, "b"), turn(other, "c"):
+        pass
 
 
 def test_a_server_that_is_not_there_or_refuses_is_told_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
