@@ -41,8 +41,21 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
 
     What was compiled before, by any process, is not compiled again (see `program_cache`).
     """
+    artifact = write_opencl(lowered, target)
+    binary = program_cache.stored(artifact["code"], OPTIONS, target)
+    if binary is None:
+        executable = OpenCLExecutable(artifact)
+        executable.specialise()
+        binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
+        program_cache.store(artifact["code"], OPTIONS, target, binary)
+    artifact["launches"][0]["binary"] = binary
+    return artifact
+
+
+def write_opencl(lowered: Lowered, target: Target) -> Artifact:
+    """Source and launches alone, for whatever loads it to compile.  Raises CodegenError."""
     source = generate(lowered, target)
-    artifact = Artifact(
+    return Artifact(
         kind="opencl",
         entry=lowered.name,
         code=source.text,
@@ -51,14 +64,6 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
         workspaces=describe(lowered.workspaces),
         launches=[launch.to_json() for launch in source.launches],
     )
-    binary = program_cache.stored(source.text, OPTIONS, target)
-    if binary is None:
-        executable = OpenCLExecutable(artifact)
-        executable.specialise()
-        binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
-        program_cache.store(source.text, OPTIONS, target, binary)
-    artifact["launches"][0]["binary"] = binary
-    return artifact
 
 
 def source(lowered: Lowered, target: Target) -> str:
