@@ -71,7 +71,7 @@ OPERATORS = (
     "conv3d(ci=3,co=4,d=4,h=5,w=4,k=3,pad=1)", "matmul(m=13,n=17,k=11)", "matmul(m=33,n=19,k=23)",
     "matmul(m=1,n=61,k=37)", "matmul_bias_act(m=11,n=21,k=9)", "batch_matmul(b=3,m=9,n=10,k=7)",
     "max_pool2d(c=5,h=9,w=8,k=3,stride=2,pad=1)", "avg_pool2d(c=6,h=7,w=9,k=2)", "global_avg_pool2d(c=11,h=5,w=7)",
-    "softmax(rows=7,cols=29)", "layernorm(rows=9,cols=21)", "scale_shift_relu(c=5,h=6,w=7)",
+    "softmax(rows=7,cols=29)", "layernorm(rows=9,cols=21)", "scale_shift_relu(rows=9,cols=21)",
     "grouped_conv2d(ci=8,co=12,h=7,w=6,k=3,stride=1,groups=4,layout=nchw)", "attention_row(heads=2,rows=7,d=9)",
     "reduction(shape=9x13x5,axes=0x2,op=sum)", "softmax_axis(n=2,c=9,pixels=13)", "group_norm(groups=3,each=4,pixels=7)",
     "rms_norm(rows=5,cols=19)", "cumulative_sum(rows=7,cols=12,axis=1)", "broadcast(shapes=3x5x7+5x1,op=add,act=relu)",
