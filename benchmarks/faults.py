@@ -40,17 +40,19 @@ CLEAN_SECONDS = 10.0
 
 @dataclass
 class Drive:
-    """A run in a process of its own, with the events that it has sent and when."""
+    """A run in a process of its own, with the events that it has sent and when; `variables` are set for it."""
 
     folder: Path
     options: tuple[str, ...]
+    variables: dict[str, str] = field(default_factory=dict)
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     noise: str = ""
 
     def __post_init__(self) -> None:
         command = [sys.executable, "-m", "stridesmith", *self.options, "--format", "json"]
         self.began = time.monotonic()
-        environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
+        places = {"TMPDIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
+        environment = {**os.environ, **places, **self.variables}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True, start_new_session=True
         )

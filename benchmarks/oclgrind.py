@@ -73,8 +73,9 @@ OPERATORS = (
     "max_pool2d(c=5,h=9,w=8,k=3,stride=2,pad=1)", "avg_pool2d(c=6,h=7,w=9,k=2)", "global_avg_pool2d(c=11,h=5,w=7)",
     "softmax(rows=7,cols=29)", "layernorm(rows=9,cols=21)", "scale_shift_relu(rows=9,cols=21)",
     "grouped_conv2d(ci=8,co=12,h=7,w=6,k=3,stride=1,groups=4,layout=nchw)", "attention_row(heads=2,rows=7,d=9)",
-    "reduction(shape=9x13x5,axes=0x2,op=sum)", "softmax_axis(n=2,c=9,pixels=13)", "group_norm(groups=3,each=4,pixels=7)",
-    "rms_norm(rows=5,cols=19)", "cumulative_sum(rows=7,cols=12,axis=1)", "broadcast(shapes=3x5x7+5x1,op=add,act=relu)",
+    "reduction(shape=9x13x5,axes=0x2,op=sum)", "softmax_axis(n=2,c=9,pixels=13)",
+    "group_norm(groups=3,each=4,pixels=7)", "rms_norm(rows=5,cols=19)", "cumulative_sum(rows=7,cols=12,axis=1)",
+    "broadcast(shapes=3x5x7+5x1,op=add,act=relu)",
     "pixel_shuffle(c=3,h=5,w=4,r=2)", "interpolation(c=3,h=4,w=5,oh=9,ow=7,mode=linear,layout=nchw)",
 )  # fmt: skip
 BATCH = 5
@@ -173,7 +174,7 @@ def portions(count: int, done: set[tuple[str, str, int]]) -> Iterator[Portion]:
 
 @lru_cache(maxsize=4)
 def spaces_of(operator: str, kind: str) -> tuple[Workload, tuple[Space, ...]]:
-    """The program of an operator, and its spaces: weights are constants in the one, in the other all inputs are free."""
+    """The program of an operator, and its spaces: one whose weights are constants, one whose inputs are free."""
     from named import parsed
 
     from stridesmith.search.tasks.interface import interface_of
@@ -305,7 +306,7 @@ class Mutant:
         """The source with the mistake.  Raises ValueError where it has no such place."""
         matches = list(re.finditer(self.pattern, code))
         if len(matches) <= self.which:
-            raise ValueError(f"mutant `{self.name}`: the source has no {self.pattern!r} of number {self.which}:\n{code}")
+            raise ValueError(f"mutant `{self.name}`: the source has no {self.pattern!r} number {self.which}:\n{code}")
         match = matches[self.which]
         return code[: match.start()] + match.expand(self.text) + code[match.end() :]
 
@@ -382,8 +383,8 @@ def told(lines: Sequence[Line]) -> bool:
           f"images, {sum(line['vectors'] for line in run)} with vectors; values that nobody has written were looked "
           f"for in {sum(line['defined'] for line in run)}")  # fmt: skip
     count = sum(len(line.get("reports", ())) for line in lines)
-    print(f"{count} reports of {sum(bool(line.get('reports')) for line in lines)} candidates, {status['wrong']} wrong, "
-          f"{status['not built']} not built; besides {status['refused']} refused, {status['masked']} masked")  # fmt: skip
+    print(f"{count} reports of {sum(bool(line.get('reports')) for line in lines)} candidates, "
+          f"{status['wrong']} wrong, {status['not built']} not built; besides {status['refused']} refused, {status['masked']} masked")  # fmt: skip
     return not bad
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ...errors import BadRecord, StridesmithError, TemporaryError, WrongResult
 
 OK = "ok"
+DEVICE_LOST = "infrastructure:device"
+"""The device did not answer any more, whoever's fault that was."""
 
 
 @dataclass(frozen=True)
