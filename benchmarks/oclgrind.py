@@ -384,7 +384,8 @@ def told(lines: Sequence[Line]) -> bool:
           f"for in {sum(line['defined'] for line in run)}")  # fmt: skip
     count = sum(len(line.get("reports", ())) for line in lines)
     print(f"{count} reports of {sum(bool(line.get('reports')) for line in lines)} candidates, "
-          f"{status['wrong']} wrong, {status['not built']} not built; besides {status['refused']} refused, {status['masked']} masked")  # fmt: skip
+          f"{status['wrong']} wrong, {status['not built']} not built; besides {status['refused']} refused, "
+          f"{status['masked']} masked")  # fmt: skip
     return not bad
 
 
