@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
 from .mirror import mirror_late, mirror_round
 from .race import Race, final_race
-from .run import Results, Run, fastest
+from .run import Results, Run, fastest, versions
 from .settings import TuneSettings, resolve
 from .trace import check_writable, traced
 
@@ -147,9 +148,21 @@ def _study(run: Run, space: Space) -> Study:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if settings.resume:
-        count = study.seed_records(run.database.records(task.script, task.target, task.interface))
+        stored = run.database.records(task.script, task.target, task.interface)
+        here = versions(task)["target"]
+        records = [r for r in stored if not r.is_drivers or r.versions.get("target") == here]
+        count = study.seed_records(records)
         if count:
             run.note(f"{count} stored measurements feed the model")
+        if avoided := [record for record in records if record.is_drivers]:
+            kinds = ", ".join(f"{kind} {times}" for kind, times in Counter(r.failure for r in avoided).most_common())
+            last = avoided[-1]
+            run.note(
+                f"{len(avoided)} candidates that failed with this driver ({here}) are not tried again: {kinds}; "
+                f"the last one: {last.status}: {last.message}"
+            )
+        if again := len(stored) - len(records):
+            run.note(f"{again} candidates that failed with another version of the driver may be tried again")
     return study
 
 

@@ -396,6 +396,27 @@ def test_resuming_measures_nothing_twice_and_adds_new_trials(world: World) -> No
     assert any("16 stored measurements" in note["message"] for note in world.of("note"))
 
 
+def test_what_failed_with_a_driver_is_avoided_with_that_version(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reason is told; with another version of the driver the same candidates may be tried again."""
+    driver = replace(world.space.target, kind="opencl", versions="driver 1.0")
+    world.task = replace(world.task, target=driver)
+    monkeypatch.setattr(tuner, "resolve", lambda _: world.task)
+    world.executor.measure_faults[2] = Failed(status="crash:SIGSEGV", message="the worker process ended")
+    world.run(trials=16)
+    (bad,) = [record for record in world.stored() if record.failure]
+    world.run(trials=16, seed=1)
+    (told,) = [event["message"] for event in world.of("note") if "failed with this driver" in event["message"]]
+    assert "1 candidates" in told and "driver 1.0" in told and "crash:SIGSEGV: the worker process ended" in told
+    assert [(r.sketch, r.choice) for r in world.stored()].count((bad.sketch, bad.choice)) == 1
+    world.task = replace(world.task, target=replace(driver, versions="driver 2.0"))
+    world.run(trials=16, seed=2)
+    notes = [event["message"] for event in world.of("note")]
+    assert not any("failed with this driver" in note for note in notes)
+    assert any("1 candidates that failed with another version" in note for note in notes)
+
+
 def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
     """The same seed asks for the same candidates again."""
     first = world.run(trials=8)
