@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults import CLEAN_SECONDS, Drive
+from driving import CLEAN_SECONDS, Drive
 
 SOURCE = Path(__file__).resolve().parent / "opencl_faults.c"
 SHAPE = ("--workload", "matmul", "--shape", "m=37,n=41,k=43", "--target", "opencl")
