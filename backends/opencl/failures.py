@@ -25,7 +25,8 @@ def meaning(error: cl.Error) -> Exception:
         return DeviceLost(f"the OpenCL device does not answer any more: {error}")
     if error.code in FULL:
         return MemoryError(f"the OpenCL device has not enough memory or registers: {error}")
-    return error
+    found: Exception = error
+    return found
 
 
 def on_device(function: Callable[P, R]) -> Callable[P, R]:
