@@ -25,6 +25,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   ├── NoSchedule             3  no_schedule       no valid candidate was found
 │   └── NoRecord               3  no_record         the text is the command that makes one
 ├── DeviceMissing              4  device_missing    a known kind without such a device
+│   └── DeviceLost             4  device_lost       it was there, and does not answer any more
 ├── ToolMissing                4  tool_missing      a program of the machine, such as a linker, is not there
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
@@ -140,6 +141,12 @@ class DeviceMissing(StridesmithError):
 
     exit_code = 4
     kind = "device_missing"
+
+
+class DeviceLost(DeviceMissing):
+    """The device was there, and does not answer any more."""
+
+    kind = "device_lost"
 
 
 class ToolMissing(StridesmithError):

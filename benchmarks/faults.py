@@ -12,134 +12,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from driving import AFTER_TRIALS, CLEAN_SECONDS, Drive, line
 
 from stridesmith.search.workers import guardian
 
-STARTED_SECONDS = 90.0
-AFTER_TRIALS = 6
-ACTORS = 2
 LATE_SECONDS = 12.0  # beyond its time, that a run may take which has lost Ray
 END_SECONDS = 5.0  # after a signal
-CLEAN_SECONDS = 10.0
-
-
-@dataclass
-class Drive:
-    """A run in a process of its own, with the events that it has sent and when."""
-
-    folder: Path
-    options: tuple[str, ...]
-    prefix: tuple[str, ...] = ()  # a command that runs the run
-    events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    noise: str = ""
-
-    def __post_init__(self) -> None:
-        command = [*self.prefix, sys.executable, "-m", "stridesmith", *self.options, "--format", "json"]
-        self.began = time.monotonic()
-        environment = {**os.environ, "TMPDIR": str(self.folder), "XDG_DATA_HOME": str(self.folder)}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True, start_new_session=True
-        )
-        self.errors = ""
-        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
-        for thread in self._threads:
-            thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                self.events.append((time.monotonic(), json.loads(line)))
-            else:
-                self.noise += line
-
-    def _listen(self) -> None:
-        assert self.process.stderr is not None
-        self.errors = self.process.stderr.read()
-
-    def told(self) -> set[str]:
-        """The records of announced trials."""
-        return {event["record"] for _, event in self.events if event["event"] == "trial"}
-
-    def last(self) -> dict[str, Any]:
-        return self.events[-1][1] if self.events else {}
-
-    def until(self, count: int) -> None:
-        """Wait for so many trials."""
-        deadline = time.monotonic() + STARTED_SECONDS
-        while len(self.told()) < count and self.process.poll() is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError("the run did not get under way")
-            time.sleep(0.02)
-
-    def until_ray(self) -> None:
-        """Wait until a trial has been told that Ray's workers have measured."""
-        deadline = time.monotonic() + STARTED_SECONDS
-        while self.process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(LookupError):
-                if len(self.members("ray::BenchActor")) >= ACTORS:
-                    self.until(len(self.told()) + AFTER_TRIALS)
-                    return
-            time.sleep(0.1)
-        raise TimeoutError("the run ended, or had no actors of Ray's in time; give it more --seconds")
-
-    def end(self, seconds: float) -> float | None:
-        """Seconds from now until the run has ended; None where it had to be killed."""
-        start = time.monotonic()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            return None
-        finally:
-            for thread in self._threads:
-                thread.join(10)
-        return time.monotonic() - start
-
-    def session(self) -> tuple[str, str, int]:
-        """Token and folder of its private Ray, and the guardian's process."""
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            words = _words(pid)
-            if "stridesmith.search.workers.guardian" in words and _parent(pid) == self.process.pid:
-                return words[-2], words[-1], pid
-        raise LookupError("the run has no guardian")
-
-    def members(self, title: str) -> list[int]:
-        """Processes of its Ray whose command begins so, or has that name."""
-        token, _, _ = self.session()
-        return [p for p in guardian.members(token) if guardian.name_of(p) == title or _line(p).startswith(title)]
-
-
-def _words(pid: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-    return []
-
-
-def _line(pid: int) -> str:
-    return " ".join(_words(pid))
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
 
 
 # ---------------------------------------------------------------- faults
@@ -164,7 +55,7 @@ def to_measuring_actor(drive: Drive) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         for pid in drive.members("ray::BenchActor"):
-            if ".measure" in _line(pid):
+            if ".measure" in line(pid):
                 os.kill(pid, signal.SIGSTOP)
                 return
     raise LookupError("no actor was seen to measure")

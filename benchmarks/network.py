@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults import Drive, _line
+from driving import Drive, line
 
 from stridesmith.search.records.database import Database
 from stridesmith.search.workers import guardian
@@ -190,7 +190,7 @@ class Net:
         return list(map(int, found.stdout.split()))
 
     def has_actor(self, name: str) -> bool:
-        return any("ray::BenchActor" in _line(pid) for pid in self.pids(name))
+        return any("ray::BenchActor" in line(pid) for pid in self.pids(name))
 
     def kill(self, name: str) -> None:
         """SIGKILL to all that runs on a node."""

@@ -12,7 +12,9 @@ from stridesmith.search.tasks.task import Roof
 from stridesmith.search.workers.protocol import (
     Build,
     Built,
+    CheckDevice,
     Compiled,
+    Done,
     Failed,
     Job,
     Measure,
@@ -71,6 +73,7 @@ class FakeExecutor:
         self.untuned_us = untuned_us
         self.build_faults: dict[int, Failed] = {}
         self.measure_faults: dict[int, Failed] = {}
+        self.check_reply: Done | Failed = Done()
         self.race_reply: Callable[[Raced], Raced | Failed] = lambda reply: reply
         self.on_measure: Callable[[int], None] = lambda number: None
         self.jobs: list[Job] = []
@@ -127,6 +130,8 @@ class FakeExecutor:
         self.jobs.append(job)
         if isinstance(job, MeasureRoof):
             return Roofed(roof=ROOF)
+        if isinstance(job, CheckDevice):
+            return self.check_reply
         if isinstance(job, Race):
             return self.race_reply(Raced(results=tuple(self._time(k.artifact, 1.05) for k in job.kernels), roof=ROOF))
         assert isinstance(job, Measure)

@@ -12,6 +12,7 @@ import pyopencl as cl
 from ...ir.target import Target
 from ..executable import Call, Chain, Memory, Place
 from .devices import device_of
+from .failures import on_device
 from .images import image_shape, is_image, make_image
 from .runtime import OpenCLExecutable
 
@@ -25,6 +26,7 @@ ALIGNMENT = 256
 class OpenCLChain(Chain):
     """Programs with their arguments set to parts of shared buffers."""
 
+    @on_device
     def __init__(self, calls: Sequence[Call], blocks: Sequence[int]) -> None:
         device = device_of(Target.from_json(calls[0].artifact["target"])) if calls else None
         context = cl.Context([device] if device else None)
@@ -35,22 +37,26 @@ class OpenCLChain(Chain):
         self._loaded: dict[str, OpenCLExecutable] = {}
         self._steps = [self._step(call) for call in calls]
 
+    @on_device
     def write(self, place: Place, data: NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data)
         if flat.nbytes:
             cl.enqueue_copy(self.queue, self.blocks[place.block], flat, dst_offset=place.offset, is_blocking=True)
 
+    @on_device
     def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
         result = np.empty(nbytes, np.uint8)
         if nbytes:
             cl.enqueue_copy(self.queue, result, self.blocks[place.block], src_offset=place.offset, is_blocking=True)
         return result
 
+    @on_device
     def run(self, first: int = 0, last: int | None = None) -> None:
         for step in self._steps[first:last]:
             step()
         self.queue.finish()
 
+    @on_device
     def profile(self, first: int = 0, last: int | None = None) -> list[float]:
         found = []
         for step in self._steps[first:last]:

@@ -20,6 +20,7 @@ from ..llvm.types import CodegenError
 from . import program_cache
 from .binary import export_binary, import_binary
 from .devices import device_of
+from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .source import generate
@@ -41,8 +42,21 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
 
     What was compiled before, by any process, is not compiled again (see `program_cache`).
     """
+    artifact = write_opencl(lowered, target)
+    binary = program_cache.stored(artifact["code"], OPTIONS, target)
+    if binary is None:
+        executable = OpenCLExecutable(artifact)
+        executable.specialise()
+        binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
+        program_cache.store(artifact["code"], OPTIONS, target, binary)
+    artifact["launches"][0]["binary"] = binary
+    return artifact
+
+
+def write_opencl(lowered: Lowered, target: Target) -> Artifact:
+    """Source and launches alone, for whatever loads it to compile.  Raises CodegenError."""
     source = generate(lowered, target)
-    artifact = Artifact(
+    return Artifact(
         kind="opencl",
         entry=lowered.name,
         code=source.text,
@@ -51,14 +65,6 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
         workspaces=describe(lowered.workspaces),
         launches=[launch.to_json() for launch in source.launches],
     )
-    binary = program_cache.stored(source.text, OPTIONS, target)
-    if binary is None:
-        executable = OpenCLExecutable(artifact)
-        executable.specialise()
-        binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
-        program_cache.store(source.text, OPTIONS, target, binary)
-    artifact["launches"][0]["binary"] = binary
-    return artifact
 
 
 def source(lowered: Lowered, target: Target) -> str:
@@ -74,6 +80,7 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
 class OpenCLExecutable(Executable):
     """A built program in a context of its own, or in that of a `queue` that several share."""
 
+    @on_device
     def __init__(self, artifact: Artifact, queue: Any = None) -> None:
         super().__init__(artifact)
         self.device = device_of(self.target)
@@ -87,6 +94,7 @@ class OpenCLExecutable(Executable):
     def bind(self, *, guard_bytes: int = 0) -> OpenCLBound:
         return OpenCLBound(self, guard_bytes)
 
+    @on_device
     def specialise(self) -> None:
         """Run one group of each kernel on a CPU device, which makes the driver compile it to the end."""
         if not self.target.is_cpu_device:
@@ -109,6 +117,8 @@ class OpenCLExecutable(Executable):
             try:
                 return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
             except cl.RuntimeError as error:
+                if (known := meaning(error)) is not error:
+                    raise known from error
                 name = self.target.name
                 raise CodegenError(f"the OpenCL compiler of `{name}` refuses the source: {error}") from error
 
@@ -151,6 +161,7 @@ class _Region:
 class OpenCLBound(Bound):
     """Kernels with their arguments set, on an in-order queue."""
 
+    @on_device
     def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
         memories = (*executable.params, *executable.workspaces)
         self.names = tuple(m.name for m in memories)
@@ -165,6 +176,7 @@ class OpenCLBound(Bound):
             kernel.set_args(*(r.image if k in launch.images else r.inner for k, r in regions))
             self.kernels.append(kernel)
 
+    @on_device
     def write(self, index: int, data: NDArray[Any]) -> None:
         region = self._regions[index]
         flat = np.ascontiguousarray(data)
@@ -174,12 +186,14 @@ class OpenCLBound(Bound):
         if region.image is not None:
             region.refresh(self.queue)
 
+    @on_device
     def read(self, index: int) -> NDArray[Any]:
         region = self._regions[index]
         result = np.empty(region.memory.shape, numpy_dtype(region.memory.dtype))
         cl.enqueue_copy(self.queue, result, region.whole, src_offset=region.guard, is_blocking=True)
         return result
 
+    @on_device
     def poison_guards(self, pattern: bytes) -> None:
         for region in self._regions:
             if region.guard:
@@ -188,6 +202,7 @@ class OpenCLBound(Bound):
                 for start in region.zones:
                     cl.enqueue_copy(self.queue, region.whole, zone, dst_offset=start, is_blocking=True)
 
+    @on_device
     def guards_intact(self) -> bool:
         return all(self._intact(region) for region in self._regions if region.guard)
 
@@ -201,10 +216,12 @@ class OpenCLBound(Bound):
                 return False
         return True
 
+    @on_device
     def run(self) -> None:
         self._enqueue()
         self.queue.finish()
 
+    @on_device
     def time(self, calls: int) -> float:
         if calls < 1:
             raise ValueError(f"`calls` must be at least 1, but got {calls}")

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from ...errors import BadRecord
 from ...ir.target import Target
 from ..tasks.interface import Who
-from .status import FAILURES, OK, failure_kind, is_status
+from .status import FAILURES, KINDS, OK, failure_kind, is_status
 
 SCHEMA = 1
 MAX_LINE = 4 * 2**20
@@ -182,6 +182,11 @@ class Record(BaseModel):
     def changed(self, **fields: Any) -> Record:
         """This record with `fields` replaced, validated again."""
         return validate(self.model_dump() | fields)
+
+    @property
+    def is_drivers(self) -> bool:
+        """Whether it is a failure that the driver of an OpenCL device may be to blame for."""
+        return self.failure is not None and KINDS[self.failure].of_driver and self.target.get("kind") == "opencl"
 
     def failed(self, status: str, message: str) -> Record:
         """This record as a failure."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ...errors import BadRecord, StridesmithError, TemporaryError, WrongResult
 
 OK = "ok"
+DEVICE_LOST = "infrastructure:device"
+"""The device did not answer any more, whoever's fault that was."""
 
 
 @dataclass(frozen=True)
@@ -15,25 +17,27 @@ class Failure:
     """What follows from a kind of failure.
 
     `teaches`: it is the candidate's own fault, so that the cost model learns from it.  `disqualifies`: a measurement
-    that was stored before does not count any longer.  `lasts`: the same code fails in the same way again.  `error` is
-    what a command ends with that needed the candidate.
+    that was stored before does not count any longer.  `lasts`: the same code fails in the same way again.  `of_driver`:
+    a driver's compiler or runtime may be what fails, so that another version of it may not.  `error` is what a command
+    ends with that needed the candidate.
     """
 
     error: type[StridesmithError]
     teaches: bool = True
     disqualifies: bool = True
     lasts: bool = False
+    of_driver: bool = True
 
 
 KINDS: dict[str, Failure] = {
-    "refused": Failure(BadRecord),
+    "refused": Failure(BadRecord, of_driver=False),
     "build_error": Failure(BadRecord),
     "build_timeout": Failure(TemporaryError, disqualifies=False),
     "run_timeout": Failure(TemporaryError, disqualifies=False, lasts=True),
     "crash": Failure(WrongResult),
     "oom": Failure(TemporaryError),
     "wrong": Failure(WrongResult, lasts=True),
-    "infrastructure": Failure(StridesmithError, teaches=False, disqualifies=False),
+    "infrastructure": Failure(StridesmithError, teaches=False, disqualifies=False, of_driver=False),
 }
 FAILURES = tuple(KINDS)
 _STATUS = re.compile(rf"(ok|{'|'.join(FAILURES)})(:[A-Za-z0-9_+-]{{1,24}})?")

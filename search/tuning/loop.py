@@ -17,10 +17,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import WrongResult
-from ..records.status import KINDS
+from ...errors import DeviceLost, WrongResult
+from ..records.status import DEVICE_LOST, KINDS
 from ..workers.bench import Limits
-from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Rival, Roofed
+from ..workers.protocol import Build, Built, CheckDevice, Choice, Failed, Measure, Measured, MeasureRoof, Rival, Roofed
 from ..workers.threads import daemon_thread
 from ..workers.timeline import Sample
 from . import events
@@ -227,6 +227,7 @@ class Loop:
         """Whether a trial is to be measured; one that was not built, or whose code is known, is closed."""
         if isinstance(trial.reply, Failed):
             self._close(trial, trial.failed(trial.reply))
+            self._check_device(trial.reply)
             return False
         twin = self._known.get(trial.reply.code_hash)
         if twin is None or (trial.job and trial.job.fault):
@@ -239,15 +240,29 @@ class Loop:
         return False
 
     def _measure_each(self, trials: list[_Trial]) -> None:
-        run = self.run
+        """Measure trials one after the other; behind one that lost the device the others wait until it answers."""
+        waiting = trials
+        while waiting:
+            replies = self._measure_until_lost(waiting)
+            waiting = waiting[len(replies) :]
+            for reply in replies:
+                self._check_device(reply)
+
+    def _measure_until_lost(self, trials: list[_Trial]) -> list[Measured | Failed]:
+        """Measure trials up to one that loses the device; the replies."""
+        run, lost = self.run, False
 
         def jobs() -> Iterator[Measure]:
             for trial in trials:
+                if lost:
+                    return
                 assert isinstance(trial.reply, Built)
                 fault = run.settings.faults.get(trial.record.trial, "").partition("+")[2] or None
                 yield self._measure_job(trial.reply, fault)
 
         def done(index: int, reply: Measured | Failed) -> None:
+            nonlocal lost
+            lost = lost or (isinstance(reply, Failed) and reply.status == DEVICE_LOST)
             trial = trials[index]
             built = trial.reply
             assert isinstance(built, Built)
@@ -266,8 +281,23 @@ class Loop:
             run.executor.wait(lambda what: run.send(events.Phase(phase=what, round=self._round)))
         self._say("measuring", len(trials))
         run.clock.enter("measuring")
-        run.executor.measure(jobs(), done)
+        replies = run.executor.measure(jobs(), done)
         run.clock.enter("other")
+        return replies
+
+    def _check_device(self, reply: Measured | Failed) -> None:
+        """After a trial that lost the device, in each of its attempts: go on if that answers.  Raises DeviceLost."""
+        if not isinstance(reply, Failed) or reply.status != DEVICE_LOST:
+            return
+        run = self.run
+        run.send(events.Phase(phase="looking whether the device answers", round=self._round))
+        found = run.executor.measure([CheckDevice(target=run.task.target)])[0]
+        if isinstance(found, Failed):
+            raise DeviceLost(
+                f"{run.task.target.key} is lost: {found.message}; what was measured is in {run.database.name}: "
+                f"when the device is back (`tune targets` lists it), the same command goes on from there"
+            )
+        run.note(f"a candidate lost the device, which answers again: {reply.message}")
 
     def _measure_job(self, built: Built, fault: str | None = None) -> Measure:
         run = self.run

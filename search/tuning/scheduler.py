@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ...errors import StorageError, TemporaryError
+from ...errors import DeviceLost, StorageError, TemporaryError
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
@@ -158,7 +158,10 @@ class Scheduler:
             self.add(task, weight)
 
     def play(self) -> str:
-        """Tune until the seconds are over or nothing is left to try; says which.  Raises Interrupted after Ctrl-C."""
+        """Tune until the seconds are over or nothing is left to try; says which.
+
+        Raises Interrupted after Ctrl-C, and DeviceLost.
+        """
         stopped_by, unsaved = "interrupt", ""
         self.executor.until = time.monotonic() + self.limit - self.clock.seconds + LATE_SECONDS
         try:
@@ -170,6 +173,9 @@ class Scheduler:
             with self.clock.during("race"):
                 self._races()
             return stopped_by
+        except DeviceLost:
+            stopped_by = "device"
+            raise
         except KeyboardInterrupt as interrupt:
             try:
                 self.writer.flush()

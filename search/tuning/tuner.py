@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError
+from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
 from ..records.record import Record
 from ..tasks.recording import Recording, of_target
 from ..tasks.task import Task, is_recorded, performance
@@ -33,7 +35,7 @@ from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
 from .mirror import mirror_late, mirror_round
 from .race import Race, final_race
-from .run import Results, Run, fastest
+from .run import Results, Run, fastest, versions
 from .settings import TuneSettings, resolve
 from .trace import check_writable, traced
 
@@ -99,18 +101,32 @@ def tune(
             executor.close()
 
 
-def _search(
-    run: Run, generate: Generator | None, recording: Recording | None
-) -> tuple[str | type[Interrupted], Study | None]:
-    """Measure candidates until a limit is reached; says which one, or with what a signal ends the run."""
+@dataclass(frozen=True)
+class Cut:
+    """A run that is cut short: the error with which it ends, what its last event says, and a sentence."""
+
+    error: type[StridesmithError]
+    stopped_by: str
+    message: str
+
+    @staticmethod
+    def by(cause: KeyboardInterrupt | DeviceLost) -> Cut:
+        """What a signal, or a device that is lost, makes of a run."""
+        if isinstance(cause, DeviceLost):
+            return Cut(DeviceLost, "device", str(cause))
+        return Cut(error_of(cause), "interrupt", "interrupted")
+
+
+def _search(run: Run, generate: Generator | None, recording: Recording | None) -> tuple[str | Cut, Study | None]:
+    """Measure candidates until a limit is reached; says which one, or what cut the run short."""
     study: Study | None = None
     try:
         for note in run.database.notes:
             run.note(note)
         study = _study(run, recording.space if recording is not None else _space(run, generate))
         return Loop(run, study, builders_schedule=generate is None).play(), study
-    except KeyboardInterrupt as interrupt:
-        return error_of(interrupt), study
+    except (KeyboardInterrupt, DeviceLost) as cause:
+        return Cut.by(cause), study
 
 
 def _space(run: Run, generate: Generator | None) -> Space:
@@ -132,13 +148,25 @@ def _study(run: Run, space: Space) -> Study:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if settings.resume:
-        count = study.seed_records(run.database.records(task.script, task.target, task.interface))
+        stored = run.database.records(task.script, task.target, task.interface)
+        here = versions(task)["target"]
+        records = [r for r in stored if not r.is_drivers or r.versions.get("target") == here]
+        count = study.seed_records(records)
         if count:
             run.note(f"{count} stored measurements feed the model")
+        if avoided := [record for record in records if record.is_drivers]:
+            kinds = ", ".join(f"{kind} {times}" for kind, times in Counter(r.failure for r in avoided).most_common())
+            last = avoided[-1]
+            run.note(
+                f"{len(avoided)} candidates that failed with this driver ({here}) are not tried again: {kinds}; "
+                f"the last one: {last.status}: {last.message}"
+            )
+        if again := len(stored) - len(records):
+            run.note(f"{again} candidates that failed with another version of the driver may be tried again")
     return study
 
 
-def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> Record:
+def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
     """Race the fastest, store the outcome, send ``done``; returns the winner."""
     outcome = Race()
     if isinstance(reason, str):
@@ -147,7 +175,7 @@ def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> R
                 outcome = final_race(run)
                 run.results.writer.settle()
         except KeyboardInterrupt as interrupt:
-            reason = error_of(interrupt)
+            reason = Cut.by(interrupt)
     with uninterrupted(), run.clock.during("other"):
         winner = outcome.records[0] if outcome.records else _best_so_far(run)
         unsaved = ""
@@ -162,14 +190,17 @@ def _finish(run: Run, reason: str | type[Interrupted], study: Study | None) -> R
         if study is not None:
             mirror_round(run, study)
         if run.results.closed:
-            run.keep_facts(reason if isinstance(reason, str) else "interrupt", outcome.baseline_samples)
+            run.keep_facts(reason if isinstance(reason, str) else reason.stopped_by, outcome.baseline_samples)
         if winner is None or winner.latency_us is None:
             raise _nothing_valid(run, reason, outcome.problem)
-        done = _done(run, reason if isinstance(reason, str) else "interrupt", winner, winner.latency_us, outcome)
+        if outcome.problem and not outcome.records:
+            run.note(f"there was no final race, so that the best of the trials stands: {outcome.problem}")
+        stopped_by = reason if isinstance(reason, str) else reason.stopped_by
+        done = _done(run, stopped_by, winner, winner.latency_us, outcome)
         with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):  # a terminal that was closed
             run.send(done)
     if not isinstance(reason, str):
-        raise reason(f"interrupted; the best so far is record {winner.id} in {run.database.name}{unsaved}")
+        raise reason.error(f"{reason.message}; the best so far is record {winner.id} in {run.database.name}{unsaved}")
     if study is not None:
         with contextlib.suppress(KeyboardInterrupt):  # the run is over and told of
             mirror_late(run, study)
@@ -184,11 +215,11 @@ def _best_so_far(run: Run) -> Record | None:
     return run.database.best(run.task.script, run.task.target, run.task.interface)
 
 
-def _nothing_valid(run: Run, reason: str | type[Interrupted], problem: str) -> Interrupted | NoSchedule:
+def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithError:
     failures = ", ".join(f"{kind} {count}" for kind, count in run.results.failed.items() if count)
     found = f"of {run.results.trials} candidates none was valid ({failures or 'none was tried'})"
     if not isinstance(reason, str):
-        return reason(f"interrupted; {found}")
+        return reason.error(f"{reason.message}; {found}")
     cause = f"; {problem}" if problem else ""
     return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
 

@@ -342,7 +342,7 @@ class _Batch(Generic[R]):
             lane = "measuring" if self.kind == "measure" else f"builder {actor.number}"
             facts = facts_of(self.jobs[index], reply)
             self.timeline.add(actor.node, lane, type(self.jobs[index]).__name__, since, time.monotonic(), **facts)
-        if isinstance(reply, Failed) and reply.status == "infrastructure":
+        if isinstance(reply, Failed) and reply.kind == "infrastructure":
             self.losses[index] += 1
             if self.losses[index] <= RETRIES:
                 self.queue.appendleft(index)

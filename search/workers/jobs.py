@@ -14,12 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ...errors import DeviceMissing
+from ..records.status import DEVICE_LOST
 from ..tasks.task import Roof
 from . import selftest
 from .protocol import (
     Alive,
     Build,
     Built,
+    CheckDevice,
     Compiled,
     Derive,
     Diagnose,
@@ -56,6 +59,12 @@ Tick = Callable[[], None]
 R = TypeVar("R", bound=Reply)
 
 FAKE_LATENCY = 1e-9
+SMALL = """
+@T.prim_func
+def check(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
+    for i in range(16):
+        y[i] = x[i]
+"""
 RIVAL_BYTES = 1 << 28
 
 
@@ -65,7 +74,10 @@ def run(job: Job[R], tick: Tick = lambda: None) -> R | Failed:
     ``tick()`` is called after each call of a kernel, as a sign that the job goes on.
     """
     do = cast("Callable[[Job[R], Tick], R | Failed]", HANDLERS[type(job)])
-    return do(job, tick)
+    try:
+        return do(job, tick)
+    except DeviceMissing as error:
+        return Failed(status=DEVICE_LOST, message=_text(error))
 
 
 def ping(job: Ping, tick: Tick) -> Alive:
@@ -152,7 +164,7 @@ def _with_lowered(
         return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}", trace=trace)
     try:
         return use(func, lowered, trace)
-    except MemoryError:
+    except (MemoryError, DeviceMissing):
         raise
     except Exception as error:
         return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}", trace=trace)
@@ -228,6 +240,16 @@ def measure_roof(job: MeasureRoof, tick: Tick) -> Roofed:
     return Roofed(roof=Roof(max(before, measure_peak(job.target, dtype)), bandwidth))
 
 
+def check_device(job: CheckDevice, tick: Tick) -> Done:
+    from ...backends.kernel import compile_lowered, load_artifact
+    from ...backends.lower import lower
+    from .programs import candidate
+
+    lowered = lower(candidate(SMALL, None), job.target)
+    load_artifact(compile_lowered(lowered, job.target)).bind().run()
+    return Done()
+
+
 def _peak_dtype(dtype: str) -> str:
     """The type whose multiply-adds make the peak for a program's dtype: narrower ones are summed in float32."""
     return "float64" if dtype == "float64" else "float32"
@@ -277,7 +299,7 @@ def _verified(
 
     try:
         bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES)
-    except MemoryError:
+    except (MemoryError, DeviceMissing):
         raise
     except Exception as error:
         return Failed(status="build_error", message=f"{type(error).__name__}: {_text(error)}")
@@ -332,5 +354,5 @@ def _text(error: BaseException) -> str:
 
 HANDLERS: dict[type[Job[Any]], Callable[..., Reply]] = {
     Ping: ping, Derive: derive, Build: build, Prepare: prepare, Verify: verify, Measure: measure, Race: race,
-    MeasureRoof: measure_roof, Diagnose: diagnose, SelfTest: selftest.run,
+    MeasureRoof: measure_roof, CheckDevice: check_device, Diagnose: diagnose, SelfTest: selftest.run,
 }  # fmt: skip

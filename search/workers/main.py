@@ -48,7 +48,7 @@ def serve(line: bytes, answers: BinaryIO) -> Reply:
     except ProtocolError as error:
         return Failed(status="refused", message=str(error))
     except MemoryError as error:
-        return Failed(status="oom", message=f"memory limit of the worker process: {error}")
+        return Failed(status="oom", message=str(error) or "the memory limit of the worker process")
 
 
 def send(answers: BinaryIO, line: str) -> None:

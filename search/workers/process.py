@@ -13,6 +13,7 @@ deadline passed               ``build_timeout`` for a build, else ``run_timeout`
 the process died of a signal  ``crash:SIGSEGV`` and so on
 the process called exit       ``crash:exit3`` and so on
 memory limit, kernel's OOM    ``oom``
+the device is lost            ``infrastructure:device``
 anything else                 ``infrastructure``: not the candidate's fault
 ============================  =====================================================
 """
@@ -32,6 +33,7 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
+from ..records.status import DEVICE_LOST
 from . import guardian
 from .protocol import TICK, Failed, Job, Ping, ProtocolError, Reply, reply_of, to_text
 from .threads import daemon_thread
@@ -42,7 +44,7 @@ START_SECONDS = 60.0
 EXIT_SECONDS = 2.0
 MAX_REPLY_BYTES = 256 * 1024 * 1024
 RETIRE_AFTER = 1000
-RETIRE_STATUSES = ("wrong", "oom")
+RETIRE_STATUSES = ("wrong", "oom", DEVICE_LOST)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OOM_WORDS = ("std::bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
 

@@ -11,6 +11,7 @@ job             reply       what it does
 `Measure`       `Measured`  verify a kernel, then time it
 `Race`          `Raced`     verify several kernels, then time them in turns, between two peaks
 `MeasureRoof`   `Roofed`    measure the device's peak and bandwidth
+`CheckDevice`   `Done`      run a small program, to see whether the device answers
 `Diagnose`      `Explained` texts of a candidate, from schedule to assembly, and facts about it
 `SelfTest`      `Tested`    misbehave on request, to test what guards against it
 ==============  ==========  ====================================================================
@@ -279,6 +280,13 @@ class MeasureRoof(Job[Roofed]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckDevice(Job[Done]):
+    """Build and run a small program on a device."""
+
+    target: Target
+
+
+@dataclass(frozen=True, kw_only=True)
 class Diagnose(Job[Explained]):
     """Lower a trace (None for the program as written) and explain it; only where `compiled` is code made."""
 
@@ -309,7 +317,7 @@ Question = Prepare | Verify | Measure | Race
 
 JOBS: dict[str, type[Job[Any]]] = {
     kind.__name__: kind
-    for kind in (Ping, Derive, Build, Prepare, Verify, Measure, Race, MeasureRoof, Diagnose, SelfTest)
+    for kind in (Ping, Derive, Build, Prepare, Verify, Measure, Race, MeasureRoof, CheckDevice, Diagnose, SelfTest)
 }
 REPLIES: dict[str, type[Reply]] = {
     kind.__name__: kind

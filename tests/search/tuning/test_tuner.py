@@ -21,12 +21,20 @@ import optuna
 import pytest
 import synthetic_space as synthetic
 
-from stridesmith.errors import Interrupted, NoSchedule, StorageError, TemporaryError, UsageError, WrongResult
+from stridesmith.errors import (
+    DeviceLost,
+    Interrupted,
+    NoSchedule,
+    StorageError,
+    TemporaryError,
+    UsageError,
+    WrongResult,
+)
 from stridesmith.search.records.aside import Aside
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.log import read_log
 from stridesmith.search.records.record import Record
-from stridesmith.search.records.status import FAILURES
+from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Roof, Task, performance
@@ -35,7 +43,7 @@ from stridesmith.search.tuning.loop import CLEARLY, LEAST_DEADLINE
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
 from stridesmith.search.tuning.study import Study, optuna_storage
-from stridesmith.search.workers.protocol import Build, Failed, Measure, Race, Raced
+from stridesmith.search.workers.protocol import Build, CheckDevice, Failed, Measure, Race, Raced
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -388,6 +396,27 @@ def test_resuming_measures_nothing_twice_and_adds_new_trials(world: World) -> No
     assert any("16 stored measurements" in note["message"] for note in world.of("note"))
 
 
+def test_what_failed_with_a_driver_is_avoided_with_that_version(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reason is told; with another version of the driver the same candidates may be tried again."""
+    driver = replace(world.space.target, kind="opencl", versions="driver 1.0")
+    world.task = replace(world.task, target=driver)
+    monkeypatch.setattr(tuner, "resolve", lambda _: world.task)
+    world.executor.measure_faults[2] = Failed(status="crash:SIGSEGV", message="the worker process ended")
+    world.run(trials=16)
+    (bad,) = [record for record in world.stored() if record.failure]
+    world.run(trials=16, seed=1)
+    (told,) = [event["message"] for event in world.of("note") if "failed with this driver" in event["message"]]
+    assert "1 candidates" in told and "driver 1.0" in told and "crash:SIGSEGV: the worker process ended" in told
+    assert [(r.sketch, r.choice) for r in world.stored()].count((bad.sketch, bad.choice)) == 1
+    world.task = replace(world.task, target=replace(driver, versions="driver 2.0"))
+    world.run(trials=16, seed=2)
+    notes = [event["message"] for event in world.of("note")]
+    assert not any("failed with this driver" in note for note in notes)
+    assert any("1 candidates that failed with another version" in note for note in notes)
+
+
 def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
     """The same seed asks for the same candidates again."""
     first = world.run(trials=8)
@@ -432,6 +461,48 @@ def test_signals_keep_the_best_so_far(world: World, at: int, number: signal.Sign
     if at > 1:
         assert world.done["stopped_by"] == "interrupt"
         assert world.done["record"] in announced
+
+
+LOST = Failed(status=DEVICE_LOST, message="the device does not answer")
+
+
+@pytest.mark.parametrize("stage", ["build_faults", "measure_faults"])
+def test_a_lost_device_ends_the_run_which_goes_on_later(world: World, stage: str) -> None:
+    """What was measured is kept, nothing more is tried, and the error says what to do; the next run goes on."""
+    getattr(world.executor, stage).update(dict.fromkeys(range(12, 100), LOST))
+    world.executor.check_reply = LOST
+    with pytest.raises(DeviceLost, match=r"is lost: the device does not answer; .* the same command goes on") as caught:
+        world.run(trials=40)
+    assert caught.value.exit_code == 4
+    assert world.done["stopped_by"] == "device" and world.done["record"] in str(caught.value)
+    assert len(world.executor.of(CheckDevice)) == 1 and not world.executor.of(Race)
+    kept = {event["record"] for event in world.of("trial")}
+    assert kept <= {record.id for record in world.stored()}
+    assert [event["status"] for event in world.of("trial")].count(DEVICE_LOST) == 1
+    world.use(fake_executor.space())
+    world.run(trials=4)
+    assert world.done["stopped_by"] == "trials"
+
+
+@pytest.mark.parametrize("stage", ["build_faults", "measure_faults"])
+def test_a_candidate_that_loses_a_device_fails_alone(world: World, stage: str) -> None:
+    """Where the device answers afterwards, the run goes on with the trials behind; nobody learns from that one."""
+    getattr(world.executor, stage)[3] = LOST
+    world.run(trials=24)
+    statuses = [event["status"] for event in world.of("trial")]
+    assert len(statuses) == 24 and statuses.count(DEVICE_LOST) == 1 and statuses.count("ok") == 23
+    assert len(world.executor.of(CheckDevice)) == 1
+    assert "answers again" in world.of("note")[0]["message"]
+
+
+def test_a_lost_race_is_told(world: World) -> None:
+    """A device that is lost in the final race leaves the best of the trials, and the run says so."""
+    world.executor.race_reply = lambda reply: LOST
+    normal = world.executor._measure
+    world.executor._measure = lambda job: LOST if world.executor.of(Race) else normal(job)  # type: ignore[method-assign]
+    record = world.run(trials=8)
+    assert record.stage == "trial"
+    assert any("there was no final race" in event["message"] for event in world.of("note"))
 
 
 def test_a_trace_that_cannot_be_written_costs_neither_the_end_nor_the_true_error(world: World) -> None:

@@ -1,0 +1,42 @@
+"""What an error of an OpenCL driver means: the device is lost, or full, or the program asked for what cannot be."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import pyopencl as cl
+
+from ...errors import DeviceLost
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOST = (cl.status_code.DEVICE_NOT_FOUND, cl.status_code.DEVICE_NOT_AVAILABLE)
+FULL = (
+    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE, cl.status_code.OUT_OF_RESOURCES, cl.status_code.OUT_OF_HOST_MEMORY,
+)  # fmt: skip
+
+
+def meaning(error: cl.Error) -> Exception:
+    """DeviceLost or MemoryError where the driver's error says so, else the error itself."""
+    if error.code in LOST:
+        return DeviceLost(f"the OpenCL device does not answer any more: {error}")
+    if error.code in FULL:
+        return MemoryError(f"the OpenCL device has not enough memory or registers: {error}")
+    found: Exception = error
+    return found
+
+
+def on_device(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that asks a device for something, with the driver's errors as what they mean."""
+
+    @functools.wraps(function)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except cl.Error as error:
+            raise meaning(error) from error
+
+    return asked
