@@ -244,7 +244,7 @@ class Scenario:
         """A run from a node."""
         options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--threads", "1", "--seconds",
                    str(seconds or self.seconds), "--address", f"{self.net.address(head)}:{PORT}", "--db", self.db)
-        self.drives.append(Drive(self.net.folder, options, self.net.prefix(node)))  # fmt: skip
+        self.drives.append(Drive(self.net.folder, options, prefix=self.net.prefix(node)))  # fmt: skip
         return self.drives[-1]
 
     def until_spread(self, drive: Drive) -> None:
