@@ -128,11 +128,11 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
     if ctx.invoked_subcommand is None and options.get("model"):
         from .commands.models import tune as tune_model
 
-        ctx.exit(tune_model(options, _output(options), STARTED))
+        ctx.exit(tune_model(options, _output(options), ctx.obj))
     if ctx.invoked_subcommand is None:
         from .commands.tune import run
 
-        ctx.exit(run(options, _output(options), STARTED))
+        ctx.exit(run(options, _output(options), ctx.obj))
     given = [p for p in ctx.params if ctx.get_parameter_source(p) is click.core.ParameterSource.COMMANDLINE]
     if given:
         option = "--" + given[0].rstrip("_").replace("_", "-")
@@ -354,12 +354,16 @@ def doctor(**options: Any) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code and never raises."""
+    """Run the command; returns its exit code and never raises.
+
+    The seconds of a run count from the start of the process; from this call where a caller gives the arguments.
+    """
+    started = STARTED if argv is None else time.monotonic()
     args = spread_pins(list(sys.argv[1:] if argv is None else argv))
     as_json = _wants_json(args)
     try:
         with heard():
-            code = tune.main(args=args, prog_name="tune", standalone_mode=False)
+            code = tune.main(args=args, prog_name="tune", standalone_mode=False, obj=started)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,20 @@ def test_a_list_is_tuned_one_after_the_other(tmp_path: Path, capfd: pytest.Captu
     assert main(["best", "--format", "json"]) == 0
     records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {r["workload"] for r in records} == {"matmul", "row_sum"}
+
+
+def test_seconds_count_from_the_call_where_a_program_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is older than the seconds of a run has all of them; the command itself counts its own start."""
+    heard: list[float] = []
+
+    def run(options: object, output: object, started: float) -> int:
+        heard.append(started)
+        return 0
+
+    monkeypatch.setattr("stridesmith.commands.tune.run", run)
+    long_ago = time.monotonic() - 1000
+    monkeypatch.setattr("stridesmith.cli.STARTED", long_ago)
+    monkeypatch.setattr("sys.argv", ["tune", "--workload", "matmul"])
+    before = time.monotonic()
+    assert main(["--workload", "matmul"]) == 0 and heard[0] >= before
+    assert main() == 0 and heard[1] == long_ago
