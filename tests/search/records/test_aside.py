@@ -122,7 +122,8 @@ def test_what_is_no_record_hides_nothing(path: Path, tail: str, refused: bool) -
 
 def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later run tries again."""
-    monkeypatch.setattr("stridesmith.search.records.database.BUSY_SECONDS", 0.05)
+    for home in ("database", "engine"):
+        monkeypatch.setattr(f"stridesmith.search.records.{home}.BUSY_SECONDS", 0.05)
     with Database(path) as database:
         aside = Aside(database)
         aside.append([make_record()])

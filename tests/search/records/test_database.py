@@ -249,7 +249,8 @@ def test_an_empty_file_becomes_a_database(path: Path) -> None:
 def test_a_locked_database_is_temporary(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process's lock ends in exit 75 after the busy time, and the next try succeeds."""
     fill(path, 1)
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
+    for home in ("database", "engine"):
+        monkeypatch.setattr(f"stridesmith.search.records.{home}.BUSY_SECONDS", 0.2)
     holder = sqlite3.connect(path)
     with Database(path) as database:
         holder.execute("BEGIN IMMEDIATE")
