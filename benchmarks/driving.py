@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,3 +129,13 @@ def parent(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
+
+
+def all_kept(name: str, found: Sequence[tuple[float | None, str]]) -> bool:
+    """Print the row of a fault, from the seconds of each try, None for a hang, and what was wrong; whether none was."""
+    times = sorted(took for took, _ in found if took is not None) or [float("nan")]
+    wrong = sorted({problem for _, problem in found if problem})
+    kept = sum(not problem for _, problem in found)
+    print(f"| {name} | {kept} / {len(found)} | {times[len(times) // 2]:.1f}, {times[-1]:.1f} | {'; '.join(wrong)} |",
+          flush=True)  # fmt: skip
+    return not wrong

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from driving import AFTER_TRIALS, CLEAN_SECONDS, Drive, line
+from driving import AFTER_TRIALS, CLEAN_SECONDS, Drive, all_kept, line
 
 from stridesmith.search.workers import guardian
 
@@ -246,12 +246,7 @@ def main() -> int:
     failed = False
     for name in names:
         found = [trials[name]() for _ in range(asked.repeat)]
-        times = sorted(took for took, _ in found if took is not None) or [float("nan")]
-        wrong = sorted({problem for _, problem in found if problem})
-        failed |= bool(wrong)
-        kept = sum(not problem for _, problem in found)
-        print(f"| {name} | {kept} / {len(found)} | {times[len(times) // 2]:.1f}, {times[-1]:.1f} | "
-              f"{'; '.join(wrong)} |", flush=True)  # fmt: skip
+        failed |= not all_kept(name, found)
     return int(failed)
 
 

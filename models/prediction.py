@@ -15,8 +15,8 @@ from ..ir import dtypes
 from ..ir.caches import cached
 from ..ir.stmt import Block, PrimFunc, read_buffers
 from ..ir.target import Target
-from ..search.tuning.evolution import Effort, Evaluated, evolve, row_fingerprints
-from ..search.tuning.search_space import Population, SearchSpace
+from ..search.tuning.evolution import Effort, by_estimate, evolve
+from ..search.tuning.search_space import SearchSpace
 from ..space.design.sketch import Sketch
 from ..space.design.space import generate
 from ..space.tree import block_stores, leaf_blocks
@@ -57,14 +57,9 @@ def _least_cycles(func: PrimFunc, interface: tuple[tuple[str, str], ...], target
     sketches = [k for k, sketch in enumerate(space.sketches) if sketch.parts]
     if not sketches:
         return inf
-    search_space, features = SearchSpace(space), FeatureMap(space.sketches, target)
-
-    def evaluate(number: int, rows: Population) -> Evaluated:
-        scores = -features.estimate(number, rows).astype(np.float64)
-        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
-
+    evaluate = by_estimate(FeatureMap(space.sketches, target))
     best = inf
-    for found in evolve(search_space, sketches, evaluate, np.random.default_rng(0), EFFORT):
+    for found in evolve(SearchSpace(space), sketches, evaluate, np.random.default_rng(0), EFFORT):
         if len(found.scores):
             best = min(best, float(np.exp2(-found.scores[0])) * _points(space.sketches[found.sketch]))
     return best / target.threads

@@ -123,19 +123,14 @@ def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
 def estimate(task: Task) -> Choice | None:
     """The candidate that the estimate ranks first among some thousands; None for a space without any."""
     from ...cost_model.features import FeatureMap
-    from ...search.tuning.evolution import Effort, Evaluated, evolve, row_fingerprints
-    from ...search.tuning.search_space import Population, SearchSpace
+    from ...search.tuning.evolution import Effort, by_estimate, evolve
+    from ...search.tuning.search_space import SearchSpace
     from ...space.design.space import generate
 
     space = generate(task.work.func, task.target, task.interface)
     if not space.sketches:
         return None
-    search, features = SearchSpace(space), FeatureMap(space.sketches, task.target)
-
-    def evaluate(number: int, rows: Population) -> Evaluated:
-        scores = -features.estimate(number, rows).astype(np.float64)
-        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
-
+    search, evaluate = SearchSpace(space), by_estimate(FeatureMap(space.sketches, task.target))
     effort, rng = Effort(max(64, POPULATION // len(search.open)), GENERATIONS), np.random.default_rng(0)
     pools = [pool for pool in evolve(search, search.open, evaluate, rng, effort) if len(pool.rows)]
     best = max(pools, key=lambda pool: float(pool.scores[0]), default=None)

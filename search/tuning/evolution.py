@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
+
+if TYPE_CHECKING:
+    from ...cost_model.features import FeatureMap
 
 FEWEST = 4
 """Sketches that all generations are for."""
@@ -58,6 +62,16 @@ class Effort:
 
     population: int
     generations: int
+
+
+def by_estimate(features: FeatureMap) -> Evaluate:
+    """Scores by the hand-written estimate alone, each candidate for itself."""
+
+    def evaluate(number: int, rows: Population) -> Evaluated:
+        scores = -features.estimate(number, rows).astype(np.float64)
+        return Evaluated(np.arange(len(rows)), scores, row_fingerprints(rows.astype(np.float32)))
+
+    return evaluate
 
 
 def evolve(
