@@ -204,3 +204,19 @@ def test_small_spaces_are_listed(count):
     rows = search_space.draw(np.random.default_rng(0), 0, 10**6)
     assert len(rows) == 5 * 3 * 3 * 2 * 3 * 3
     assert len(search_space.draw(np.random.default_rng(0), 0, count)) == count
+
+
+def test_later_generations_are_for_the_better_half_of_many_sketches(monkeypatch: pytest.MonkeyPatch):
+    """Each sketch is looked at once; the worst are not bred from, and the best one in every generation."""
+    monkeypatch.setattr("stridesmith.search.tuning.evolution.FEWEST", 1)
+    search_space = SearchSpace(synthetic.space())
+    numbers = list(search_space.open)
+    looked = dict.fromkeys(numbers, 0)
+
+    def evaluate(number, rows):
+        looked[number] += 1
+        return Evaluated(np.arange(len(rows)), np.full(len(rows), -float(number)), row_fingerprints(rows.astype("f")))
+
+    pools = evolve(search_space, numbers, evaluate, np.random.default_rng(1), Effort(64, 2))
+    assert [pool.sketch for pool in pools] == numbers and len(numbers) > 1
+    assert looked[numbers[0]] == 3 and looked[numbers[-1]] == 1
