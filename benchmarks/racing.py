@@ -10,6 +10,7 @@ meets both.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import math
 import os
@@ -90,6 +91,18 @@ class Library:
         self.process.wait()
 
 
+_RUNNING: dict[tuple[str, str, int], Library] = {}
+
+
+def running(name: str, python: str, threads: int) -> Library:
+    """The process of a library, which serves all races of a run: importing PyTorch takes longer than many a race."""
+    found = _RUNNING.get((name, python, threads))
+    if found is None or found.process.poll() is not None:
+        found = _RUNNING[name, python, threads] = Library(name, python, threads)
+        atexit.register(found.close)
+    return found
+
+
 def database(case: Case, folder: Path) -> Path:
     return folder / "databases" / f"{case.key.replace('/', '_')}.db"
 
@@ -139,24 +152,20 @@ def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> di
     """Median seconds and spread of ours and of each form of each peer, taking turns."""
     names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
     busy = wait_for_quiet(PATIENCE_SECONDS)
-    libraries = [Library(name, python, case.threads) for name, python in names.items()]
+    libraries = [running(name, python, case.threads) for name, python in names.items()]
     job = {"op": "prepare", "workload": case.workload, "params": case.params, "script": case.script, "db": found["db"],
            "buffers": case.buffers, "constants": case.constants, "interface": case.interface}  # fmt: skip
     samples: dict[str, list[float]] = {}
     fastest = math.inf
-    try:
-        runners, missing = runners_of(libraries, [library.ask(job) for library in libraries])
-        for turn in range(arguments.rounds):
-            start = turn % max(1, len(runners))
-            for library, form in runners[start:] + runners[:start]:
-                answer = settled(library, {"op": "time", "form": form, "seconds": arguments.turn}, case.threads)
-                if "samples" in answer:
-                    samples.setdefault(f"{library.name}:{form}", []).append(statistics.median(answer["samples"]))
-                    if library.name == "stridesmith":
-                        fastest = min(fastest, *answer["samples"])
-    finally:
-        for library in libraries:
-            library.close()
+    runners, missing = runners_of(libraries, [library.ask(job) for library in libraries])
+    for turn in range(arguments.rounds):
+        start = turn % max(1, len(runners))
+        for library, form in runners[start:] + runners[:start]:
+            answer = settled(library, {"op": "time", "form": form, "seconds": arguments.turn}, case.threads)
+            if "samples" in answer:
+                samples.setdefault(f"{library.name}:{form}", []).append(statistics.median(answer["samples"]))
+                if library.name == "stridesmith":
+                    fastest = min(fastest, *answer["samples"])
     rounds = {name: [round(value * 1e6, 3) for value in values] for name, values in samples.items()}
     times = {name: spread(values) for name, values in samples.items()}
     busy = max(busy, wait_for_quiet(0))

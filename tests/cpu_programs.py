@@ -18,10 +18,13 @@ def lowered(body: Stmt, *params: Buffer, workspaces: tuple[Buffer, ...] = ()) ->
     return Lowered("program", params, workspaces, body)
 
 
-def run(body: Stmt, arrays: dict[Buffer, np.ndarray], *outputs: Buffer, threads: int = 1, workspaces=()):
-    """Run `body` on `arrays`; the outputs start as NaN or -1, and what they hold afterwards is returned."""
+def run(body: Stmt, arrays: dict[Buffer, np.ndarray], *outputs: Buffer, threads: int = 1, workspaces=(), target=None):
+    """Run `body` on `arrays`; the outputs start as NaN or -1, and what they hold afterwards is returned.
+
+    Without a `target` the code may use all of this machine, but does not know what it has.
+    """
     program = lowered(body, *arrays, *outputs, workspaces=workspaces)
-    bound = cpu.load_cpu(cpu.compile_cpu(program, Target(threads=threads))).bind(guard_bytes=GUARD)
+    bound = cpu.load_cpu(cpu.compile_cpu(program, target or Target(threads=threads))).bind(guard_bytes=GUARD)
     bound.poison_guards(b"\xa5\x5a\xff")
     for number, (buffer, array) in enumerate(arrays.items()):
         bound.write(number, np.asarray(array, numpy_dtype(buffer.dtype)))

@@ -92,7 +92,8 @@ def generate(lowered: Lowered, target: Target) -> str:
                 f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; CPU code takes linear memory of one, "
                 f"flatten it without axis separators"
             )
-    module, register_bytes = ModuleText(lowered.strict), max(target.vector_bits // 8, 16)
+    module = ModuleText(lowered.strict, permutes="+avx2" in target.features.split(","))
+    register_bytes = max(target.vector_bits // 8, 16)
     ties, keeps_masks = has_tied_multiply_add(target), target.isa == "avx512"
     attributes = _attributes(target)
     context = _Context(module, entry, attributes, target.registers, register_bytes, ties, keeps_masks, {}, {}, {})

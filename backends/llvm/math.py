@@ -9,18 +9,22 @@ Polynomials carry only the flag ``contract``: reassociation would undo the round
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from .arith import cast
-from .types import CodegenError, literal, suffix, value_type
+from .types import CodegenError, literal, suffix, value_type, vector_literal
 
 if TYPE_CHECKING:
     from .builder import Builder
 
-# Minimax coefficients, ascending; the error of each polynomial is below a tenth of 2**-24.
-_EXP = (0.4999999403953552, 0.16666515171527863, 0.04166845604777336, 0.00836941972374916, 0.0013813142431899905)
+# Minimax coefficients, ascending; the error of each polynomial is below a tenth of 2**-24.  That of e**r, which is used
+# up to ln 2 at the largest results only, minimises the larger of the error up to ln 2 / 2 and a third of that beyond.
+_EXP = (0.500001847743988, 0.1666673868894577, 0.04162650555372238, 0.008345965296030045, 0.0015932009555399418)
+_EXP_OF_AN_EIGHTH = (0.500064492225647, 0.1666685789823532)  # for |r| <= ln 2 / 16; its error is below 0.44 * 2**-24
+_EIGHTHS = tuple(struct.unpack("<I", struct.pack("<f", 2 ** (k / 8)))[0] - (k << 20) for k in range(8))
 _LOG = (
     0.3333331346511841, -0.25000008940696716, 0.2000211924314499, -0.1666799634695053, 0.14219549298286438,
     -0.1240558847784996, 0.11888181418180466, -0.11675664037466049, 0.067466139793396,
@@ -37,7 +41,7 @@ _ERFC_LOG = (
     -0.0001773340190993622, 1.1295276880264282, 0.6333212852478027, 0.10830826312303543,
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
-_EXP_ENDS = (-87.33654022216797, 88.72283172607422)  # the ends of the normal results: 2**-126 and the largest
+_EXP_LEAST = -87.7  # where e**x is less than a half of 2**-126
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; the first has 9 bits
 _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which the low bits then hold
 
@@ -116,17 +120,36 @@ class _Float:
         b, c = (v if isinstance(v, str) else self.const(v) for v in (b, c))
         return self.call("fma", a, b, c)
 
-    def clamp(self, a: str, lo: float, hi: float) -> str:
-        """NaN stays NaN."""
-        function_lo, function_hi = (self.out.module.intrinsic(n, self.dtype, 2) for n in ("maximum", "minimum"))
-        above = self.out.emit(f"call nsz {self.kind} {function_lo}({self.kind} {a}, {self.kind} {self.const(lo)})")
-        return self.out.emit(f"call nsz {self.kind} {function_hi}({self.kind} {above}, {self.kind} {self.const(hi)})")
+    def larger(self, bound: float, a: str) -> str:
+        """The larger of both; NaN where `a` is NaN."""
+        return self.select(self.compare("olt", a, bound), bound, a)
 
-    def horner(self, x: str, coefficients: tuple[float, ...]) -> str:
+    def smaller(self, bound: float, a: str) -> str:
+        """The smaller of both; NaN where `a` is NaN."""
+        return self.select(self.compare("ogt", a, bound), bound, a)
+
+    def horner(self, x: str, coefficients: Sequence[float]) -> str:
+        """The sum of ``c_k x**k`` with the fewest operations."""
         result: str = self.const(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             result = self.fma(result, x, coefficient)
         return result
+
+    def estrin(self, x: str, coefficients: Sequence[float]) -> str:
+        """The sum of ``c_k x**k`` in pairs, pairs of pairs and so on (Estrin's scheme).
+
+        A few more products than by Horner's rule, but a short chain: of a function that fills a processor's window of
+        instructions with two or three vectors, the chain is what is waited for.  Measured on Zen 3 it makes `log` and
+        `erf` a tenth to a fifth faster, and `exp`, whose chain is short, a fifth slower.
+        """
+        terms: list[str | float] = list(coefficients)
+        power = x
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            last = terms[-1:] if len(terms) % 2 else []
+            terms = [self.fma(power, high, low) for low, high in pairs] + last
+            power = self.op("fmul", power, power) if len(terms) > 1 else power
+        return terms[0] if isinstance(terms[0], str) else self.const(terms[0])
 
     def select(self, cond: str, a: str | float, b: str | float) -> str:
         a, b = (v if isinstance(v, str) else self.const(v) for v in (a, b))
@@ -143,17 +166,39 @@ class _Float:
 
 
 def _exp(f: _Float, x: str) -> str:
-    """``e**x = 2**n * e**r`` with n the integer nearest to x / ln 2, added to the exponent's bits.
+    """``e**x = 2**n * e**r`` with n the integer nearest to x / ln 2, which the low bits of `shifted` hold as n + 127.
 
-    Infinity above the largest float, and 0 where the result would be subnormal.  NaN stays NaN: its low bits are 0.
+    Shifted by 23 these bits are 2**n for n from -126, or 0 for n = -127, where the ends of x begin to give 0.  Above,
+    n stops at 127, and r is up to ln 2 before the product is infinite.  NaN stays NaN: its low bits are 0.
     """
-    shifted = f.fma(x, 1.0 / math.log(2.0), _ROUND)
+    if f.dtype == "float32x8" and f.out.module.permutes:
+        return _exp_by_table(f, x)
+    bounded = f.larger(_EXP_LEAST, x)
+    shifted = f.smaller(_ROUND + 127 + 127, f.fma(bounded, 1.0 / math.log(2.0), _ROUND + 127))
+    n = f.op("fsub", shifted, _ROUND + 127)
+    r = f.fma(n, -_LN2_LOW, f.fma(n, -_LN2_HIGH, bounded))
+    value = f.horner(r, (1.0, 1.0, *_EXP))
+    return f.op("fmul", value, f.from_bits(f.int_op("shl", f.bits(shifted), 23)))
+
+
+def _exp_by_table(f: _Float, x: str) -> str:
+    """``e**x = 2**(n / 8) * e**r`` with n the integer nearest to 8 x / ln 2, and 2**(n / 8) from a table of eight.
+
+    The entry of the lowest three bits of n plus n shifted by 20 bits has the bits of 2**(n / 8); see P. T. P. Tang,
+    Table-driven implementation of the exponential function in IEEE floating-point arithmetic, ACM TOMS 15 (1989).
+    For n = -127 * 8, where x ends below, it is 0; the few subnormal results above are less accurate.  Above, n stops at
+    the largest with finite 2**(n / 8): results beyond 3.2e38 have r up to ln 2 / 8 and an error of up to 16 units in
+    the last place, until the product is infinite.  NaN stays NaN.
+    """
+    bounded = f.larger(-127 * math.log(2.0), x)
+    shifted = f.smaller(_ROUND + 127 * 8 + 7, f.fma(bounded, 8.0 / math.log(2.0), _ROUND))
     n = f.op("fsub", shifted, _ROUND)
-    r = f.fma(n, -_LN2_LOW, f.fma(n, -_LN2_HIGH, x))
-    value = f.op("fadd", f.fma(f.op("fmul", r, r), f.horner(r, _EXP), r), 1.0)
-    scaled = f.from_bits(f.int_op("add", f.bits(value), f.int_op("shl", f.bits(shifted), 23)))
-    above = f.select(f.compare("ogt", x, _EXP_ENDS[1]), math.inf, scaled)
-    return f.select(f.compare("olt", x, _EXP_ENDS[0]), 0.0, above)
+    r = f.fma(n, -_LN2_LOW / 8, f.fma(n, -_LN2_HIGH / 8, bounded))
+    value = f.horner(r, (1.0, 1.0, *_EXP_OF_AN_EIGHTH))
+    function = f.out.module.declare("llvm.x86.avx2.permd", f.int_kind, f.int_kind, f.int_kind)
+    table = vector_literal(tuple(map(str, _EIGHTHS)), "int32")
+    entry = f.out.emit(f"call {f.int_kind} {function}({f.int_kind} {table}, {f.int_kind} {f.bits(shifted)})")
+    return f.op("fmul", value, f.from_bits(f.int_op("add", entry, f.int_op("shl", f.bits(shifted), 20))))
 
 
 def _log(f: _Float, x: str) -> str:
@@ -167,7 +212,7 @@ def _log(f: _Float, x: str) -> str:
     n = f.select(tiny, f.op("fsub", n, 23.0), n)
     r = f.op("fsub", m, 1.0)
     square = f.op("fmul", r, r)
-    tail = f.op("fmul", f.op("fmul", square, r), f.horner(r, _LOG))
+    tail = f.op("fmul", f.op("fmul", square, r), f.estrin(r, _LOG))
     tail = f.fma(n, _LN2_LOW, f.fma(square, -0.5, tail))
     value = f.fma(n, _LN2_HIGH, f.op("fadd", r, tail))
     value = f.select(f.compare("olt", x, math.inf), value, x)
@@ -179,7 +224,7 @@ def _tanh(f: _Float, x: str) -> str:
     """An odd polynomial near 0; beyond, ``1 - 2 / (e**(2|x|) + 1)`` with the sign of x."""
     size = f.call("fabs", x)
     square = f.op("fmul", x, x)
-    near = f.fma(f.op("fmul", square, x), f.horner(square, _TANH), x)
+    near = f.fma(f.op("fmul", square, x), f.estrin(square, _TANH), x)
     grown = _exp(f, f.op("fadd", size, size))
     far = f.op("fsub", f.const(1.0), f.op("fdiv", f.const(2.0), f.op("fadd", grown, 1.0)))
     return f.select(f.compare("olt", size, 0.625), near, f.call("copysign", far, x))
@@ -197,8 +242,8 @@ def _erf(f: _Float, x: str) -> str:
     """An odd polynomial near 0; beyond, ``1 - e**-p(|x|)`` with the sign of x."""
     size = f.call("fabs", x)
     square = f.op("fmul", x, x)
-    near = f.fma(x, f.horner(square, _ERF), x)
-    power = f.horner(f.clamp(size, 0.0, 4.0), _ERFC_LOG)
+    near = f.fma(x, f.estrin(square, _ERF), x)
+    power = f.estrin(f.smaller(4.0, size), _ERFC_LOG)
     decayed = _exp(f, f.out.emit(f"fneg {f.kind} {power}"))
     far = f.op("fsub", f.const(1.0), decayed)
     return f.select(f.compare("olt", size, 0.93), near, f.call("copysign", far, x))

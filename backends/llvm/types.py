@@ -106,10 +106,13 @@ def bfloat16_bits(value: float) -> int:
 
 
 class ModuleText:
-    """The text of one module: functions in order, and each declaration once."""
+    """The text of one module: functions in order, and each declaration once.
 
-    def __init__(self, strict: bool = False) -> None:
-        self.strict = strict
+    `permutes` says whether eight words can be permuted by the numbers in a register (AVX2).
+    """
+
+    def __init__(self, strict: bool = False, permutes: bool = False) -> None:
+        self.strict, self.permutes = strict, permutes
         self.functions: list[str] = []
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
