@@ -30,6 +30,7 @@ from .passes.masks import fill_tiles
 from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
 from .passes.recurrences import carry_recurrences
+from .passes.storage_rewrite import rewrite_storage
 from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
 from .passes.workspaces import place_workspaces
 
@@ -90,6 +91,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("flatten_buffers", lambda stmt, its: flatten_buffers(stmt, its.target.kind != "cpu", its.params)),
     _plain("simplify_flat", simplify),
     _plain("fold_flat_loops", fold_single_loops),
+    ("rewrite_storage", lambda stmt, its: rewrite_storage(stmt) if its.target.kind == "cpu" else stmt),
 )
 
 

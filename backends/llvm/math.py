@@ -147,7 +147,7 @@ class _Float:
         while len(terms) > 1:
             pairs = zip(terms[::2], terms[1::2], strict=False)
             last = terms[-1:] if len(terms) % 2 else []
-            terms = [self.fma(power, high, low) for low, high in pairs] + last
+            terms = [*(self.fma(power, high, low) for low, high in pairs), *last]
             power = self.op("fmul", power, power) if len(terms) > 1 else power
         return terms[0] if isinstance(terms[0], str) else self.const(terms[0])
 
