@@ -33,6 +33,7 @@ def little_padding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """The technique is right wherever any step meets padding alone, also where it is not offered."""
     if request.function is not test_taps_are_offered_where_much_is_padding:
         monkeypatch.setattr(taps, "LEAST", 0.06)
+        monkeypatch.setattr(taps, "LEAST_OF_SUMS", 0.06)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,9 @@ def little_padding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     [
         ("conv2d", FAR | {"ci": 5}, True),
         ("conv2d", {"ci": 5, "h": 14, "w": 14, "co": 16, "k": 3, "pad": 1}, False),
+        ("conv2d", {"ci": 5, "h": 20, "w": 20, "co": 16, "k": 3, "pad": 7, "dilation": 7}, False),
+        ("conv2d", {"ci": 16, "h": 20, "w": 20, "co": 16, "k": 3, "pad": 7, "dilation": 7}, True),
+        ("conv2d", {"ci": 32, "h": 14, "w": 14, "co": 16, "k": 3, "pad": 1}, False),
         ("depthwise_conv2d", {"c": 13, "h": 8, "w": 7, "k": 7, "pad": 3, "layout": "nhwc"}, False),
     ],
 )
