@@ -41,7 +41,7 @@ _ERFC_LOG = (
     -0.0001773340190993622, 1.1295276880264282, 0.6333212852478027, 0.10830826312303543,
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
-_EXP_LEAST = -87.7  # where e**x is less than a half of 2**-126
+_EXP_LEAST = -87.7  # nearer to -127 ln 2 than to -126 ln 2: from here on the result is 0
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; the first has 9 bits
 _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which the low bits then hold
 

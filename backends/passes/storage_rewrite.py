@@ -68,10 +68,10 @@ def _rewritten(alloc: Allocate, around: Sequence[For]) -> Stmt:
     """The body with the buffer in the memory of a result, or the allocation as it is."""
     buffer, items = alloc.buffer, list(_in_sequence(alloc.body))
     own = {n.buffer.name for n in walk_stmts(alloc.body) if isinstance(n, Allocate)}
-    using = [item for item in items if _has(item, buffer)]
-    if not using:
+    place = max((number for number, item in enumerate(items) if _has(item, buffer)), default=None)
+    if place is None:
         return alloc
-    last = using[-1]
+    last, others = items[place], items[:place] + items[place + 1 :]
     sites = list(_sites(last, (), ()))
     reading = [site for site in sites if _loads(site.store, buffer)]
     results = {site.store.buffer for site in reading}
@@ -80,7 +80,7 @@ def _rewritten(alloc: Allocate, around: Sequence[For]) -> Stmt:
     (result,) = results
     if result.dtype != buffer.dtype or result.scope != "global" or result.name in own or result.data:
         return alloc
-    if any(_has(item, result) for item in items if item is not last) or any(_loads(s.store, result) for s in sites):
+    if any(_has(item, result) for item in others) or any(_loads(s.store, result) for s in sites):
         return alloc
     base = _base(reading, buffer)
     stored = [site for site in sites if site.store.buffer == result]
