@@ -16,6 +16,7 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...ir.target import Target
 from .. import cpu_topology
+from . import unknown_processor
 from .binary import POCL
 from .images import image_limits
 from .known_faults import faults_of
@@ -148,9 +149,12 @@ def _devices(platform: Any) -> list[Any]:
     import pyopencl as cl
 
     try:
-        return list(platform.get_devices())
+        devices = list(platform.get_devices())
     except cl.Error:
         return []
+    for device in devices:
+        unknown_processor.give_name(device)
+    return devices
 
 
 def _from_environment(text: str) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.target import Target
+from . import unknown_processor
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,18 @@ class Fault:
 def _mistaken_vectors(device: Any) -> bool:
     """PoCL takes a processor with AVX-512 for an older one without."""
     older = re.search(r"znver[123]$", str(device.version).strip()) is not None
-    return older and int(device.native_vector_width_float) > 8
+    return (older or unknown_processor.is_unknown(device)) and int(device.native_vector_width_float) > 8
 
 
 FAULTS = (
     Fault(
-        "this PoCL takes AMD's first processors with AVX-512 for older ones, but links built-in functions that use "
+        "the compiler of this PoCL is older than the processor and knows no name for it; for "
+        "stridesmith it compiles for an older one, of other software it refuses every program",
+        unknown_processor.is_unknown,
+        lambda target: target,
+    ),
+    Fault(
+        "this PoCL takes AMD's processors with AVX-512 for older ones, but links built-in functions that use "
         "AVX-512: what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache "
         "without kernels; vectors of 256 bits are used",
         _mistaken_vectors,

@@ -193,6 +193,8 @@ def test_an_opencl_program_computes_the_reference(scope: str, tmp_path: Path) ->
     done = subprocess.run(
         [program, "a.bin", "b.bin", "c.bin"], cwd=tmp_path, capture_output=True, text=True, timeout=100, env=loader()
     )
+    if "unknown target CPU 'generic'" in done.stderr:
+        pytest.skip("this PoCL is older than the processor, and builds no program of other software")
     assert (done.returncode, done.stderr) == (0, "")
     got = np.fromfile(tmp_path / "c.bin", np.float32).reshape(13, 19)
     assert got.tobytes() == kernel(a, b).tobytes()
