@@ -1,6 +1,6 @@
 """One library behind a pipe: prepares a workload in each of its forms, and times calls of one.
 
-    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|stridesmith THREADS
+    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|stridesmith|before THREADS
 
 Reads one JSON object a line and answers each with one: ``{"op": "prepare", ...}`` gives for each form some elements
 of its result, by which the parent sees that all compute the same, and says why a form is missing;
@@ -54,6 +54,7 @@ def nn_forms(job: Job, threads: int) -> Forms:
 
 FORMS: dict[str, Callable[[Job, int], Forms]] = {
     "torch": torch_forms, "onnxruntime": onnxruntime_forms, "numpy": numpy_forms, "stridesmith": stridesmith_forms,
+    "before": stridesmith_forms,
 }  # fmt: skip
 
 

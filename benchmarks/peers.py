@@ -11,7 +11,8 @@ peers get their prepacked form too.  A form whose result differs from ours does 
 as is a peer that is not installed.  Results go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings
 continue where they ended), a table and a plot of all that the folder has, the newest result of each workload; one
 without a result of ours counts as failed and is told with every mean.  ``--again`` races what an earlier run has tuned
-once more, with more ``--rounds`` if asked for.
+once more, with more ``--rounds`` if asked for.  ``--before PYTHON`` tunes and races another version of stridesmith as well,
+the one that this Python imports, and tells the ratio to it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from racing import NO_RACE, Case, add_race_options, earlier, geometric_mean, line_of, race, read, summary, tune
+from racing import BEFORE, NO_RACE, Case, add_race_options, earlier, geometric_mean, line_of, race, read, summary, tune
 
 SUITES = ("resnet50", "mobilenetv2", "ragged", "transformer")
 
@@ -69,6 +70,11 @@ def table(results: list[dict[str, Any]]) -> str:
                 f"| {r['gflops']:.1f} | {r['gflops'] / peak:.0%} | {r['fastest_gflops'] / peak:.0%} |"
                 f" {r['best_peer']} | {best:.1f} | {r['ratio']:.2f} |"
             )
+    both = {r["key"]: r["against_before"] for r in results if r.get("against_before", math.nan) > 0}
+    if both:
+        low = ", ".join(f"{key} {value:.2f}" for key, value in sorted(both.items(), key=lambda i: i[1]) if value < 0.9)
+        lines.append(f"\nAgainst the version before: geometric mean {geometric_mean(list(both.values())):.3f} of "
+                     f"{len(both)}; below 0.9: {low or 'none'}.")  # fmt: skip
     every = [r["ratio"] for r in results if r["ratio"] == r["ratio"]]
     lines.append(f"\nAll: {told(results, every)}, least {min(every, default=math.nan):.2f}.")
     return "\n".join(lines)
@@ -128,6 +134,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", default="all", help="`all`, or numbers such as 1,2")
     parser.add_argument("--seconds", type=float, default=60, help="of tuning for a workload, from process start")
     add_race_options(parser)
+    parser.add_argument("--before", default="", help="a Python that imports another version, to be tuned and raced too")
     parser.add_argument("--again", action="store_true", help="race again what an earlier run has tuned")
     parser.add_argument("--out", type=Path, default=Path("peers"))
     return parser.parse_args()
@@ -152,7 +159,11 @@ def main() -> None:
             found = earlier(case, newest[case.key], arguments.out)
         else:
             found = tune(case, arguments.seconds, arguments.out)
-        timed = race(case, found, arguments) if found["event"] == "done" else NO_RACE
+        before = None
+        if arguments.before:
+            older = tune(case, arguments.seconds, arguments.out, arguments.before, BEFORE)
+            before = (arguments.before, older["db"])
+        timed = race(case, found, arguments, before) if found["event"] == "done" else NO_RACE
         result = summary(case, found, timed) | {"asked": asked}
         newest[case.key] = result
         with log.open("a") as file:

@@ -103,8 +103,8 @@ def running(name: str, python: str, threads: int) -> Library:
     return found
 
 
-def database(case: Case, folder: Path) -> Path:
-    return folder / "databases" / f"{case.key.replace('/', '_')}.db"
+def database(case: Case, folder: Path, version: str = "") -> Path:
+    return folder / "databases" / f"{case.key.replace('/', '_')}{version}.db"
 
 
 def earlier(case: Case, result: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -113,14 +113,21 @@ def earlier(case: Case, result: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"event": event, "message": result["problem"], "db": str(database(case, folder)), **result["tune"]}
 
 
-def tune(case: Case, seconds: float, folder: Path) -> dict[str, Any]:
-    """Tune in a process of its own; its last JSON line, with the database."""
-    db = database(case, folder)
+BEFORE = "before"
+"""The name of another version of stridesmith in a race."""
+
+
+def tune(case: Case, seconds: float, folder: Path, python: str = sys.executable, version: str = "") -> dict[str, Any]:
+    """Tune in a process of its own; its last JSON line, with the database.
+
+    Another version of stridesmith is the one that `python` imports, and has a database of that version's name.
+    """
+    db = database(case, folder, version)
     db.parent.mkdir(parents=True, exist_ok=True)
     db.unlink(missing_ok=True)
     words = ",".join(f"{n}={w}" for n, w in case.interface.items())
     command = [
-        sys.executable, "-m", "stridesmith", *program(case, db), "--target", "cpu", "--threads", str(case.threads),
+        python, "-m", "stridesmith", *program(case, db), "--target", "cpu", "--threads", str(case.threads),
         "--seconds", str(seconds), "--fresh", "--db", str(db), "--format", "json", "--interface", words,
     ]  # fmt: skip
     start = time.perf_counter()
@@ -148,16 +155,23 @@ def add_race_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
 
 
-def race(case: Case, found: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Median seconds and spread of ours and of each form of each peer, taking turns."""
-    names = {"stridesmith": sys.executable} | dict.fromkeys(arguments.peers, arguments.peer_python)
+def race(
+    case: Case, found: dict[str, Any], arguments: argparse.Namespace, before: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    """Median seconds and spread of ours and of each form of each peer, taking turns.
+
+    `before` is the Python that imports another version of stridesmith, and that version's database.
+    """
+    names = {"stridesmith": sys.executable} | ({BEFORE: before[0]} if before else {})
+    names |= dict.fromkeys(arguments.peers, arguments.peer_python)
     busy = wait_for_quiet(PATIENCE_SECONDS)
     libraries = [running(name, python, case.threads) for name, python in names.items()]
     job = {"op": "prepare", "workload": case.workload, "params": case.params, "script": case.script, "db": found["db"],
            "buffers": case.buffers, "constants": case.constants, "interface": case.interface}  # fmt: skip
     samples: dict[str, list[float]] = {}
     fastest = math.inf
-    runners, missing = runners_of(libraries, [library.ask(job) for library in libraries])
+    jobs = [job | ({"db": before[1]} if before and library.name == BEFORE else {}) for library in libraries]
+    runners, missing = runners_of(libraries, [library.ask(job) for library, job in zip(libraries, jobs, strict=True)])
     for turn in range(arguments.rounds):
         start = turn % max(1, len(runners))
         for library, form in runners[start:] + runners[:start]:
@@ -269,11 +283,13 @@ def summary(case: Case, found: dict[str, Any], timed: dict[str, Any]) -> dict[st
         for name, values in rounds.items()
         if mine and not name.startswith("stridesmith")
     }
+    against_before = ratios.pop(f"{BEFORE}:kernel", math.nan)
     best = min(ratios, key=ratios.__getitem__) if ratios else None
     fields = ("latency_us", "gflops", "peak_gflops", "roofline_fraction", "trials", "seconds", "failed", "record")
     return {
         "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "threads": case.threads,
         "ours_us": ours, "best_peer": best, "ratio": ratios[best] if best else math.nan,
+        "against_before": against_before,
         "gflops": case.flops / ours * 1e-3, "fastest_gflops": case.flops / timed["fastest_us"] * 1e-3,
         "times": times, "rounds": rounds, "missing": timed["missing"], "busy": timed["busy"],
         "tune": {n: found.get(n) for n in fields} | {"process_seconds": found["process_seconds"]},

@@ -89,9 +89,14 @@ def weights_of(target: Target) -> Weights:
 
 
 def class_of(target: Target) -> str:
-    """The class of a target: ``opencl``, or its instruction set; narrower and unknown ones of a CPU go with AVX2."""
+    """The class of a target: ``opencl``, or its instruction set; narrower and unknown ones of a CPU go with AVX2.
+
+    AMD's Zen 4 is a class of its own: it splits vectors of 512 bits in two, where others compute them whole.
+    """
     if target.kind == "opencl":
         return "opencl"
+    if target.isa == "avx512" and target.cpu == "znver4":
+        return "znver4"
     return target.isa if target.isa in ("avx512", "neon") else "avx2"
 
 
