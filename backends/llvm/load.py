@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from math import prod
 
 from ...ir import dtypes
 from ...ir.expr import Buffer, Expr, Load
@@ -150,6 +151,10 @@ class Loads(Masks):
         one, distances = dtypes.element(dtype), _distances(offset)
         # A register tile has no addresses, and memory holds no vectors of bool.
         if distances and self.root(buffer) not in self.tiles and not dtypes.is_bool(dtype):
+            first = _place_in_block(buffer, offset.lane(0), distances)
+            if first is not None:
+                whole = self._load_plain(buffer, offset.lane(0) - Linear(first), ONE, dtype)
+                return self._shuffled(whole, "poison", dtype, [first + distance for distance in distances])
             windows, length = _windows(distances)
             if length > 1 and len(windows) * LANES_PER_WINDOW <= offset.lanes:
                 return self._picked(buffer, offset.lane(0), distances, windows, length, dtype)
@@ -194,6 +199,18 @@ def _distances(offset: Ramped | Lanes) -> tuple[int, ...]:
     first = offset.lane(0)
     apart = [offset.lane(number) - first for number in range(offset.lanes)]
     return tuple(step.const for step in apart) if all(step.is_const for step in apart) else ()
+
+
+def _place_in_block(buffer: Buffer, base: Linear, distances: tuple[int, ...]) -> int | None:
+    """Where in an aligned block of as many elements as there are lanes the first lane's lies, if all lie in that block.
+
+    A buffer of whole blocks has all of a block of which it has one element.  Loads of other elements of the block, such
+    as of the next channel of a group, are then the same load.
+    """
+    count = len(distances)
+    first = base.const % count
+    whole = prod(buffer.shape) % count == 0 and all(factor % count == 0 for _, factor in base.terms)
+    return first if whole and first + min(distances) >= 0 and first + max(distances) < count else None
 
 
 def _windows(distances: tuple[int, ...]) -> tuple[list[int], int]:

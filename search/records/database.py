@@ -1,18 +1,6 @@
-"""The database of records: SQLAlchemy, SQLite by default, PostgreSQL by URL.
+"""The database of records: SQLAlchemy, SQLite by default, PostgreSQL by URL; its tables are in `tables`.
 
-```
-meta       key | value                        the schema's version
-workloads  id | hash | collision | name | params | script     canonical programs
-devices    id | key | target                                  Target.key and its facts
-records    id | workload_id | device_id | interface | ... | payload
-choices    network | device_id | payload                      layouts of whole networks
-runs       name | created | payload           what a run tells beside its records
-```
-
-A hash finds and full text decides: two programs of one hash are two rows with
-different `collision` numbers.  What look-ups need is a column, the rest of a
-record is JSON in `payload`; every row read is validated as if it came from a
-stranger.  Several processes may write: each write is one short transaction.
+Several processes may write: each write is one short transaction.
 """
 
 from __future__ import annotations
@@ -25,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ...errors import BadRecord, NoRecord, StorageError, UsageError
-from ..tasks.interface import interface_key, pairs
+from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
-from .record import SCHEMA, Record, marked, printable, script_hash, validate
+from .record import SCHEMA, Record, marked, printable, script_hash
+from .rows import RACED_FIRST, device_id, dump, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
+from .tables import CHOICES, DEVICES, META, RECORDS, RUNS, TABLES, WORKLOADS, ddl, insert_if_new, lock_schema
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -42,71 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_SECONDS = 10.0  # how long a server that does not answer is asked again
-SCHEMA_LOCK = 7_406_113  # an advisory lock of PostgreSQL: one process at a time makes tables
-_PAYLOAD = (
-    "trace", "choice", "samples", "versions", "message",
-    "space_version", "max_abs_error", "seed", "dtype", "run", "foretold",
-)  # fmt: skip
-
-_schema = sa.MetaData()
-_meta = sa.Table(
-    "meta", _schema, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False)
-)
-_workloads = sa.Table(
-    "workloads",
-    _schema,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("hash", sa.String(64), nullable=False),
-    sa.Column("collision", sa.Integer, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("params", sa.Text, nullable=False),
-    sa.Column("script", sa.Text, nullable=False),
-    sa.UniqueConstraint("hash", "collision"),
-)
-_devices = sa.Table(
-    "devices",
-    _schema,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("key", sa.String(500), nullable=False, unique=True),
-    sa.Column("target", sa.Text, nullable=False),
-)
-_records = sa.Table(
-    "records",
-    _schema,
-    sa.Column("id", sa.String(16), primary_key=True),
-    sa.Column("workload_id", sa.ForeignKey("workloads.id"), nullable=False),
-    sa.Column("device_id", sa.ForeignKey("devices.id"), nullable=False),
-    sa.Column("interface", sa.Text, nullable=False),
-    sa.Column("status", sa.String(40), nullable=False),
-    sa.Column("stage", sa.String(8), nullable=False),
-    sa.Column("verified", sa.Boolean, nullable=False),
-    sa.Column("latency_us", sa.Float),
-    sa.Column("trial", sa.Integer, nullable=False),
-    sa.Column("sketch", sa.Text, nullable=False),
-    sa.Column("created", sa.Float, nullable=False),
-    sa.Column("target", sa.Text, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Index("records_by_rank", "workload_id", "device_id", "status", "stage", "latency_us", "id"),
-)
-_choices = sa.Table(
-    "choices",
-    _schema,
-    sa.Column("network", sa.String(64), primary_key=True),
-    sa.Column("device_id", sa.ForeignKey("devices.id"), primary_key=True),
-    sa.Column("payload", sa.Text, nullable=False),
-)
-_runs = sa.Table(
-    "runs",
-    _schema,
-    sa.Column("name", sa.String(200), primary_key=True),
-    sa.Column("created", sa.Float, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-)
-
-RACED_FIRST = (_records.c.stage, _records.c.latency_us, _records.c.id)
-"""The order of rank, by its index: ``race`` comes before ``trial``."""
-
-
 def default_path() -> str:
     """STRIDESMITH_DB, or ``stridesmith.db`` in the user's data folder."""
     if given := os.environ.get("STRIDESMITH_DB"):
@@ -148,7 +72,7 @@ class Database:
         def put() -> None:
             with self._write(seconds) as connection:
                 for record in sorted(records, key=lambda record: record.id):  # all writers in one order: no deadlock
-                    _upsert(connection, record)
+                    upsert(connection, record)
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
         return [record.id for record in records]
@@ -160,9 +84,9 @@ class Database:
 
         def put() -> None:
             with self._write(seconds) as connection:
-                changed = connection.execute(_runs.update().where(_runs.c.name == facts.name).values(**values))
+                changed = connection.execute(RUNS.update().where(RUNS.c.name == facts.name).values(**values))
                 if changed.rowcount == 0:
-                    _insert_if_new(connection, _runs, {"name": facts.name, **values})
+                    insert_if_new(connection, RUNS, {"name": facts.name, **values})
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
 
@@ -174,7 +98,7 @@ class Database:
             with self._read() as connection:
                 if not sa.inspect(connection).has_table("runs"):
                     return []  # written before there were any
-                rows = connection.execute(sa.select(_runs.c.name, _runs.c.payload).order_by(_runs.c.created))
+                rows = connection.execute(sa.select(RUNS.c.name, RUNS.c.payload).order_by(RUNS.c.created))
                 return [(name, payload) for name, payload in rows]
 
         rows = self._attempt(fetch, READ_SECONDS)
@@ -201,7 +125,7 @@ class Database:
         `interface` None accepts every interface; `verified` asks for records
         whose results were compared on this machine's behalf.
         """
-        where = [_records.c.status == "ok", *([_records.c.verified] if verified else [])]
+        where = [RECORDS.c.status == "ok", *([RECORDS.c.verified] if verified else [])]
         return next(self._select(work, target, interface, where, order=RACED_FIRST, limit=1), None)
 
     def records(
@@ -212,14 +136,14 @@ class Database:
         limit: int | None = None,
     ) -> list[Record]:
         """Every record of this program on this device, failed ones included, oldest first."""
-        order = (_records.c.created, _records.c.id)
+        order = (RECORDS.c.created, RECORDS.c.id)
         return list(self._select(work, target, interface, order=order, limit=limit))
 
     def top(
         self, work: Workload | str, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4
     ) -> list[Record]:
         """The fastest records, unverified ones included, raced ones first."""
-        return list(self._select(work, target, interface, [_records.c.status == "ok"], order=RACED_FIRST, limit=count))
+        return list(self._select(work, target, interface, [RECORDS.c.status == "ok"], order=RACED_FIRST, limit=count))
 
     def elsewhere(
         self, work: Workload | str, target: Target, interface: Mapping[str, str], count: int
@@ -230,10 +154,10 @@ class Database:
         space is no device: its traces build nothing.
         """
         script = work if isinstance(work, str) else work.script
-        hashed = (_workloads.c.hash == script_hash(script), _workloads.c.script == script)
-        query = sa.select(_devices.c.key).distinct().select_from(_records.join(_workloads).join(_devices))
-        real = ~_devices.c.key.contains(RECORDED_DEVICE, autoescape=True)
-        keys = [str(row["key"]) for row in self._fetch(query.where(*hashed, real, _records.c.status == "ok"))]
+        hashed = (WORKLOADS.c.hash == script_hash(script), WORKLOADS.c.script == script)
+        query = sa.select(DEVICES.c.key).distinct().select_from(RECORDS.join(WORKLOADS).join(DEVICES))
+        real = ~DEVICES.c.key.contains(RECORDED_DEVICE, autoescape=True)
+        keys = [str(row["key"]) for row in self._fetch(query.where(*hashed, real, RECORDS.c.status == "ok"))]
         tops = [self.top(script, key, interface, count) for key in sorted(keys) if key != target.key]
         found = [(top[0].device, top) for top in tops if top and top[0].device.kind == target.kind]
 
@@ -247,7 +171,7 @@ class Database:
     def failures(self, work: Workload | str, target: Target | str) -> dict[str, int]:
         """How many records of each failure kind there are."""
         counts: dict[str, int] = {}
-        for record in self._select(work, target, None, [_records.c.status != "ok"], order=(_records.c.created,)):
+        for record in self._select(work, target, None, [RECORDS.c.status != "ok"], order=(RECORDS.c.created,)):
             counts[record.failure or ""] = counts.get(record.failure or "", 0) + 1
         return counts
 
@@ -255,16 +179,16 @@ class Database:
         """The record of this id, or of the only id that starts with it; NoRecord otherwise."""
         if not record_id or not all(c in "0123456789abcdef" for c in record_id):
             raise NoRecord(f"no record {record_id!r} in {self.name}: an id is up to 16 hexadecimal digits")
-        rows = self._fetch(_joined().where(_records.c.id.like(record_id + "%")).limit(2))
+        rows = self._fetch(joined().where(RECORDS.c.id.like(record_id + "%")).limit(2))
         if len(rows) > 1:
             raise UsageError(f"several records in {self.name} start with {record_id!r}; give more of the id")
         if not rows:
             raise NoRecord(f"no record {record_id!r} in {self.name}; `tune best` lists what there is")
-        return _record(rows[0])
+        return record_of(rows[0])
 
     def every(self) -> Iterator[Record]:
         """All records, oldest first, for export; rows that do not validate go to `notes`."""
-        yield from self._stream(_joined().order_by(_records.c.created, _records.c.id))
+        yield from self._stream(joined().order_by(RECORDS.c.created, RECORDS.c.id))
 
     def merge(self, records: Iterable[Record], source: str = "") -> int:
         """Add records from elsewhere, unverified until they are tried here; return how many were new.
@@ -279,8 +203,8 @@ class Database:
             count = 0
             with self._write() as connection:
                 for record in given:
-                    if connection.execute(sa.select(_records.c.id).where(_records.c.id == record.id)).first() is None:
-                        _upsert(connection, record)
+                    if connection.execute(sa.select(RECORDS.c.id).where(RECORDS.c.id == record.id)).first() is None:
+                        upsert(connection, record)
                         count += 1
             return count
 
@@ -290,13 +214,13 @@ class Database:
         self, work: Workload | str, target: Target | str, interface: Mapping[str, str], count: int
     ) -> list[Record]:
         """The `count` records that claim to be fastest on this very device and were never verified here."""
-        where = [_records.c.status == "ok", ~_records.c.verified]
+        where = [RECORDS.c.status == "ok", ~RECORDS.c.verified]
         return list(self._select(work, target, interface, where, order=RACED_FIRST, limit=count))
 
     def winners(self) -> list[Record]:
         """The best verified record of each (program, device, interface), by workload name."""
         best: dict[tuple[str, str, str], Record] = {}
-        query = _joined().where(_records.c.status == "ok", _records.c.verified).order_by(*RACED_FIRST)
+        query = joined().where(RECORDS.c.status == "ok", RECORDS.c.verified).order_by(*RACED_FIRST)
         for record in self._stream(query):
             best.setdefault((record.script, record.device_key, interface_key(dict(record.interface))), record)
         return sorted(best.values(), key=lambda r: (r.workload, r.device_key, r.id))
@@ -307,25 +231,25 @@ class Database:
 
         def put() -> None:
             with self._write() as connection:
-                if not sa.inspect(connection).has_table(_choices.name):  # a database of an earlier version
-                    _lock_schema(connection)
-                    _choices.create(connection, checkfirst=True)
-                device = _device_id(connection, target)
-                at = sa.and_(_choices.c.network == network, _choices.c.device_id == device)
-                connection.execute(_choices.delete().where(at))
-                connection.execute(_choices.insert().values(network=network, device_id=device, payload=_dump(choice)))
+                if not sa.inspect(connection).has_table(CHOICES.name):  # a database of an earlier version
+                    lock_schema(connection)
+                    CHOICES.create(connection, checkfirst=True)
+                device = device_id(connection, target)
+                at = sa.and_(CHOICES.c.network == network, CHOICES.c.device_id == device)
+                connection.execute(CHOICES.delete().where(at))
+                connection.execute(CHOICES.insert().values(network=network, device_id=device, payload=dump(choice)))
 
         self._attempt(put, BUSY_SECONDS)
 
     def choice(self, network: str, target: Target) -> Any:
         """What is kept for a network on a device, as JSON that may be anything; None where nothing is."""
-        query = sa.select(_choices.c.payload).join(_devices).where(
-            _choices.c.network == network, _devices.c.key == target.key
+        query = sa.select(CHOICES.c.payload).join(DEVICES).where(
+            CHOICES.c.network == network, DEVICES.c.key == target.key
         )  # fmt: skip
 
         def fetch() -> str | None:
             with self._read() as connection:
-                return connection.execute(query).scalar() if sa.inspect(connection).has_table(_choices.name) else None
+                return connection.execute(query).scalar() if sa.inspect(connection).has_table(CHOICES.name) else None
 
         found = self._attempt(fetch, READ_SECONDS)
         try:
@@ -335,7 +259,7 @@ class Database:
 
     def workload_names(self) -> list[str]:
         """Names of the stored workloads."""
-        query = sa.select(_workloads.c.name).distinct().order_by(_workloads.c.name)
+        query = sa.select(WORKLOADS.c.name).distinct().order_by(WORKLOADS.c.name)
         return [str(row["name"]) for row in self._fetch(query)]
 
     @property
@@ -346,7 +270,7 @@ class Database:
     @property
     def size(self) -> int:
         """Number of records."""
-        return int(self._fetch(sa.select(sa.func.count().label("count")).select_from(_records))[0]["count"])
+        return int(self._fetch(sa.select(sa.func.count().label("count")).select_from(RECORDS))[0]["count"])
 
     @contextmanager
     def advisory_lock(self, number: int) -> Iterator[Callable[[], bool]]:
@@ -380,7 +304,7 @@ class Database:
                     f"the database {self.path} is damaged; `tune` with --db {self.path} "
                     f"saves what can be read into a new file and keeps the old one"
                 )
-            aside, rows = sqlite_file.salvage(self.path, _ddl(), {t.name: len(t.c) for t in _schema.sorted_tables})
+            aside, rows = sqlite_file.salvage(self.path, ddl(), {t.name: len(t.c) for t in TABLES.sorted_tables})
             if aside != self.path:
                 self.notes.append(
                     f"the database {self.path} was damaged: {rows} rows were saved into a new file, "
@@ -404,20 +328,20 @@ class Database:
             known = sa.inspect(connection).has_table("meta")
         if create and not known:
             with self._write() as connection:
-                _lock_schema(connection)
-                _schema.create_all(connection, checkfirst=True)
-                _insert_if_new(connection, _meta, {"key": "schema", "value": str(SCHEMA)})
+                lock_schema(connection)
+                TABLES.create_all(connection, checkfirst=True)
+                insert_if_new(connection, META, {"key": "schema", "value": str(SCHEMA)})
         elif create and not self.read_only:
             with self._read() as connection:
                 complete = sa.inspect(connection).has_table("runs")
             if not complete:  # a database from before there were facts of runs
                 with self._write() as connection:
-                    _lock_schema(connection)
-                    _runs.create(connection, checkfirst=True)
+                    lock_schema(connection)
+                    RUNS.create(connection, checkfirst=True)
         with self._read() as connection:
             if not sa.inspect(connection).has_table("meta"):
                 raise StorageError(f"{self.name} is a database, but not one of stridesmith; it was left untouched")
-            value = connection.execute(sa.select(_meta.c.value).where(_meta.c.key == "schema")).scalar()
+            value = connection.execute(sa.select(META.c.value).where(META.c.key == "schema")).scalar()
         if value != str(SCHEMA):
             raise StorageError(
                 f"{self.name} has schema version {value}, but this stridesmith reads version {SCHEMA}; "
@@ -437,15 +361,15 @@ class Database:
         script = work if isinstance(work, str) else work.script
         key = target if isinstance(target, str) else target.key
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
-        hashed = (_workloads.c.hash == script_hash(script), _workloads.c.script == script)
-        known = sa.select(sa.func.min(_workloads.c.id)).where(*hashed)
-        on = sa.select(_devices.c.id).where(_devices.c.key == key)
-        query = _joined().where(
-            _records.c.workload_id == known.scalar_subquery(),
-            _records.c.device_id == on.scalar_subquery(),
+        hashed = (WORKLOADS.c.hash == script_hash(script), WORKLOADS.c.script == script)
+        known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*hashed)
+        on = sa.select(DEVICES.c.id).where(DEVICES.c.key == key)
+        query = joined().where(
+            RECORDS.c.workload_id == known.scalar_subquery(),
+            RECORDS.c.device_id == on.scalar_subquery(),
         )
         if interface is not None:
-            query = query.where(_records.c.interface == interface_key(interface))
+            query = query.where(RECORDS.c.interface == interface_key(interface))
         yield from self._stream(query.where(*where).order_by(*order), limit)
 
     def _stream(self, query: sa.Select[Any], limit: int | None = None) -> Iterator[Record]:
@@ -457,7 +381,7 @@ class Database:
             rows = self._fetch(query.limit(size).offset(start))
             for row in rows:
                 try:
-                    record = _record(row)
+                    record = record_of(row)
                 except BadRecord as error:
                     self.notes.append(f"skipped record {printable(str(row['id']))} of {self.name}: {error}")
                     continue
@@ -495,83 +419,3 @@ class Database:
 
     def _attempt(self, act: Callable[[], T], seconds: float) -> T:
         return attempt(act, self.name, seconds)
-
-
-def _ddl() -> str:
-    """The SQL of an empty database, schema version included."""
-    from sqlalchemy.dialects import sqlite
-
-    dialect = sqlite.dialect()
-    parts = [str(CreateTable(table).compile(dialect=dialect)) for table in _schema.sorted_tables]
-    parts += [str(CreateIndex(i).compile(dialect=dialect)) for t in _schema.sorted_tables for i in t.indexes]
-    return ";".join([*parts, f"INSERT INTO meta VALUES ('schema', '{SCHEMA}');"])
-
-
-def _lock_schema(connection: sa.Connection) -> None:
-    """Let one process at a time make tables, until its transaction ends; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
-
-
-def _joined() -> sa.Select[Any]:
-    columns = [c for c in _records.c if c.name not in ("workload_id", "device_id")]
-    names = (_workloads.c.script, _workloads.c.name.label("workload"), _workloads.c.params)
-    return sa.select(*columns, *names).select_from(_records.join(_workloads).join(_devices))
-
-
-def _record(row: dict[str, Any]) -> Record:
-    """A row as a validated record."""
-    try:
-        payload = json.loads(row.pop("payload"))
-        data = row | {"target": json.loads(row["target"]), "params": json.loads(row["params"])} | payload
-        data["interface"] = pairs(row["interface"], "an interface")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise BadRecord(f"record {row.get('id')!r} cannot be read: {error}") from None
-    return validate(data)
-
-
-def _upsert(connection: sa.Connection, record: Record) -> None:
-    data = record.model_dump()
-    values = {
-        "workload_id": _workload_id(connection, record),
-        "device_id": _device_id(connection, record.device),
-        "interface": interface_key(dict(record.interface)),
-        "target": _dump(record.target),
-        "payload": _dump({name: data[name] for name in _PAYLOAD}),
-        **{name: data[name] for name in ("status", "stage", "verified", "latency_us", "trial", "sketch", "created")},
-    }
-    changed = connection.execute(_records.update().where(_records.c.id == record.id).values(**values))
-    if changed.rowcount == 0:
-        _insert_if_new(connection, _records, {"id": record.id, **values})
-
-
-def _workload_id(connection: sa.Connection, record: Record) -> int:
-    digest = script_hash(record.script)
-    for _ in range(8):
-        query = sa.select(_workloads.c.id, _workloads.c.script).where(_workloads.c.hash == digest)
-        rows = connection.execute(query).all()
-        for number, script in rows:
-            if script == record.script:
-                return int(number)
-        new = {"hash": digest, "collision": len(rows), "name": record.workload}
-        _insert_if_new(connection, _workloads, {**new, "params": _dump(record.params), "script": record.script})
-    raise StorageError(f"cannot store the program of record {record.id}: eight others have its hash")
-
-
-def _device_id(connection: sa.Connection, target: Target) -> int:
-    _insert_if_new(connection, _devices, {"key": target.key, "target": _dump(target.to_json())})
-    return int(connection.execute(sa.select(_devices.c.id).where(_devices.c.key == target.key)).scalar_one())
-
-
-def _insert_if_new(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> None:
-    """Insert, unless another writer was first."""
-    insert: Callable[[sa.Table], Any]
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert
-    else:
-        from sqlalchemy.dialects.sqlite import insert
-    connection.execute(insert(table).values(**values).on_conflict_do_nothing())
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)

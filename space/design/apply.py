@@ -5,7 +5,7 @@ All rules about candidates are arithmetic on the numbers of decisions; no progra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from .program import Anchor
 from .stages import loop_of
 from .structure import Open, Site, Structure
 from .techniques import TECHNIQUES
-from .techniques.technique import Phase
+from .techniques.technique import Phase, Technique
 
 
-def prepared(schedule: Schedule, constants: frozenset[str]) -> Schedule:
-    """The schedule with every step of the techniques that leaves nothing to decide."""
+def prepared(schedule: Schedule, constants: frozenset[str], without: Collection[Technique] = ()) -> Schedule:
+    """The schedule with every step of the techniques, but those of some, that leaves nothing to decide."""
     for technique in TECHNIQUES:
-        schedule = technique.prepares(schedule, constants)
+        if technique not in without:
+            schedule = technique.prepares(schedule, constants)
     return schedule
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
+from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
@@ -329,13 +330,19 @@ def _operand(name: str, access: Store | Load, axes: Sequence[Axis], source: str,
 
 
 def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], int]:
-    """The linear form of an index, in which what moves with one short axis in another way is replaced by a slope.
+    """The linear form of an index, in which what moves with one axis in another way is replaced by a slope.
 
-    ``a + (b + 2) // 4``, where b is below 4, steps once: as ``a + b`` it is seen with all that it reaches.
+    ``a + (b + 2) // 4``, where b is below 4, steps once: as ``a + b`` it is seen with all that it reaches.  Of longer
+    axes that is done where they advance in steps as long as they are high, ``f // 4 * 4``.
     """
     terms, constant = linear_form(index)
     extents = {Var(a.var): a.extent for a in axes}
     for atom, scale in [(a, c) for a, c in terms.items() if not isinstance(a, Var)]:
+        one = digit(atom)
+        if one is not None and one.of in extents and (one.offset, one.high) == (0, None) and scale % one.low == 0:
+            del terms[atom]
+            terms[one.of] = terms.get(one.of, 0) + scale // one.low
+            continue
         used = _vars(atom)
         if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
             continue

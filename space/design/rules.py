@@ -2,8 +2,8 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `parted`,
-which does so when long reductions have been cut in parts (see `techniques.shared_reductions`),
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `joined`, which does so with
+vectors along two short axes (see `techniques.digits`), `parted`, which does so when long reductions have been cut in parts (see `techniques.shared_reductions`),
 `chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`), and `general`.
 A rule of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
@@ -31,7 +31,7 @@ from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
 from .techniques.chunks import chunk_sizes, in_chunks, of_a_chunk, shared_rows, structures_of_a_chunk
-from .techniques.digits import with_long_vectors
+from .techniques.digits import DIGITS, along_joined_axes, with_joined_axes, with_long_vectors
 from .techniques.shared_reductions import along_results, in_parts, shared_reductions
 
 MAX_SKETCHES = 64
@@ -94,6 +94,19 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
     if anchors:
         schedule_left_over(start, anchors, target)
     return tuple(_sketches(func, start, anchors, options, target))
+
+
+def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
+    """The same with vectors along two axes, the inner of which is shorter than a vector (see `techniques.digits`)."""
+    written = with_joined_axes(_with_chains_inlined(func), target)
+    if written is None:
+        return
+    start = prepared(written, _constants(interface), without=[DIGITS])
+    anchors = tuple(a for a in anchors_of(start.func, dict(interface)) if structures(a, target))
+    options = [along_joined_axes(a, structures(a, target), target) for a in anchors]
+    if anchors and all(operand.dims for a in anchors for operand in a.operands):
+        schedule_left_over(start, anchors, target)
+        yield from _sketches(func, start, anchors, options, target, "joined;", most=MAX_PARTED)
 
 
 def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
@@ -198,7 +211,7 @@ def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
         yield scripted("general", func, target, script, **{key: forms for key, (_, forms) in found.items()})
 
 
-RULES: tuple[Rule, ...] = (tiling, parted, chunked, general)
+RULES: tuple[Rule, ...] = (tiling, joined, parted, chunked, general)
 """What `generate` uses unless it is told otherwise."""
 
 

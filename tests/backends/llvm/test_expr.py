@@ -247,6 +247,22 @@ def test_lanes_at_constant_distances_are_picked_out_of_few_vectors(place, lanes,
     assert len(re.findall(r"load <", text)) == vectors
 
 
+@pytest.mark.parametrize("size, loads", [(64, 1), (62, 4)])
+def test_lanes_of_one_aligned_block_are_picked_out_of_it(size, loads):
+    """Two channels of groups of four, out of the same vector for both; not where a buffer ends within a block."""
+    lane, number = Var("lane"), Var("number")
+    a, out = Buffer("a", (size,)), Buffer("out", (96,))
+    data = np.arange(size, dtype=np.float32)
+    at = number * 16 + lane
+    value = Load(a, (at // 4 * 4 + 1,)) - Load(a, (at // 4 * 4,))
+    store = Store(out, (number * 16 + lane,), value + Load(a, (at // 4 * 4,)))
+    vectors_of_lanes = vectorize_loops(For(lane, const(16), store, kind="vectorized"), Target(threads=1))
+    got = run(For(number, const(3), vectors_of_lanes, kind="unrolled"), {a: data}, out)
+    np.testing.assert_array_equal(got[:48], np.arange(48) // 4 * 4 + 1)
+    text = generate(lowered(For(number, const(3), vectors_of_lanes), a, out), Target(threads=1))
+    assert len(re.findall(r"load <", text)) == loads
+
+
 def test_vector_index_arithmetic():
     """Ramps add, scale, divide and compare lane by lane, also where the result is no ramp."""
     a, out = Buffer("a", (64,)), Buffer("out", (8,))
