@@ -11,8 +11,8 @@ peers get their prepacked form too.  A form whose result differs from ours does 
 as is a peer that is not installed.  Results go to ``FOLDER/peers.jsonl`` (a line each, and runs of the same settings
 continue where they ended), a table and a plot of all that the folder has, the newest result of each workload; one
 without a result of ours counts as failed and is told with every mean.  ``--again`` races what an earlier run has tuned
-once more, with more ``--rounds`` if asked for.  ``--before PYTHON`` tunes and races another version of stridesmith as well,
-the one that this Python imports, and tells the ratio to it.
+once more, with more ``--rounds`` if asked for.  ``--before PYTHON`` tunes and races another version of stridesmith as
+well, the one that this Python imports, and tells the ratio to it.
 """
 
 from __future__ import annotations

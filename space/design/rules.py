@@ -2,9 +2,10 @@
 
 The generator is a list of rules.  A rule looks at a program (its blocks, what they touch,
 along which axes) and returns sketches; `space.generate` takes those of every rule together.
-The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `joined`, which does so with
-vectors along two short axes (see `techniques.digits`), `parted`, which does so when long reductions have been cut in parts (see `techniques.shared_reductions`),
-`chunked`, which runs all stages of a chunk of rows together (see `techniques.chunks`), and `general`.
+The shipped ones are `tiling`, which applies all `techniques` to the anchors of a program, `joined`,
+which does so with vectors along two short axes (see `techniques.digits`), `parted`, which does so
+when long reductions have been cut in parts (see `techniques.shared_reductions`), `chunked`, which
+runs all stages of a chunk of rows together (see `techniques.chunks`), and `general`.
 A rule of a user's own needs no more than `scripted`: a schedule as a function of named choices.
 """
 

@@ -1,4 +1,4 @@
-"""Vectors along two axes, the inner of which is shorter than a vector, as the groups of a convolution and their channels."""
+"""Vectors along two axes, the inner of which is shorter than a vector, as the channels of a group are."""
 
 from __future__ import annotations
 
