@@ -42,7 +42,7 @@ HOMES = {
     "xgboost": ("cost_model/",),
     "optuna": ("search/tuning/",),
     "ray": ("search/workers/",),
-    "sqlalchemy": ("search/records/database.py", "search/records/engine.py"),
+    "sqlalchemy": tuple(f"search/records/{name}.py" for name in ("database", "engine", "rows", "tables")),
     "onnx": ("models/",),
     "torch": ("pytorch/",),
     "click": ("cli.py",),
