@@ -19,8 +19,8 @@ from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
-from .record import SCHEMA, Record, marked, printable, script_hash
-from .rows import RACED_FIRST, device_id, dump, joined, record_of, upsert
+from .record import SCHEMA, Record, marked, printable
+from .rows import RACED_FIRST, device_id, dump, is_program, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
 from .tables import CHOICES, DEVICES, META, RECORDS, RUNS, TABLES, WORKLOADS, ddl, insert_if_new, lock_schema
 
@@ -154,10 +154,10 @@ class Database:
         space is no device: its traces build nothing.
         """
         script = work if isinstance(work, str) else work.script
-        hashed = (WORKLOADS.c.hash == script_hash(script), WORKLOADS.c.script == script)
         query = sa.select(DEVICES.c.key).distinct().select_from(RECORDS.join(WORKLOADS).join(DEVICES))
         real = ~DEVICES.c.key.contains(RECORDED_DEVICE, autoescape=True)
-        keys = [str(row["key"]) for row in self._fetch(query.where(*hashed, real, RECORDS.c.status == "ok"))]
+        query = query.where(*is_program(script), real, RECORDS.c.status == "ok")
+        keys = [str(row["key"]) for row in self._fetch(query)]
         tops = [self.top(script, key, interface, count) for key in sorted(keys) if key != target.key]
         found = [(top[0].device, top) for top in tops if top and top[0].device.kind == target.kind]
 
@@ -361,8 +361,7 @@ class Database:
         script = work if isinstance(work, str) else work.script
         key = target if isinstance(target, str) else target.key
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
-        hashed = (WORKLOADS.c.hash == script_hash(script), WORKLOADS.c.script == script)
-        known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*hashed)
+        known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*is_program(script))
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == key)
         query = joined().where(
             RECORDS.c.workload_id == known.scalar_subquery(),

@@ -35,6 +35,11 @@ def joined() -> sa.Select[Any]:
     return sa.select(*columns, *names).select_from(RECORDS.join(WORKLOADS).join(DEVICES))
 
 
+def is_program(script: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """What holds of the row of a program: the hash, which an index finds, and the text, which decides."""
+    return WORKLOADS.c.hash == script_hash(script), WORKLOADS.c.script == script
+
+
 def record_of(row: dict[str, Any]) -> Record:
     """A row as a validated record."""
     try:

@@ -17,7 +17,7 @@ from record_makers import SCRIPT, TARGET, make_record
 from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
 from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
-from stridesmith.search.records import sqlite_file
+from stridesmith.search.records import rows, sqlite_file
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
@@ -92,7 +92,7 @@ def test_a_race_outranks_a_trial(path: Path) -> None:
 
 def test_text_decides_where_hashes_collide(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs of one hash keep their records apart."""
-    monkeypatch.setattr(module, "script_hash", lambda script: "0" * 64)
+    monkeypatch.setattr(rows, "script_hash", lambda script: "0" * 64)
     one, two = make_record(3.0, script="def one(): pass"), make_record(2.0, script="def two(): pass")
     with Database(path) as database:
         database.put_records([one, two, make_record(4.0, script="def two(): pass")])
