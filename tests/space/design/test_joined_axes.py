@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cpu_run import run_compiled
 from draws import candidates, func_of
-from expected_space import CPU
+from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
 from stridesmith.configs.load import target
@@ -45,6 +45,12 @@ def test_groups_of_few_channels_have_vectors_across_groups(groups: int) -> None:
 def test_other_convolutions_have_none(changed: dict[str, int | str]) -> None:
     """One group, groups of whole vectors, channels that are no neighbours, and one channel in each group."""
     assert sketches(**changed) == []
+
+
+def test_a_device_of_opencl_has_none() -> None:
+    """Its kernels would load lane by lane."""
+    work = workload("conv2d", **GROUPED, groups=6, layout="nhwc")
+    assert list(joined(work.func, OPENCL, {"w": "constant"})) == []
 
 
 def test_what_would_be_gathered_has_none() -> None:
