@@ -68,7 +68,9 @@ def final_race(run: Run, roof: bool = True) -> Race:
         seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
         mine = run.results.baseline_us
         untuned = mine is not None and mine <= FAR_SLOWER * min(r.latency_us or 0.0 for r in records)
-        last = race(run.executor, run.task, [*records, *[None] * untuned], seed, race_seconds(run), roof)
+        verified = all(record.run == run.name for record in records)
+        runners = [*records, *[None] * untuned]
+        last = race(run.executor, run.task, runners, seed, race_seconds(run), roof, first=verified)
         _keep(run, last)
         _admit_untuned(run, last)
         raced.update((record.id, record) for record in last.records)
@@ -128,12 +130,18 @@ def _is_settled(run: Run, outcome: Race) -> bool:
 
 
 def race(
-    executor: Executor, task: Task, runners: Sequence[Record | None], seed: int, seconds: float, roof: bool = True
+    executor: Executor,
+    task: Task,
+    runners: Sequence[Record | None],
+    seed: int,
+    seconds: float,
+    roof: bool = True,
+    first: bool = False,
 ) -> Race:
     """Build the records' traces, so that what races is what a replay will find, and time all in turns.
 
     None among the `runners` is the untuned program; one that could not be measured by itself would cost the others
-    their race.
+    their race.  With `first` they are verified on one sample, the reference of which may take seconds.
     """
     failed = Race()
     entrants: list[Entrant] = []
@@ -147,7 +155,7 @@ def race(
             _disqualify(failed, record, reply)
     if not entrants:
         return replace(failed, problem="nothing could be rebuilt")
-    outcome = race_built(executor, task, entrants, seed, seconds, roof)
+    outcome = race_built(executor, task, entrants, seed, seconds, roof, first)
     return replace(outcome, failed=[*failed.failed, *outcome.failed])
 
 
@@ -159,13 +167,20 @@ class Measuring(Protocol):
 
 
 def race_built(
-    executor: Measuring, task: Task, entrants: Sequence[Entrant], seed: int, seconds: float, roof: bool = True
+    executor: Measuring,
+    task: Task,
+    entrants: Sequence[Entrant],
+    seed: int,
+    seconds: float,
+    roof: bool = True,
+    first: bool = False,
 ) -> Race:
     """Time kernels in turns; each is that of a record, or None's, the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds, roof=roof
-    )
+        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds, roof=roof,
+        first=first,
+    )  # fmt: skip
     raced = executor.measure([job])[0]
     if isinstance(raced, Raced):
         result.roof, results = raced.roof, list(raced.results)

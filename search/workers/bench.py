@@ -64,7 +64,8 @@ class Bench:
         """A job that measures, alone on this host."""
         with host_lock.exclusive():
             if isinstance(job, Measure | Race):
-                problem = self._prepare(Prepare(work=job.work, seed=job.seed))
+                first = isinstance(job, Race) and job.first
+                problem = self._prepare(Prepare(work=job.work, seed=job.seed, first=first))
                 if problem is not None:
                     return problem
             return self.worker.request(job, *self._patience(job))

@@ -341,7 +341,7 @@ def _bytes_of(artifact: Artifact) -> int:
 def _samples(job: Question) -> tuple[Sample, ...]:
     from .programs import samples
 
-    return samples(to_text(job.work), job.seed)
+    return samples(to_text(job.work), job.seed, isinstance(job, Prepare | Race) and job.first)
 
 
 def _hash_of(artifact: Artifact) -> str:

@@ -62,18 +62,21 @@ def drawn(script: str, target: Target, choice: Choice) -> Schedule:
 
 
 SAMPLE_BYTES = 1 << 30  # of reference results that are kept, beside those that were asked for last
-_samples: OrderedDict[tuple[str, int], tuple[Sample, ...]] = OrderedDict()
+_samples: OrderedDict[tuple[str, int, bool], tuple[Sample, ...]] = OrderedDict()
 
 
-def samples(name: str, seed: int) -> tuple[Sample, ...]:
-    """The samples of a program (a `ProgramName` as JSON text), computed once while there is room for them."""
-    key = name, seed
+def samples(name: str, seed: int, first: bool = False) -> tuple[Sample, ...]:
+    """The samples of a program (a `ProgramName` as JSON text), computed once while there is room for them.
+
+    With `first` the first of them alone.
+    """
+    key = name, seed, first and (name, seed, False) not in _samples
     if key not in _samples:
-        _samples[key] = _made(name, seed)
+        _samples[key] = _made(*key)
         while len(_samples) > 1 and sum(map(_bytes, _samples.values())) > SAMPLE_BYTES:
             _samples.popitem(last=False)
     _samples.move_to_end(key)
-    return _samples[key]
+    return _samples[key][: 1 if first else None]
 
 
 def _bytes(found: tuple[Sample, ...]) -> int:
@@ -81,7 +84,7 @@ def _bytes(found: tuple[Sample, ...]) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-def _made(name: str, seed: int) -> tuple[Sample, ...]:
+def _made(name: str, seed: int, first: bool) -> tuple[Sample, ...]:
     from ...backends.samples import make_samples
     from ...space.workloads import workload
     from .reference import reference_of
@@ -89,6 +92,6 @@ def _made(name: str, seed: int) -> tuple[Sample, ...]:
     named = ProgramName(**json.loads(name))
     if named.script is not None:
         func = program(named.script)
-        return make_samples(func, reference_of(func), seed)
+        return make_samples(func, reference_of(func), seed, first)
     work = workload(named.name, **named.params)
-    return make_samples(work.func, work.reference, seed)
+    return make_samples(work.func, work.reference, seed, first)

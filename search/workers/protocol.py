@@ -213,12 +213,13 @@ class Build(Job[Built]):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare(Job[Done]):
-    """Compute and keep the reference results of a program and seed."""
+    """Compute and keep the reference results of a program and seed; of the first sample alone if `first` says so."""
 
     timeout: ClassVar[str] = "infrastructure"
 
     work: ProgramName
     seed: int
+    first: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +260,9 @@ class Measure(Job[Measured]):
 class Race(Job[Raced]):
     """Verify kernels and time them in turns for at least `rounds` and at most `seconds`.
 
-    With `roof` the device's limits are measured beside them; the peak is that of multiply-adds of `dtype`.
+    `first` verifies them on the first sample of the seed alone, the exact one where there is one, which does for
+    kernels that other data has verified.  With `roof` the device's limits are measured beside them; the peak is that
+    of multiply-adds of `dtype`.
     """
 
     kernels: tuple[Compiled, ...]
@@ -269,6 +272,7 @@ class Race(Job[Raced]):
     rounds: int = 20
     seconds: float = 5.0
     roof: bool = True
+    first: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from ...backends.devices import discover
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.lower import lower
 from ...backends.samples import Arrays, Reference, input_buffers, statements
+from ...ir.caches import cached
 from ...ir.expr import Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
 from ...ir.node import rebuild, walk
@@ -32,6 +33,7 @@ CHECKED_STATEMENTS = 1_000_000
 TOLERANCE = 1e-9
 
 
+@cached(2)
 def reference_of(func: PrimFunc) -> Reference:
     """Outputs by name from inputs by name, both logical; floats are computed in float64."""
     if _effort(func) <= INTERPRETED_STATEMENTS:

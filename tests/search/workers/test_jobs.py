@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from stridesmith.backends import samples
 from stridesmith.backends.devices import discover
+from stridesmith.backends.samples import Reference, Sample, make_samples
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.workers import jobs
 from stridesmith.search.workers.bench import Bench
-from stridesmith.search.workers.protocol import Build, Built, Choice, Derive, Done, Failed
+from stridesmith.search.workers.protocol import Build, Built, Choice, Derive, Done, Failed, Measured, Race, Raced
 from stridesmith.space.design import space
 from stridesmith.space.workloads import workload
 
@@ -70,3 +74,26 @@ def test_a_bench_prepares_what_it_will_need():
         assert pid is not None
         assert isinstance(bench.build(job), Built)
         assert bench.worker.pid == pid
+
+
+def test_kernels_that_other_data_has_verified_race_on_one_sample(monkeypatch: pytest.MonkeyPatch):
+    """The exact one, of which the reference is computed once; all samples of a seed that are there serve as well."""
+    made: list[tuple[int, bool]] = []
+
+    def making(func: PrimFunc, reference: Reference, seed: int, first: bool = False) -> tuple[Sample, ...]:
+        made.append((seed, first))
+        return make_samples(func, reference, seed, first)
+
+    monkeypatch.setattr(samples, "make_samples", making)
+    of = task()
+    built = jobs.run(drawn(of))
+    assert isinstance(built, Built)
+    alone = Race(kernels=(built.kernel,), work=of.name, seed=71, rounds=1, seconds=0.1, roof=False, first=True)
+    for job in (alone, alone, replace(alone, first=False), alone, replace(alone, seed=72, first=False)):
+        raced = jobs.run(job)
+        assert isinstance(raced, Raced) and isinstance(raced.results[0], Measured)
+    assert made == [(71, True), (71, False), (72, False)]
+    found = make_samples(of.work.func, of.work.reference, 71)
+    (only,) = make_samples(of.work.func, of.work.reference, 71, first=True)
+    assert only.bounds is None and len(found) == 2
+    assert all(np.array_equal(only.expected[name], value) for name, value in found[0].expected.items())

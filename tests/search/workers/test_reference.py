@@ -81,8 +81,21 @@ def test_small_and_large_programs_have_equal_references(monkeypatch: pytest.Monk
     rng = np.random.default_rng(1)
     arrays = {"x": rng.standard_normal((1, 8, 12, 10)), "w": rng.standard_normal((16, 8, 3, 3))}
     interpreted = reference_of(CONV.func)(arrays)["y"]
+    reference_of.cache_clear()
     monkeypatch.setattr(reference, "INTERPRETED_STATEMENTS", 10)
     assert np.allclose(reference_of(CONV.func)(arrays)["y"], interpreted, rtol=1e-12)
+    reference_of.cache_clear()
+
+
+def test_a_program_is_compiled_and_checked_once_for_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race at the end of a run has data of its own, and the same reference."""
+    reference_of.cache_clear()
+    monkeypatch.setattr(reference, "INTERPRETED_STATEMENTS", 10)
+    checked: list[PrimFunc] = []
+    monkeypatch.setattr(reference, "check_reference", lambda func, found: checked.append(func))
+    assert reference_of(CONV.func) is reference_of(CONV.func)
+    assert len(checked) == 1
+    reference_of.cache_clear()
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 5000), 1), ((5000, 3), 0), ((1, 5000), 1)])
