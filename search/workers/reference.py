@@ -1,13 +1,16 @@
 """The right results of a user's program.
 
-A small program is interpreted.  A large one runs untransformed as scalar code
-with its floats in float64, and that code is first checked by the interpreter on
-a part of the program: fewer iterations of the loops around its last statement.
+A small program is interpreted.  A large one runs in float64, nest by nest: sums of
+products by NumPy, all else untransformed as scalar code.  Both are first checked by
+the interpreter on a part of the program: fewer iterations of the loops around its
+last statement.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -19,12 +22,13 @@ from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.lower import lower
 from ...backends.samples import Arrays, Reference, input_buffers, statements
 from ...ir.caches import cached
-from ...ir.expr import Var, as_int, const, variables
+from ...ir.expr import Buffer, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
 from ...ir.node import rebuild, walk
-from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, stores
+from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers, stores, written_buffers
 from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats
+from .contractions import contraction_of
 
 INTERPRETED_STATEMENTS = 2_000_000
 STEP_STATEMENTS = 500
@@ -39,7 +43,7 @@ def reference_of(func: PrimFunc) -> Reference:
     if _effort(func) <= INTERPRETED_STATEMENTS:
         found = from_func(func).reference
     else:
-        found = compiled_reference(func)
+        found = fast_reference(func)
         check_reference(func, found)
     return _between_layouts(func, found) if func.layouts else found
 
@@ -65,22 +69,66 @@ def _effort(func: PrimFunc) -> int:
     return statements(func) + STEP_STATEMENTS * steps
 
 
-def compiled_reference(func: PrimFunc) -> Reference:
-    """The program as it was written, compiled for one thread of this machine's CPU."""
+def fast_reference(func: PrimFunc) -> Reference:
+    """The nests of a program as NumPy computes them, and the others as they were written, compiled."""
     wide = with_floats(func, "float64")
-    target = discover("cpu", threads=1)
-    kernel = load_artifact(compile_lowered(lower(wide, target), target))
+    root = wide.body.body
+    nests = root.stmts if isinstance(root, Seq) else (root,)
+    found = [contraction_of(nest) for nest in nests]
+    if not any(found) or any(isinstance(n, Buffer) and n.data for n in walk(wide)):  # views share memory by name
+        return compiled_reference(func)
+    steps: list[Callable[[dict[str, Array]], None]] = []
+    for is_numpy, group in groupby(zip(found, nests, strict=True), lambda pair: pair[0] is not None):
+        pairs = list(group)
+        steps += [c.run for c, _ in pairs if c] if is_numpy else [_compiled([nest for _, nest in pairs])]
+    buffers = {b.name: b for nest in nests for b in (*read_buffers(nest), *written_buffers(nest))}
     inputs = {b.name for b in input_buffers(wide)}
 
     def reference(arrays: Arrays) -> dict[str, Array]:
-        bound = kernel.bind()
-        for index, buffer in enumerate(wide.buffers):
-            if buffer.name in inputs:
-                bound.write(index, np.ascontiguousarray(arrays[buffer.name], buffer.dtype))
-        bound.run()
-        return {b.name: bound.read(i).reshape(b.shape) for i, b in enumerate(wide.buffers) if b.name not in inputs}
+        memory = {name: np.empty(b.shape, b.dtype) for name, b in buffers.items() if name not in inputs}
+        memory |= {name: np.ascontiguousarray(arrays[name], buffers[name].dtype) for name in inputs if name in buffers}
+        for step in steps:
+            step(memory)
+        return {b.name: memory[b.name] for b in wide.buffers if b.name not in inputs}
 
     return reference
+
+
+def compiled_reference(func: PrimFunc) -> Reference:
+    """The program as it was written, compiled for one thread of this machine's CPU."""
+    wide = with_floats(func, "float64")
+    run = _run_of(wide)
+    inputs = {b.name for b in input_buffers(wide)}
+
+    def reference(arrays: Arrays) -> dict[str, Array]:
+        memory = {name: np.asarray(array) for name, array in arrays.items() if name in inputs}
+        run(memory)
+        return {b.name: memory[b.name] for b in wide.buffers if b.name not in inputs}
+
+    return reference
+
+
+def _compiled(nests: Sequence[Stmt]) -> Callable[[dict[str, Array]], None]:
+    """What runs nests as they were written on the buffers that they touch."""
+    touched = {b.name: b for nest in nests for b in (*read_buffers(nest), *written_buffers(nest))}
+    return _run_of(PrimFunc("nests", tuple(touched.values()), Block("root", (), Seq(tuple(nests)))))
+
+
+def _run_of(func: PrimFunc) -> Callable[[dict[str, Array]], None]:
+    """What runs a function on the arrays of its buffers, by name, and stores those that it writes."""
+    target = discover("cpu", threads=1)
+    kernel = load_artifact(compile_lowered(lower(func, target), target))
+    written = {buffer.name for buffer in written_buffers(func.body)}
+
+    def run(memory: dict[str, Array]) -> None:
+        bound = kernel.bind()
+        for index, buffer in enumerate(func.buffers):
+            if buffer.name in memory:
+                bound.write(index, np.ascontiguousarray(memory[buffer.name], buffer.dtype))
+        bound.run()
+        memory |= {b.name: bound.read(i).reshape(b.shape) for i, b in enumerate(func.buffers) if b.name in written}
+
+    return run
 
 
 def check_reference(func: PrimFunc, reference: Reference) -> int:
