@@ -107,7 +107,7 @@ def contraction_of(nest: Stmt) -> Contraction | None:
     reduced = {item.var for item in nest.reduce}
     if seen != set(digits) or any(var in reduced for var, _ in out.letters) or not _is_injective(out):
         return None
-    if sum(view.size for view in views) > MOST_ELEMENTS:
+    if sum(view.size for view in views) > MOST_ELEMENTS or any(view.buffer == out.buffer for view in factors):
         return None
     return Contraction(out, factors, op, float(init.value.value))
 

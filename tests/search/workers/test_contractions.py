@@ -108,6 +108,7 @@ def test_a_sum_begins_where_the_program_says(start: str) -> None:
         ("x (6, 5); y (6,)", "y[I] + x[I, J] * T.float32(3)"),
         ("x (6, 5); y (6,)", "y[I] + T.if_then_else(I < 3, x[I, J], T.float32(0))"),
         ("x (60,); y (6,)", "y[I] + x[I * J]"),
+        ("x (6, 5); y (6,)", "y[I] + x[I, J] * y[0]"),
     ],
 )
 def test_other_nests_are_left_to_others(buffers: str, value: str) -> None:
