@@ -105,7 +105,10 @@ def contraction_of(nest: Stmt) -> Contraction | None:
     out, factors = views[0], tuple(views[1:])
     seen = {letter for view in factors for letter in view.letters}
     reduced = {item.var for item in nest.reduce}
-    if seen != set(digits) or any(var in reduced for var, _ in out.letters) or not _is_injective(out):
+    lacking = {letter for letter, count in digits.items() if count > 1 and letter not in out.letters}
+    if seen != set(digits) or any(var not in reduced for var, _ in lacking) or not _is_injective(out):
+        return None  # a spatial iterator that the result lacks begins anew at each of its points
+    if any(var in reduced for var, _ in out.letters):
         return None
     if sum(view.size for view in views) > MOST_ELEMENTS or any(view.buffer == out.buffer for view in factors):
         return None

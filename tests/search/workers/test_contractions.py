@@ -116,6 +116,11 @@ def test_other_nests_are_left_to_others(buffers: str, value: str) -> None:
     assert compared(func_of(buffers, "i, j", "6, 5", "SR", "y[I]", value)) == 0
 
 
+def test_a_spatial_iterator_that_the_result_lacks_is_not_summed() -> None:
+    """Each of its points begins anew, so that the last one is what remains."""
+    assert compared(func_of("x (6, 4, 5); y (6,)", "i, j, k", "6, 4, 5", "SSR", "y[I]", "y[I] + x[I, J, K]")) == 0
+
+
 def test_a_wrong_product_is_found_by_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of a part of the program compares NumPy's way, too."""
     func = workload("conv2d", ci=16, co=16, h=32, w=32, k=3).func
