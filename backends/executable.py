@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -71,8 +71,11 @@ class Executable(ABC):
         self.workspaces = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["workspaces"])
 
     @abstractmethod
-    def bind(self, *, guard_bytes: int = 0) -> Bound:
-        """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each."""
+    def bind(self, *, guard_bytes: int = 0, streamed: Collection[str] = ()) -> Bound:
+        """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each.
+
+        Where a backend can do so, calls that are timed do not find the `streamed` parameters in the second cache.
+        """
 
 
 class Bound(ABC):

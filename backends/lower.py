@@ -29,6 +29,7 @@ from .passes.hoist import hoist_conditions
 from .passes.masks import fill_tiles
 from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
+from .passes.prefetch import prefetch_streams
 from .passes.recurrences import carry_recurrences
 from .passes.storage_rewrite import rewrite_storage
 from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
@@ -108,6 +109,8 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
     *_, (_, last) = lowering_steps(func, target)
     check_in_bounds(last)
+    if target.kind == "cpu":
+        last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
     body, workspaces = place_workspaces(last)
     scalars = [p for p in func.params if isinstance(p, Var)]
     return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict or is_strict(func))

@@ -21,6 +21,7 @@ from .kinds import Combination, Kind, copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
 from .network import Foreign, Network, Node
 from .run.views import sharing_of
+from .tasks import word_of_weights
 
 Alternatives = Mapping[str, tuple[TensorLayout, ...]]
 """By tensor, the first as ONNX has it."""
@@ -74,6 +75,7 @@ class CostTables:
     def __init__(self, network: Network, alternatives: Alternatives, target: Target) -> None:
         self.network, self.alternatives = network, alternatives
         self._idle = sharing_of(network, target).idle
+        self._weights = word_of_weights(network, target)
         self._grids: dict[tuple[object, ...], Grid] = {}
         self._operators: list[tuple[Node, tuple[str, ...], tuple[str, ...], Grid | None]] = []
         for node in network.nodes:
@@ -88,7 +90,7 @@ class CostTables:
         """The grid that operators of one kind share where their tensors have the same alternatives."""
         if isinstance(node, Foreign):
             return None
-        kind = kind_of(self.network, node, node.name in self._idle)
+        kind = kind_of(self.network, node, self._weights, node.name in self._idle)
         some = tuple(self.alternatives[name] for name in names)
         return self._grids.setdefault((kind, some), Grid(kind, some))
 

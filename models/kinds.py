@@ -15,7 +15,7 @@ from ..ir.passes.renaming import canonical
 from ..ir.script.parser import parse
 from ..ir.stmt import PrimFunc, Store
 from ..ir.target import Target
-from ..search.tasks.interface import Who
+from ..search.tasks.interface import PACKED_AHEAD, Who
 from ..search.tasks.task import Task
 from ..space.tree import producers
 from .laid_out import laid_out
@@ -71,7 +71,7 @@ class Kind:
     def program(self, layouts: Combination) -> PrimFunc:
         """The program whose tensors lie so; constants are packed ahead, and may be packed otherwise."""
         pairs = list(zip(self.func.buffers, self.slots, strict=True))
-        constants = [buffer.name for (buffer, _), word in zip(pairs, self.words, strict=True) if word == "constant"]
+        constants = [buffer.name for (buffer, _), word in zip(pairs, self.words, strict=True) if word in PACKED_AHEAD]
         return laid_out(self.func, {buffer.name: layouts[slot] for buffer, slot in pairs if slot >= 0}, constants)
 
     def task(self, layouts: Combination, target: Target) -> Task:
@@ -86,12 +86,12 @@ def tensors_of(network: Network, node: Node) -> tuple[tuple[str, ...], tuple[str
     return reads, tuple(n for n in dict.fromkeys(moving) if n in node.outputs)
 
 
-def kind_of(network: Network, node: Operator, may_idle: bool = False) -> Kind:
+def kind_of(network: Network, node: Operator, weights: Who = "constant", may_idle: bool = False) -> Kind:
     """The kind of an operator."""
     reads, writes = tensors_of(network, node)
     number = {name: slot for slot, name in enumerate((*reads, *writes))}
     slots = tuple(number.get(name, -1) for name in (*node.inputs, *node.outputs))
-    key = canonical(node.func).script(), words_of(network, node), slots
+    key = canonical(node.func).script(), words_of(network, node, weights), slots
     return Kind(key, may_idle, node.func, len(reads), tuple(sorted(_following(node.func, slots, len(node.inputs)))))
 
 

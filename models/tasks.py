@@ -2,7 +2,8 @@
 
 Two operators share a task where their programs are equal up to names and the same of their inputs are constants,
 which are packed ahead of time, while all other tensors lie as the program has them.  The program of a task has the
-names of its canonical form, so that the records of equal layers of any two models meet.
+names of its canonical form, so that the records of equal layers of any two models meet.  Where the constants of all
+operators are more than the second caches hold, each run reads them from memory, and they are ``streamed``.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class NetworkTask:
 
 def tasks_of(network: Network, target: Target) -> tuple[NetworkTask, ...]:
     """The tasks of all operators that have something to do, in the order in which a run meets them first."""
+    word = word_of_weights(network, target)
     groups: dict[tuple[str, tuple[str, ...]], tuple[Task, list[Operator]]] = {}
     idle = sharing_of(network, target).idle
     for node in network.nodes:
         if isinstance(node, Operator) and node.name not in idle:
-            task = task_of(node.func, words_of(network, node), target)
+            task = task_of(node.func, words_of(network, node, word), target)
             groups.setdefault((task.script, tuple(task.interface.values())), (task, []))[1].append(node)
     return tuple(NetworkTask(task, tuple(nodes)) for task, nodes in groups.values())
 
@@ -51,6 +53,13 @@ def task_of(func: PrimFunc, words: Sequence[Who], target: Target) -> Task:
     return Task(replace(from_func(known), name=func.name), target, interface)
 
 
-def words_of(network: Network, node: Operator) -> tuple[Who, ...]:
-    """Who chooses the layout of each parameter of an operator's program."""
-    return tuple("constant" if name in network.constants else "fixed" for name in (*node.inputs, *node.outputs))
+def words_of(network: Network, node: Operator, weights: Who) -> tuple[Who, ...]:
+    """Who chooses the layout of each parameter of an operator's program, in the word for constants that is given."""
+    return tuple(weights if name in network.constants else "fixed" for name in (*node.inputs, *node.outputs))
+
+
+def word_of_weights(network: Network, target: Target) -> Who:
+    """``streamed`` for the constants of a network that would not fit into the second caches together."""
+    used = {name for node in network.nodes for name in node.inputs if name in network.constants}
+    caches = target.l2_bytes * target.threads
+    return "streamed" if sum(network.constants[name].nbytes for name in used) > caches else "constant"

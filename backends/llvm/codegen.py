@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import dtypes
 from ...ir.collection import uncollected
-from ...ir.expr import Buffer, Var, variables
+from ...ir.expr import Buffer, Call, Load, Var, variables
 from ...ir.node import walk
 from ...ir.stmt import (
     Allocate,
@@ -35,6 +35,7 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ...ir.target import Target
+from ..passes.prefetch import PREFETCH
 from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
 from .builder import plain
 from .expr import Expressions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 MAX_STACK_BYTES = 4 << 20
 PARALLEL = "stridesmith_parallel"
 LONGEST = 2**62  # no loop counts further
+SECOND_CACHE = 2  # where LLVM's prefetch puts things, from 0 (memory) to 3 (the first cache)
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,10 @@ class Statements(Expressions):
         elif isinstance(stmt, Declare):
             self.statement(stmt.body)
         elif isinstance(stmt, Evaluate):
-            self.value(stmt.value)
+            if isinstance(stmt.value, Call) and stmt.value.name == PREFETCH:
+                self._prefetch(stmt.value)
+            else:
+                self.value(stmt.value)
         else:
             raise CodegenError(f"a {type(stmt).__name__} statement must be lowered before code generation")
 
@@ -300,6 +305,15 @@ class Statements(Expressions):
             self._store_here(buffer, offset.base, Linear(1), value, dtype)
         else:
             self._store_lanes(buffer, offset, value, dtype)
+
+    def _prefetch(self, call: Call) -> None:
+        """Fetch what a load would read, into the second cache."""
+        (load,) = call.args
+        assert isinstance(load, Load)
+        offset = self.flat(load.buffer, load.indices)
+        assert isinstance(offset, Linear)
+        function = self.module.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
+        self.do(f"call void {function}(ptr {self.address(load.buffer, offset)}, i32 0, i32 {SECOND_CACHE}, i32 1)")
 
     def _store_masked(self, buffer: Buffer, offset: Linear | Ramped | Lanes, value: str, dtype: str) -> None:
         """The lanes of the mask; a register tile is written whole, with what it holds in the others."""

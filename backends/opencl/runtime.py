@@ -26,6 +26,8 @@ from .launch import Launch
 from .source import generate
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from ..lower import Lowered
@@ -91,7 +93,7 @@ class OpenCLExecutable(Executable):
         for launch in self.launches:
             self._check(launch)
 
-    def bind(self, *, guard_bytes: int = 0) -> OpenCLBound:
+    def bind(self, *, guard_bytes: int = 0, streamed: Collection[str] = ()) -> OpenCLBound:  # noqa: ARG002
         return OpenCLBound(self, guard_bytes)
 
     @on_device

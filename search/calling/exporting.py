@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...backends.data import is_in_place
 from ...backends.export.library import Function, Library, c_name, single
 from ...backends.lower import lower
+from ..tasks.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def library_of(
     held = {argument: argument for argument in packed}
     main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
     moved = [a for a in main.parameters if not a.is_scalar and not is_in_place(a)]
-    constant = [a.name for a in moved if interface[a.name] == "constant"]
+    constant = [a.name for a in moved if interface[a.name] in PACKED_AHEAD]
     packers = {argument: f"{name}_pack_{c_name(argument)}" for argument in constant}
     return Library(
         name,

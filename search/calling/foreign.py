@@ -240,8 +240,8 @@ def _check(
         reply = built
     else:
         reply = bench.run(
-            Measure(kernel=built.kernel, work=task.name, seed=seed, repeat_ms=REPEAT_MS, deadline=CALL_SECONDS,
-                    best_us=best_us if math.isfinite(best_us) else None)
+            Measure(kernel=built.kernel, work=task.name, seed=seed, streamed=task.streamed, repeat_ms=REPEAT_MS,
+                    deadline=CALL_SECONDS, best_us=best_us if math.isfinite(best_us) else None)
         )  # fmt: skip
     if isinstance(reply, Failed):
         entry.here = entry.here.failed(status_of(reply), reply.message)

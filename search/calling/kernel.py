@@ -24,7 +24,7 @@ from ...ir.interpreter.numbers import bfloat16_bits
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
-from ..tasks.interface import breach, interface_of
+from ..tasks.interface import PACKED_AHEAD, breach, interface_of
 from ..tasks.task import Task, device_of
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Kernel:
 
     def _packs(self, argument: Argument) -> bool:
         """Whether the caller gives the logical array of an argument that lies differently."""
-        return self.interface[argument.name] == "constant" and not is_in_place(argument)
+        return self.interface[argument.name] in PACKED_AHEAD and not is_in_place(argument)
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""

@@ -1,7 +1,9 @@
 """Interfaces: who chooses the layout of each argument.
 
 ``fixed``: the layout of the caller stays, and any repacking is part of the kernel.  ``constant``: packed once,
-ahead of time.  ``free``: the search chooses, and the kernel says what it expects.
+ahead of time.  ``streamed``: as ``constant``, but no call finds it in the second cache, as is so with the weights of a
+network, of which each call reads all others before it comes back.  ``free``: the search chooses, and the kernel says
+what it expects.
 
 As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
 """
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...space.workloads import Workload
 
-Who = Literal["fixed", "constant", "free"]
+Who = Literal["fixed", "constant", "streamed", "free"]
 WHO: tuple[Who, ...] = get_args(Who)
+PACKED_AHEAD: tuple[Who, ...] = ("constant", "streamed")
+"""What is said of weights: packed once, before the first call."""
 Interface: TypeAlias = dict[str, Who]
 
 
@@ -53,7 +57,7 @@ def interface_of(work: Workload, *asked: str | Mapping[str, str] | None) -> Inte
     for wanted in asked:
         if isinstance(wanted, str) and wanted and "=" not in wanted:
             word = _known(wanted, wanted)
-            result = {n: "fixed" if word == "constant" and n in work.outputs else word for n in names}
+            result = {n: "fixed" if word in PACKED_AHEAD and n in work.outputs else word for n in names}
             continue
         given = pairs(wanted, "--interface") if isinstance(wanted, str) else wanted or {}
         for name, text in given.items():
@@ -61,8 +65,8 @@ def interface_of(work: Workload, *asked: str | Mapping[str, str] | None) -> Inte
                 hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
                 raise UnknownParameter(f"`{work.name}` has no argument {name!r}{hint}")
             who = _known(text, f"{name}={text}")
-            if who == "constant" and name in work.outputs:
-                raise UsageError(f"`{name}` is an output of `{work.name}`, which cannot be constant; use fixed or free")
+            if who in PACKED_AHEAD and name in work.outputs:
+                raise UsageError(f"`{name}` is an output of `{work.name}`, which cannot be {who}; use fixed or free")
             result[name] = who
     return result
 
@@ -74,7 +78,7 @@ def _known(word: str, item: str) -> Who:
 
 
 def is_who(word: str) -> TypeGuard[Who]:
-    """Whether a text is one of the three words."""
+    """Whether a text is one of the words."""
     return word in WHO
 
 

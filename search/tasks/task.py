@@ -54,6 +54,11 @@ class Task:
         """The program as worker jobs name it."""
         return name_of(self.work)
 
+    @property
+    def streamed(self) -> tuple[str, ...]:
+        """The arguments that no call finds in the second cache."""
+        return tuple(name for name, who in self.interface.items() if who == "streamed")
+
     @cached_property
     def bytes_moved(self) -> int:
         """Bytes of all arguments in their logical shapes: the least that a call must touch."""

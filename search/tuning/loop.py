@@ -302,8 +302,8 @@ class Loop:
     def _measure_job(self, built: Built, fault: str | None = None) -> Measure:
         run = self.run
         return Measure(
-            kernel=built.kernel, work=run.task.name, seed=run.settings.seed, best_us=run.results.best_us,
-            rival=self._rival, fault=fault,
+            kernel=built.kernel, work=run.task.name, seed=run.settings.seed, streamed=run.task.streamed,
+            best_us=run.results.best_us, rival=self._rival, fault=fault,
         )  # fmt: skip
 
     def _consider(self, built: Built, latency_us: float) -> None:

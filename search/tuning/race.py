@@ -178,8 +178,8 @@ def race_built(
     """Time kernels in turns; each is that of a record, or None's, the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=seed, dtype=task.work.dtype, seconds=seconds, roof=roof,
-        first=first,
+        kernels=tuple(kernels), work=task.name, seed=seed, streamed=task.streamed, dtype=task.work.dtype,
+        seconds=seconds, roof=roof, first=first,
     )  # fmt: skip
     raced = executor.measure([job])[0]
     if isinstance(raced, Raced):
@@ -187,7 +187,8 @@ def race_built(
     else:
         # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
         result.problem = f"{raced.status}: {raced.message}"
-        results = executor.measure([Measure(kernel=kernel, work=task.name, seed=seed) for kernel in kernels])
+        jobs = [Measure(kernel=kernel, work=task.name, seed=seed, streamed=task.streamed) for kernel in kernels]
+        results = executor.measure(jobs)
     for (record, _), found in zip(entrants, results, strict=True):
         if record is None:
             result.baseline_samples = found.samples if isinstance(found, Measured) else ()

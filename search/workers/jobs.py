@@ -297,8 +297,9 @@ def _verified(
     from ...errors import WrongResult
     from ...ir.target import Target
 
+    streamed = job.streamed if isinstance(job, Measure | Race) else ()
     try:
-        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES)
+        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES, streamed=streamed)
     except (MemoryError, DeviceMissing):
         raise
     except Exception as error:

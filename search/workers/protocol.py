@@ -243,13 +243,14 @@ class Rival:
 class Measure(Job[Measured]):
     """Verify a kernel, then time it for about `repeat_ms`.
 
-    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  The
-    `fault` ``fake_latency`` claims a nanosecond.
+    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  No call
+    finds the `streamed` arguments in the second cache.  The `fault` ``fake_latency`` claims a nanosecond.
     """
 
     kernel: Compiled
     work: ProgramName
     seed: int
+    streamed: tuple[str, ...] = ()
     repeat_ms: float = 60.0
     best_us: float | None = None
     rival: Rival | None = None
@@ -261,13 +262,14 @@ class Race(Job[Raced]):
     """Verify kernels and time them in turns for at least `rounds` and at most `seconds`.
 
     `first` verifies them on the first sample of the seed alone, the exact one where there is one, which does for
-    kernels that other data has verified.  With `roof` the device's limits are measured beside them; the peak is that
-    of multiply-adds of `dtype`.
+    kernels that other data has verified.  No call finds the `streamed` arguments in the second cache.  With `roof` the
+    device's limits are measured beside them; the peak is that of multiply-adds of `dtype`.
     """
 
     kernels: tuple[Compiled, ...]
     work: ProgramName
     seed: int
+    streamed: tuple[str, ...] = ()
     dtype: str = "float32"
     rounds: int = 20
     seconds: float = 5.0

@@ -47,7 +47,8 @@ class Operand:
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
     `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
-    that a parameter's own layout has padding, of which a copy is not known to be data.
+    that a parameter's own layout has padding, of which a copy is not known to be data.  `is_streamed` says that
+    no call finds a constant in the second cache.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Operand:
     producer: str = ""
     tested: tuple[int, ...] = ()
     padded: bool = False
+    is_streamed: bool = False
 
     @property
     def dtype(self) -> str:
@@ -263,7 +265,8 @@ def _anchor(
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
         padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
-        operands.append(replace(operand, tested=_tested(func, producer), padded=padded))
+        streamed = source == "constant" and interface.get(load.buffer.name) == "streamed"
+        operands.append(replace(operand, tested=_tested(func, producer), padded=padded, is_streamed=streamed))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -364,7 +367,7 @@ def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[
         working = [b.body for b in leaf_blocks(func.body) if block_stores(b)]  # and not what assumes its padding
         once = sum(isinstance(n, Load) and n.buffer == buffer for body in working for n in walk(body)) == 1
         kind = interface.get(buffer.name, "fixed")
-        return (kind if once else "fixed"), ""
+        return ("constant" if kind == "streamed" else kind) if once else "fixed", ""
     writers = producers(func, buffer)
     if len(writers) == 1 and _is_producer(func, writers[0]):
         return "stage", writers[0].name

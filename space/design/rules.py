@@ -129,7 +129,7 @@ def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Ske
 
 
 def _constants(interface: Interface) -> frozenset[str]:
-    return frozenset(name for name, who in interface.items() if who == "constant")
+    return frozenset(name for name, who in interface.items() if who in ("constant", "streamed"))
 
 
 @cached(8)

@@ -60,11 +60,10 @@ def generate(
 ) -> Space:
     """The design space of `func` on `target`.
 
-    `interface` says for each parameter who may choose its layout: ``fixed`` (the
-    default), ``constant`` or ``free``.  `rules` are those of `rules.RULES`, or a user's own
-    beside or instead of them.  The same program gives the same space, also
-    when its blocks, buffers and variables have other names.  Raises ValueError for a rule that gives
-    anything but sketches, each with a name of its own.
+    `interface` says for each parameter who may choose its layout: ``fixed`` (the default), ``constant``, ``streamed``
+    (constant, and read from memory) or ``free``.  `rules` are those of `rules.RULES`, or a user's own beside or instead
+    of them.  The same program gives the same space, also when its blocks, buffers and variables have other names.
+    Raises ValueError for a rule that gives anything but sketches, each with a name of its own.
     """
     return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
 

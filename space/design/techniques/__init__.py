@@ -19,6 +19,7 @@ from .local_memory import LOCAL_MEMORY
 from .orders import ORDERS
 from .panels import PANELS
 from .phases import PHASES
+from .prefetching import PREFETCHING
 from .sharing import SHARING
 from .staging import STAGING
 from .taps import TAPS
@@ -30,6 +31,6 @@ from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
     PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, TAPS, ORDERS, FACTORED, PANELS, FUSED_ROWS,
-    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS,
+    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS, PREFETCHING,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""
