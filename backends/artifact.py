@@ -51,3 +51,16 @@ class Argument:
     def pads(self) -> bool:
         """Whether the physical memory has elements that no logical index reaches."""
         return prod(self.physical_shape) > prod(self.logical_shape)
+
+
+@dataclass(frozen=True)
+class InNetwork:
+    """How a network calls a kernel, by the names of its parameters.
+
+    Each of the `written` ones was written just before, by all threads, a part by each; the `streamed` ones come from
+    memory, since a call of the network reads `nbytes` of such constants before it comes back to the same.
+    """
+
+    written: tuple[str, ...]
+    streamed: tuple[str, ...]
+    nbytes: int

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import ctypes
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir.target import Target
-from .artifact import Artifact
+from .artifact import Artifact, InNetwork
 from .executable import Bound, Executable, Memory, describe, numpy_dtype
-from .llvm.chain import chain_code
+from .in_network import CallsInNetwork
 from .llvm.codegen import entry_name, generate
 from .llvm.compile import LoadedObject, compile_assembly, compile_object
 from .llvm.pool import ensure_pool
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 CROSSINGS = 50  # empty calls, of which the shortest tells what a call from Python takes
-STREAMED_BYTES = 64 << 20  # that calls read of streamed parameters before they come back, which no core's caches hold
-MOST_COPIES = 256
 
 
 def compile_cpu(lowered: Lowered, target: Target) -> Artifact:
@@ -68,8 +66,8 @@ class CpuExecutable(Executable):
         self._entry = self._object.function(entry, ctypes.c_void_p, ctypes.c_int64)
         self._repeat = self._object.function(f"{entry}.repeat", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
-    def bind(self, *, guard_bytes: int = 0, streamed: Collection[str] = ()) -> CpuBound:
-        return CpuBound(self, guard_bytes, streamed)
+    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> CpuBound:
+        return CpuBound(self, guard_bytes, called)
 
     def call(self, pointers: Sequence[int]) -> None:
         """One call on the caller's memory: addresses of the parameters, then of the workspaces.
@@ -95,17 +93,17 @@ class CpuExecutable(Executable):
 
 
 class CpuBound(Bound):
-    """Host memory for one executable, with copies of the `streamed` parameters for calls that are timed."""
+    """Host memory for one executable; calls that are timed may be as those in a network are."""
 
-    def __init__(self, executable: CpuExecutable, guard_bytes: int, streamed: Collection[str]) -> None:
+    def __init__(self, executable: CpuExecutable, guard_bytes: int, called: InNetwork | None) -> None:
         memories = (*executable.params, *executable.workspaces)
         self.names = tuple(m.name for m in memories)
         self._executable = executable
         self._zones = [_Zone(memory, guard_bytes) for memory in memories]
         self._record = executable.pack([zone.data.ctypes.data for zone in self._zones])
         self._pattern = b"\0"
-        self._streamed = [k for k, m in enumerate(executable.params) if m.name in streamed and m.nbytes]
-        self._copies: _Copies | None = None
+        self._called = called
+        self._calls: CallsInNetwork | None = None
         self._is_first = True  # since something was written
 
     def write(self, index: int, data: NDArray[Any]) -> None:
@@ -114,7 +112,7 @@ class CpuBound(Bound):
         if raw.size != zone.data.size:
             raise ValueError(f"`{self.names[index]}` holds {zone.data.size} bytes, but got {raw.size}")
         zone.data[:] = raw
-        self._copies, self._is_first = None, True
+        self._calls, self._is_first = None, True
 
     def read(self, index: int) -> NDArray[Any]:
         zone = self._zones[index]
@@ -136,6 +134,10 @@ class CpuBound(Bound):
     def time(self, calls: int) -> float:
         if calls < 1:
             raise ValueError(f"`calls` must be at least 1, but got {calls}")
+        if self._called is not None and not self._is_first:
+            self._calls = self._calls or CallsInNetwork(self._executable, [z.data for z in self._zones], self._called)
+            return max(self._calls.elapsed(calls), 1) * 1e-9 / calls
+        self._is_first = False  # the call that verifies is one of its own
         return max(self._elapsed(calls) - self._crossing, 1) * 1e-9 / calls
 
     @cached_property
@@ -144,50 +146,8 @@ class CpuBound(Bound):
         return min(self._elapsed(0) for _ in range(CROSSINGS))
 
     def _elapsed(self, calls: int) -> int:
-        if self._streamed and calls and not self._is_first:
-            self._copies = self._copies or _Copies(self._executable, self._zones, self._streamed)
-            return self._copies.elapsed(calls)
-        self._is_first = self._is_first and not calls  # copies are for many calls, not for the one that verifies
         start = time.perf_counter_ns()
         self._executable.repeat(self._record, calls)
-        return time.perf_counter_ns() - start
-
-
-class _Copies:
-    """Calls each of which has its own copies of some parameters, and all of which take turns.
-
-    When a copy is read again, so much has been read in between that it comes from memory, or from a third cache.
-    """
-
-    def __init__(self, executable: CpuExecutable, zones: Sequence[_Zone], streamed: Sequence[int]) -> None:
-        target = executable.target
-        sizes = {k: -(-zones[k].data.size // ALIGNMENT) * ALIGNMENT for k in streamed}
-        span = sum(sizes.values())
-        self._count = min(STREAMED_BYTES // span + 2, MOST_COPIES)
-        self._memory = zeros(self._count * span)
-        addresses = [zone.data.ctypes.data for zone in zones]
-        self._records, offset = [], 0
-        for _ in range(self._count):
-            for k, size in sizes.items():
-                data = self._memory[offset : offset + zones[k].data.size]
-                data[:] = zones[k].data
-                addresses[k], offset = data.ctypes.data, offset + size
-            self._records.append(executable.pack(addresses))
-        words = [word for r in self._records for word in (executable.entry_address, ctypes.addressof(r))]
-        self._calls = (ctypes.c_void_p * len(words))(*words)
-        self._run = chain_code().function("run", ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._threads, self._next = target.threads, 0
-
-    def elapsed(self, calls: int) -> int:
-        """Nanoseconds of so many calls."""
-        parts = []
-        while calls:
-            count = min(calls, self._count - self._next)
-            parts.append((ctypes.addressof(self._calls) + 2 * ctypes.sizeof(ctypes.c_void_p) * self._next, count))
-            calls, self._next = calls - count, (self._next + count) % self._count
-        start = time.perf_counter_ns()
-        for address, count in parts:
-            self._run(address, count, self._threads)
         return time.perf_counter_ns() - start
 
 

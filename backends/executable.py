@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..ir import dtypes
 from ..ir.expr import Buffer
 from ..ir.interpreter.numbers import boundary_dtype
 from ..ir.target import Target
-from .artifact import Artifact
+from .artifact import Artifact, InNetwork
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,10 +71,10 @@ class Executable(ABC):
         self.workspaces = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["workspaces"])
 
     @abstractmethod
-    def bind(self, *, guard_bytes: int = 0, streamed: Collection[str] = ()) -> Bound:
+    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:
         """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each.
 
-        Where a backend can do so, calls that are timed do not find the `streamed` parameters in the second cache.
+        Where a backend can do so, calls that are timed find the parameters where a call in a network finds them.
         """
 
 

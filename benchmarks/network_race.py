@@ -155,7 +155,8 @@ def with_shapes(network: Network, operators: list[Row]) -> list[Row]:
         sides = [[network.tensors[name] for name in side if name] for side in (node.inputs, node.outputs)]
         texts = [", ".join("x".join(map(str, t.shape)) for t in side if t.shape) for side in sides]
         row["shape"] = " -> ".join(texts)
-        row["gbps"] = sum(t.nbytes for side in sides for t in side) / row["latency_us"] * 1e-3
+        if row["latency_us"]:  # a view takes no time
+            row["gbps"] = sum(t.nbytes for side in sides for t in side) / row["latency_us"] * 1e-3
     return operators
 
 

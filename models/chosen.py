@@ -19,10 +19,15 @@ from .costs import Alternatives
 from .kinds import copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
 from .network import Foreign, Network, Node, Operator
+from .tasks import Weights
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.records.database import Database
+
+
+ANY = Weights("constant", 0)
+"""Where only the program of a kind is asked for, which is the same wherever its constants come from."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
         plain = {name: TensorLayout(network.tensors[name].shape) for name in (*reads, *writes)}
         layouts = {n: chosen.read.get((node.name, n), chosen.written.get(n, plain[n])) for n in reads}
         layouts |= {n: chosen.written.get(n, plain[n]) for n in writes}
-        func = kind_of(network, node).program(tuple(layouts[n] for n in (*reads, *writes)))
+        func = kind_of(network, node, ANY).program(tuple(layouts[n] for n in (*reads, *writes)))
         inputs = tuple(read_as(n, layouts[n]) if n in layouts else n for n in node.inputs)
         relaid.append(replace(node, func=func, inputs=inputs))
     nodes: list[Node] = list(after.get("", ()))

@@ -21,7 +21,7 @@ from .kinds import Combination, Kind, copy_kind, kind_of, tensors_of
 from .layouts import TensorLayout
 from .network import Foreign, Network, Node
 from .run.views import sharing_of
-from .tasks import word_of_weights
+from .tasks import weights_of
 
 Alternatives = Mapping[str, tuple[TensorLayout, ...]]
 """By tensor, the first as ONNX has it."""
@@ -75,7 +75,7 @@ class CostTables:
     def __init__(self, network: Network, alternatives: Alternatives, target: Target) -> None:
         self.network, self.alternatives = network, alternatives
         self._idle = sharing_of(network, target).idle
-        self._weights = word_of_weights(network, target)
+        self._weights = weights_of(network, target)
         self._grids: dict[tuple[object, ...], Grid] = {}
         self._operators: list[tuple[Node, tuple[str, ...], tuple[str, ...], Grid | None]] = []
         for node in network.nodes:
@@ -98,7 +98,7 @@ class CostTables:
         some = self.alternatives[name]
         if len(some) < 2:
             return None
-        kind = copy_kind(self.network.tensors[name])
+        kind = copy_kind(self.network.tensors[name], self._weights.nbytes)
         return self._grids.setdefault((kind, some), Grid(kind, (some, some)))
 
     @cached_property

@@ -22,7 +22,7 @@ from .laid_out import laid_out
 from .layouts import TensorLayout
 from .network import Network, Node, Operator, Tensor
 from .run.views import moves
-from .tasks import task_of, words_of
+from .tasks import Weights, task_of, words_of
 
 Combination = tuple[TensorLayout, ...]
 """A layout for each tensor of a kind, first those that it reads."""
@@ -35,7 +35,7 @@ class Kind:
     `may_idle` says that nothing is left to do for them as ONNX has their tensors, since these share memory.  Tensors
     are numbered, first the `reads` that it reads.  `slots` has for each parameter of `func` the number of the tensor
     that is passed for it, -1 for a constant.  `following` are pairs of tensors, the first of which is read element by
-    element where the second is written.
+    element where the second is written.  `network_bytes` are those of all constants of the network.
     """
 
     key: tuple[str, tuple[Who, ...], tuple[int, ...]]
@@ -43,6 +43,7 @@ class Kind:
     func: PrimFunc = field(compare=False, repr=False)
     reads: int = field(compare=False)
     following: tuple[tuple[int, int], ...] = field(compare=False)
+    network_bytes: int = field(compare=False, default=0)
 
     def __hash__(self) -> int:
         return hash(self.key[0])
@@ -76,7 +77,7 @@ class Kind:
 
     def task(self, layouts: Combination, target: Target) -> Task:
         """What is tuned for a combination."""
-        return task_of(self.program(layouts), self.words, target)
+        return task_of(self.program(layouts), self.words, target, self.network_bytes)
 
 
 def tensors_of(network: Network, node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -86,13 +87,14 @@ def tensors_of(network: Network, node: Node) -> tuple[tuple[str, ...], tuple[str
     return reads, tuple(n for n in dict.fromkeys(moving) if n in node.outputs)
 
 
-def kind_of(network: Network, node: Operator, weights: Who = "constant", may_idle: bool = False) -> Kind:
+def kind_of(network: Network, node: Operator, weights: Weights, may_idle: bool = False) -> Kind:
     """The kind of an operator."""
     reads, writes = tensors_of(network, node)
     number = {name: slot for slot, name in enumerate((*reads, *writes))}
     slots = tuple(number.get(name, -1) for name in (*node.inputs, *node.outputs))
     key = canonical(node.func).script(), words_of(network, node, weights), slots
-    return Kind(key, may_idle, node.func, len(reads), tuple(sorted(_following(node.func, slots, len(node.inputs)))))
+    following = tuple(sorted(_following(node.func, slots, len(node.inputs))))
+    return Kind(key, may_idle, node.func, len(reads), following, weights.nbytes)
 
 
 def _following(func: PrimFunc, slots: tuple[int, ...], inputs: int) -> set[tuple[int, int]]:
@@ -110,7 +112,7 @@ def _following(func: PrimFunc, slots: tuple[int, ...], inputs: int) -> set[tuple
     return {(read, written) for read, written in found if read != written}
 
 
-def copy_kind(tensor: Tensor) -> Kind:
+def copy_kind(tensor: Tensor, network_bytes: int = 0) -> Kind:
     """The kind of the copies of a tensor, from the first layout of a combination to the second."""
     names = [f"i{k}" for k in range(len(tensor.shape))]
     at = ", ".join(f"v{name}" for name in names) or "0"
@@ -125,4 +127,4 @@ def copy(x: T.Buffer({shape}, "{tensor.dtype}"), y: T.Buffer({shape}, "{tensor.d
             y[{at}] = x[{at}]
 """)
     assert isinstance(func, PrimFunc)
-    return Kind((canonical(func).script(), ("fixed", "fixed"), (0, 1)), False, func, 1, ())
+    return Kind((canonical(func).script(), ("fixed", "fixed"), (0, 1)), False, func, 1, (), network_bytes)

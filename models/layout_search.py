@@ -1,6 +1,7 @@
 """Which layouts are worth measuring: what the solver would choose if hopes came true, until measurements say otherwise.
 
-First all operators are tuned as ONNX has their tensors.  From then on, between turns:
+First all operators are tuned under one rule for all tensors, that which the estimate likes best for the operators with
+most work: as ONNX has them, channels last, or in blocks.  From then on, between turns:
 
 ```
 cost      measured: the best so far, less what more candidates may gain
@@ -50,6 +51,8 @@ STORED_TURNS = 4.0
 """How many turns the database's best of a task counts as."""
 EXPLORING = 0.6
 """The share of the seconds in which what was never measured is hoped for."""
+HEAVY = 6
+"""Kinds of operators with most work, of which the estimate is asked what to begin with."""
 ESTIMATING = 0.04
 """The share of the seconds that may go to estimates."""
 
@@ -66,8 +69,8 @@ class Known:
 class LayoutSearch:
     """A guide for the scheduler of a network's tasks (`search.tuning.scheduler.Guide`).
 
-    The network starts as ONNX has its tensors; with `prefers` as that rule has them, which it then keeps to.  What is
-    stored of `earlier`, a choice of an earlier run, is known from the start.
+    With `prefers` it starts as that rule has the tensors, and keeps to it.  What is stored of `earlier`, a choice of an
+    earlier run, is known from the start.
     """
 
     def __init__(
@@ -80,12 +83,12 @@ class LayoutSearch:
     ) -> None:
         self.alternatives, self.target, self.prefers = alternatives, target, prefers
         self.tables = CostTables(network, alternatives, target)
-        self.start = self.tables.as_given if prefers is None else self.tables.under_rule(prefers)
-        self.base = dict(self.tables.chosen(self.start))
         self.earlier = None if earlier is None else earlier.among(alternatives, self.tables.as_given)
         self._known: dict[tuple[Kind, Combination], Known] = {}
         self._shares: dict[tuple[str, ...], Share] = {}
         self._estimating = 0.0
+        self.start = self._likely_start() if prefers is None else self.tables.under_rule(prefers)
+        self.base = dict(self.tables.chosen(self.start))
 
     @property
     def has_choices(self) -> bool:
@@ -132,14 +135,39 @@ class LayoutSearch:
 
     def uniform(self) -> Iterator[tuple[Form, Agreement]]:
         """The cheapest of what was measured under one rule for all tensors, for each form that there is."""
+        for form, prefers in self._rules():
+            yield form, self.best(prefers)
+
+    def is_measured(self, agreement: Agreement) -> bool:
+        """Whether every combination that it runs was measured."""
+        shares = (self._at(*at).share for at in self.tables.chosen(agreement))
+        return all(share is not None and share.best_us is not None for share in shares)
+
+    def _rules(self) -> Iterator[tuple[Form, Prefers]]:
+        """For each form that there is, the alternatives that have it; a tensor without one lies as ONNX has it."""
         forms = dict.fromkeys(layout.form for some in self.alternatives.values() for layout in some if len(some) > 1)
         for form in forms:
-            prefers = {
+            yield form, {
                 name: [k for k, layout in enumerate(some) if layout.form == form] or [0]
                 for name, some in self.alternatives.items()
                 if len(some) > 1
             }
-            yield form, self.best(prefers)
+
+    def _likely_start(self) -> Agreement:
+        """The rule for all tensors under which the operators with most work take least, as the estimate has it."""
+        as_given = self.tables.as_given
+        wholes = [as_given, *(self.tables.under_rule(prefers) for _, prefers in self._rules())]
+        counts = Counter(self.tables.chosen(as_given))
+        work = {kind: n * self._task(kind, layouts).work.flops for (kind, layouts), n in counts.items()}
+        heavy = sorted(work, key=lambda kind: -work[kind])[:HEAVY]
+        if len(wholes) == 1 or not heavy:
+            return as_given
+
+        def cost(whole: Agreement) -> float:
+            chosen = Counter(at for at in self.tables.chosen(whole) if at[0] in heavy)
+            return sum(n * self._estimated_us(*at) for at, n in chosen.items())
+
+        return min(wholes, key=cost)
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
         """The cheapest whole by hopeful costs; what it needs is looked up and estimated first, while there is time."""
@@ -190,9 +218,14 @@ class LayoutSearch:
         if kind not in self.base or kind not in self.tables.grids:
             return  # a copy
         for combination in (layouts, self.base[kind]):
-            known, task = self._at(kind, combination), self._task(kind, combination)
-            if known.estimate_us is None:
-                known.estimate_us = predicted_us(task.work.func, tuple(task.interface.items()), self.target)
+            self._estimated_us(kind, combination)
+
+    def _estimated_us(self, kind: Kind, layouts: Combination) -> float:
+        """What the cost model says of a combination, asked once."""
+        known, task = self._at(kind, layouts), self._task(kind, layouts)
+        if known.estimate_us is None:
+            known.estimate_us = predicted_us(task.work.func, tuple(task.interface.items()), self.target)
+        return known.estimate_us
 
     # --- costs ------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import PrimFunc
@@ -36,30 +37,40 @@ class NetworkTask:
 
 def tasks_of(network: Network, target: Target) -> tuple[NetworkTask, ...]:
     """The tasks of all operators that have something to do, in the order in which a run meets them first."""
-    word = word_of_weights(network, target)
+    weights = weights_of(network, target)
     groups: dict[tuple[str, tuple[str, ...]], tuple[Task, list[Operator]]] = {}
     idle = sharing_of(network, target).idle
     for node in network.nodes:
         if isinstance(node, Operator) and node.name not in idle:
-            task = task_of(node.func, words_of(network, node, word), target)
+            task = task_of(node.func, words_of(network, node, weights), target, weights.nbytes)
             groups.setdefault((task.script, tuple(task.interface.values())), (task, []))[1].append(node)
     return tuple(NetworkTask(task, tuple(nodes)) for task, nodes in groups.values())
 
 
-def task_of(func: PrimFunc, words: Sequence[Who], target: Target) -> Task:
-    """The task of a program whose parameters lie as `words` say; it is called as the program is."""
+def task_of(func: PrimFunc, words: Sequence[Who], target: Target, network_bytes: int | None = None) -> Task:
+    """The task of a program whose parameters lie as `words` say; it is called as the program is.
+
+    `network_bytes` are those of all constants of the network that it is a part of.
+    """
     known = canonical(func)
     interface: Interface = {buffer.name: word for buffer, word in zip(known.buffers, words, strict=True)}
-    return Task(replace(from_func(known), name=func.name), target, interface)
+    return Task(replace(from_func(known), name=func.name), target, interface, network_bytes)
 
 
-def words_of(network: Network, node: Operator, weights: Who) -> tuple[Who, ...]:
-    """Who chooses the layout of each parameter of an operator's program, in the word for constants that is given."""
-    return tuple(weights if name in network.constants else "fixed" for name in (*node.inputs, *node.outputs))
+class Weights(NamedTuple):
+    """What is said of the constants of a network, and the bytes of all that its operators read."""
+
+    word: Who
+    nbytes: int
 
 
-def word_of_weights(network: Network, target: Target) -> Who:
-    """``streamed`` for the constants of a network that would not fit into the second caches together."""
+def weights_of(network: Network, target: Target) -> Weights:
+    """Constants are ``streamed`` where the second caches do not hold all of them together."""
     used = {name for node in network.nodes for name in node.inputs if name in network.constants}
-    caches = target.l2_bytes * target.threads
-    return "streamed" if sum(network.constants[name].nbytes for name in used) > caches else "constant"
+    nbytes = sum(network.constants[name].nbytes for name in used)
+    return Weights("streamed" if nbytes > target.l2_bytes * target.threads else "constant", nbytes)
+
+
+def words_of(network: Network, node: Operator, weights: Weights) -> tuple[Who, ...]:
+    """Who chooses the layout of each parameter of an operator's program."""
+    return tuple(weights.word if name in network.constants else "fixed" for name in (*node.inputs, *node.outputs))

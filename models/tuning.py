@@ -1,7 +1,7 @@
 """Tuning a network: its tasks share the seconds and the workers of one run, and its operators agree on layouts.
 
 ```
-tune      the tasks of the network as ONNX has its tensors, and of what `LayoutSearch` would like to know
+tune      the tasks of the network under one rule for its tensors, and of what `LayoutSearch` would like to know
 build     the whole that is cheapest by what was measured, and those under one rule for all tensors
 race      these wholes take turns; the fastest is kept in the database
 ```
@@ -140,10 +140,12 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
     """
     if guide.prefers is not None:
         return {"agreed": Chosen.of(guide.alternatives, guide.best())}
-    found = {"agreed": guide.best(), "as given": guide.tables.as_given}
-    found |= {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
-    ordered = sorted(list(found)[2:], key=lambda rule: found[rule].cost)
-    wholes = {rule: Chosen.of(guide.alternatives, found[rule]) for rule in ("agreed", "as given", *ordered)}
+    uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
+    ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
+    found = {"agreed": guide.best()} | {rule: uniform[rule] for rule in ordered}
+    if guide.is_measured(guide.tables.as_given):
+        found["as given"] = guide.tables.as_given
+    wholes = {rule: Chosen.of(guide.alternatives, agreement) for rule, agreement in found.items()}
     if earlier is not None:
         wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}
     distinct: dict[str, Chosen] = {}

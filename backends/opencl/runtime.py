@@ -14,7 +14,7 @@ import numpy as np
 import pyopencl as cl
 
 from ...ir.target import Target
-from ..artifact import Artifact
+from ..artifact import Artifact, InNetwork
 from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from . import program_cache
@@ -26,8 +26,6 @@ from .launch import Launch
 from .source import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from numpy.typing import NDArray
 
     from ..lower import Lowered
@@ -93,7 +91,7 @@ class OpenCLExecutable(Executable):
         for launch in self.launches:
             self._check(launch)
 
-    def bind(self, *, guard_bytes: int = 0, streamed: Collection[str] = ()) -> OpenCLBound:  # noqa: ARG002
+    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> OpenCLBound:  # noqa: ARG002
         return OpenCLBound(self, guard_bytes)
 
     @on_device

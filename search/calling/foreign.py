@@ -240,7 +240,7 @@ def _check(
         reply = built
     else:
         reply = bench.run(
-            Measure(kernel=built.kernel, work=task.name, seed=seed, streamed=task.streamed, repeat_ms=REPEAT_MS,
+            Measure(kernel=built.kernel, work=task.name, seed=seed, called=task.called, repeat_ms=REPEAT_MS,
                     deadline=CALL_SECONDS, best_us=best_us if math.isfinite(best_us) else None)
         )  # fmt: skip
     if isinstance(reply, Failed):

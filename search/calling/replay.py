@@ -112,7 +112,7 @@ def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Me
     if isinstance(built, Failed):
         return built
     seed = int.from_bytes(os.urandom(4), "big") >> 1
-    raced = bench.run(Race(kernels=(built.kernel,), work=task.name, seed=seed, streamed=task.streamed, seconds=seconds))
+    raced = bench.run(Race(kernels=(built.kernel,), work=task.name, seed=seed, called=task.called, seconds=seconds))
     return raced if isinstance(raced, Failed) else raced.results[0]
 
 

@@ -13,6 +13,7 @@ from ...errors import ScriptProblem, UsageError
 from .interface import Interface
 
 if TYPE_CHECKING:
+    from ...backends.artifact import InNetwork
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
     from ...space.workloads import Workload
@@ -37,12 +38,15 @@ class Task:
     """A workload on a device with an interface for each of its arguments.
 
     `interface` says for every buffer parameter who chooses its layout; tasks
-    whose interfaces differ are never compared.
+    whose interfaces differ are never compared.  `network_bytes` are those of the constants that a call of the network
+    reads of which the program is a part, None for a program by itself; ``streamed`` arguments of such a one come from
+    memory.
     """
 
     work: Workload
     target: Target
     interface: Interface
+    network_bytes: int | None = field(default=None, compare=False)
 
     @property
     def script(self) -> str:
@@ -55,9 +59,15 @@ class Task:
         return name_of(self.work)
 
     @property
-    def streamed(self) -> tuple[str, ...]:
-        """The arguments that no call finds in the second cache."""
-        return tuple(name for name, who in self.interface.items() if who == "streamed")
+    def called(self) -> InNetwork | None:
+        """How a network calls its kernel; None where it is called back to back."""
+        from ...backends.artifact import InNetwork
+
+        streamed = tuple(name for name, who in self.interface.items() if who == "streamed")
+        if self.network_bytes is None:
+            return InNetwork((), streamed, MUCH) if streamed else None
+        written = (name for name, who in self.interface.items() if who == "fixed" and name not in self.work.outputs)
+        return InNetwork(tuple(written), streamed, self.network_bytes)
 
     @cached_property
     def bytes_moved(self) -> int:
@@ -85,6 +95,8 @@ class Task:
         }
 
 
+MUCH = 1 << 40
+"""Bytes that no cache holds."""
 RECORDED = "recorded:"
 """What the name of a recorded space begins with, in place of a device (see `recording`)."""
 RECORDED_DEVICE = " (recorded "

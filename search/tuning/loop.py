@@ -302,7 +302,7 @@ class Loop:
     def _measure_job(self, built: Built, fault: str | None = None) -> Measure:
         run = self.run
         return Measure(
-            kernel=built.kernel, work=run.task.name, seed=run.settings.seed, streamed=run.task.streamed,
+            kernel=built.kernel, work=run.task.name, seed=run.settings.seed, called=run.task.called,
             best_us=run.results.best_us, rival=self._rival, fault=fault,
         )  # fmt: skip
 

@@ -178,7 +178,7 @@ def race_built(
     """Time kernels in turns; each is that of a record, or None's, the untuned program."""
     result, kernels = Race(), [kernel for _, kernel in entrants]
     job = protocol.Race(
-        kernels=tuple(kernels), work=task.name, seed=seed, streamed=task.streamed, dtype=task.work.dtype,
+        kernels=tuple(kernels), work=task.name, seed=seed, called=task.called, dtype=task.work.dtype,
         seconds=seconds, roof=roof, first=first,
     )  # fmt: skip
     raced = executor.measure([job])[0]
@@ -187,7 +187,7 @@ def race_built(
     else:
         # A race that was lost as a whole says nothing about its entries: verify and time each by itself.
         result.problem = f"{raced.status}: {raced.message}"
-        jobs = [Measure(kernel=kernel, work=task.name, seed=seed, streamed=task.streamed) for kernel in kernels]
+        jobs = [Measure(kernel=kernel, work=task.name, seed=seed, called=task.called) for kernel in kernels]
         results = executor.measure(jobs)
     for (record, _), found in zip(entrants, results, strict=True):
         if record is None:

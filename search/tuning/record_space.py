@@ -218,7 +218,7 @@ class Recorder:
                 waiting.append((number, reply))
         best = progress.valid()[:1]
         jobs = [
-            Measure(kernel=built.kernel, work=self.task.name, seed=0, streamed=self.task.streamed, repeat_ms=REPEAT_MS,
+            Measure(kernel=built.kernel, work=self.task.name, seed=0, called=self.task.called, repeat_ms=REPEAT_MS,
                     best_us=progress.us(best[0]) if best else None, rival=self._rival[1] if self._rival else None)
             for _, built in waiting
         ]  # fmt: skip
@@ -241,7 +241,7 @@ class Recorder:
         built = self.executor.build([Build(script=self.task.script, target=self.task.target)])[0]
         reply: Reply = built
         if isinstance(built, Built):
-            job = Measure(kernel=built.kernel, work=self.task.name, seed=0, streamed=self.task.streamed)
+            job = Measure(kernel=built.kernel, work=self.task.name, seed=0, called=self.task.called)
             reply = self.executor.measure([job])[0]
         if not isinstance(reply, Measured):
             raise NoSchedule(f"the untuned program of {self.task.work} could not be measured: {reply}")

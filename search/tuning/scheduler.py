@@ -296,7 +296,7 @@ class Scheduler:
         run, task = share.run, share.run.task
         built = self.executor.build([Build(script=task.script, target=task.target)])[0]
         reply = built if isinstance(built, Failed) else self.executor.measure(
-            [Measure(kernel=built.kernel, work=task.name, seed=self.seed, streamed=task.streamed)]
+            [Measure(kernel=built.kernel, work=task.name, seed=self.seed, called=task.called)]
         )[0]  # fmt: skip
         if isinstance(reply, Failed):
             run.note(f"{task.work}: no candidate was valid, and the untuned program failed: {reply.message}")

@@ -297,9 +297,9 @@ def _verified(
     from ...errors import WrongResult
     from ...ir.target import Target
 
-    streamed = job.streamed if isinstance(job, Measure | Race) else ()
+    called = job.called if isinstance(job, Measure | Race) else None
     try:
-        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES, streamed=streamed)
+        bound = load_artifact(compiled.artifact).bind(guard_bytes=GUARD_BYTES, called=called)
     except (MemoryError, DeviceMissing):
         raise
     except Exception as error:

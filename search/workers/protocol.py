@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from typing import is_typeddict as _is_typeddict
 
-from ...backends.artifact import Argument, Artifact
+from ...backends.artifact import Argument, Artifact, InNetwork
 from ...errors import StridesmithError
 from ...ir.target import Target
 from ..records.status import failure_kind, is_status
@@ -243,14 +243,14 @@ class Rival:
 class Measure(Job[Measured]):
     """Verify a kernel, then time it for about `repeat_ms`.
 
-    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  No call
-    finds the `streamed` arguments in the second cache.  The `fault` ``fake_latency`` claims a nanosecond.
+    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  Calls
+    that are timed are `called` as in a network, or back to back.  The `fault` ``fake_latency`` claims a nanosecond.
     """
 
     kernel: Compiled
     work: ProgramName
     seed: int
-    streamed: tuple[str, ...] = ()
+    called: InNetwork | None = None
     repeat_ms: float = 60.0
     best_us: float | None = None
     rival: Rival | None = None
@@ -262,14 +262,14 @@ class Race(Job[Raced]):
     """Verify kernels and time them in turns for at least `rounds` and at most `seconds`.
 
     `first` verifies them on the first sample of the seed alone, the exact one where there is one, which does for
-    kernels that other data has verified.  No call finds the `streamed` arguments in the second cache.  With `roof` the
-    device's limits are measured beside them; the peak is that of multiply-adds of `dtype`.
+    kernels that other data has verified.  Calls are as in `Measure`.  With `roof` the device's limits are measured
+    beside them; the peak is that of multiply-adds of `dtype`.
     """
 
     kernels: tuple[Compiled, ...]
     work: ProgramName
     seed: int
-    streamed: tuple[str, ...] = ()
+    called: InNetwork | None = None
     dtype: str = "float32"
     rounds: int = 20
     seconds: float = 5.0
