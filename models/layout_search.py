@@ -130,8 +130,9 @@ class LayoutSearch:
     # --- wholes -----------------------------------------------------------------------------------
 
     def best(self, prefers: Prefers | None = None) -> Agreement:
-        """The cheapest whole by what was measured; without layouts where nothing is known of some operator."""
-        return agree(self.tables.costs(self._price(UNSEEN)), prefers or self.prefers)
+        """The cheapest whole of what was measured; of what is likely where no whole was measured under the rule."""
+        measured = agree(self.tables.costs(self._measured), prefers or self.prefers)
+        return measured if measured.written else agree(self.tables.costs(self._price(UNSEEN)), prefers or self.prefers)
 
     def uniform(self) -> Iterator[tuple[Form, Agreement]]:
         """The cheapest of what was measured under one rule for all tensors, for each form that there is."""
@@ -228,6 +229,12 @@ class LayoutSearch:
         return known.estimate_us
 
     # --- costs ------------------------------------------------------------------------------------
+
+    def _measured(self, kind: Kind, layouts: Combination) -> float:
+        """The best so far; infinite for what was not measured."""
+        known = self._known.get((kind, layouts))
+        us = None if known is None or known.share is None else known.share.best_us
+        return inf if us is None else us
 
     def _price(self, untried: float, hope: float = 0.0) -> Price:
         """What was measured, less what `hope` says of more turns; of what was not, a share of what seems likely."""

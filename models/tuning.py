@@ -142,9 +142,9 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
         return {"agreed": Chosen.of(guide.alternatives, guide.best())}
     uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
     ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
-    found = {"agreed": guide.best()} | {rule: uniform[rule] for rule in ordered}
-    if guide.is_measured(guide.tables.as_given):
-        found["as given"] = guide.tables.as_given
+    given = guide.tables.as_given
+    found = {"agreed": guide.best()} | ({"as given": given} if guide.is_measured(given) else {})
+    found |= {rule: uniform[rule] for rule in ordered}
     wholes = {rule: Chosen.of(guide.alternatives, agreement) for rule, agreement in found.items()}
     if earlier is not None:
         wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}
