@@ -34,11 +34,13 @@ ANY = Weights("constant", 0)
 class Chosen:
     """The layouts in which tensors are `written`, and `read` by operators that read them otherwise, through a copy.
 
-    What is named in neither lies as ONNX has it.
+    What is named in neither lies as ONNX has it.  Operators that are `apart` were faster with memory of their own for
+    their results than with that of an input.
     """
 
     written: Mapping[str, TensorLayout] = field(default_factory=dict)
     read: Mapping[tuple[str, str], TensorLayout] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
 
     @staticmethod
     def of(alternatives: Alternatives, agreement: Agreement) -> Chosen:
@@ -66,6 +68,7 @@ class Chosen:
         return {
             "written": {name: layout.to_json() for name, layout in self.written.items()},
             "read": [[*at, layout.to_json()] for at, layout in self.read.items()],
+            "apart": sorted(self.apart),
         }
 
     @staticmethod
@@ -74,9 +77,10 @@ class Chosen:
         try:
             written = {str(name): TensorLayout.from_json(item) for name, item in data["written"].items()}
             read = {(str(node), str(name)): TensorLayout.from_json(item) for node, name, item in data["read"]}
+            apart = frozenset(map(str, data.get("apart", ())))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRecord(f"not a choice of layouts for a network: {error}") from None
-        return Chosen(written, read)
+        return Chosen(written, read, apart)
 
     def fits(self, network: Network) -> bool:
         """Whether it is a choice for the operators and tensors of this network."""
@@ -126,7 +130,7 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
         layouts |= {n: chosen.written.get(n, plain[n]) for n in writes}
         func = kind_of(network, node, ANY).program(tuple(layouts[n] for n in (*reads, *writes)))
         inputs = tuple(read_as(n, layouts[n]) if n in layouts else n for n in node.inputs)
-        relaid.append(replace(node, func=func, inputs=inputs))
+        relaid.append(replace(node, func=func, inputs=inputs, apart=node.name in chosen.apart))
     nodes: list[Node] = list(after.get("", ()))
     for node in relaid:
         nodes += [node, *after.get(node.name, ())]

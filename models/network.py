@@ -42,13 +42,14 @@ class Operator:
 
     `func.buffers` are the `inputs` in their order and then the `outputs`; the program has no other parameters,
     reads no output before it has written it, and writes every element of each.  A parameter that has a layout of its
-    own (`func.layouts`) is the tensor in that layout.
+    own (`func.layouts`) is the tensor in that layout.  The results of one that is `apart` take the memory of no input.
     """
 
     name: str
     func: PrimFunc
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    apart: bool = False
 
 
 @dataclass(frozen=True)

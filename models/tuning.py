@@ -13,7 +13,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .alternatives import MOST, alternatives
@@ -113,7 +113,9 @@ def tune_network(
     finally:
         with uninterrupted():
             executor.close()
-    models = {rule: Model(made, kernels, target) for rule, (made, kernels) in built.items()}
+    models: dict[str, Model] = {}
+    for rule, (made, kernels) in built.items():
+        wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], Model(made, kernels, target))
     times = _race(models) if len(models) > 1 else {}
     first = next(iter(models))
     fastest = min(times, key=times.__getitem__, default=first)
@@ -192,6 +194,30 @@ def _race(models: Mapping[str, Model]) -> dict[str, float]:
             for rule in _rotated(list(models), turn):
                 samples[rule].append(statistics.median(models[rule].measure(seconds=TURN_SECONDS)))
     return {rule: statistics.median(found) * 1e6 for rule, found in samples.items()}
+
+
+def _apart_where_faster(network: Network, chosen: Chosen, model: Model) -> tuple[Chosen, Model]:
+    """The model with operators whose results have memory of their own where that is faster than taking an input's."""
+    from ..search.workers import host_lock
+
+    over = frozenset(name for name, call in model.plan.calls.items() if call.artifact is not _code(model, name))
+    if not over:
+        return chosen, model
+
+    def whole(apart: frozenset[str]) -> tuple[Chosen, Model]:
+        made = replace(chosen, apart=apart)
+        return made, Model(in_layouts(network, made), model.kernels, model.target)
+
+    _, other = whole(over)
+    with host_lock.exclusive():
+        mine, theirs = model.profile(), other.profile()
+    slower = frozenset(name for name in over if theirs[name] < CLEARLY * mine[name])
+    return whole(slower | chosen.apart) if slower else (chosen, model)
+
+
+def _code(model: Model, operator: str) -> object:
+    """The code of an operator's kernel as it was tuned."""
+    return model.kernels[operator].compiled.artifact
 
 
 def _rotated(rules: Sequence[str], turn: int) -> list[str]:

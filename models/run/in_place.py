@@ -41,7 +41,7 @@ def overwriting(
     found = dict(kernels)
     known: dict[tuple[int, int, int], Compiled | None] = {}
     for step, node in enumerate(network.nodes):
-        if not isinstance(node, Operator) or node.name not in kernels:
+        if not isinstance(node, Operator) or node.name not in kernels or node.apart:
             continue
         kernel = kernels[node.name]
         for read, written in _pairs(network, step, node, layouts, fixed):

@@ -142,7 +142,7 @@ def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
 
 def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch, ...]:
     """All stages of a chunk of rows before the next chunk: a sketch for each size (see `techniques.chunks`)."""
-    schedule, _ = _normal(func, _constants(interface))
+    schedule, is_cut = _normal(func, _constants(interface))
     found = anchors_of(schedule.func, dict(interface))
     sketches: list[Sketch] = []
     for number, rows in enumerate(shared_rows(found, schedule.func, target)):
@@ -153,6 +153,8 @@ def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketc
             options = [structures_of_a_chunk(a, n, rows, target) for a, n in zip(anchors, rows.axes, strict=True)]
             if split is None or not all(options):
                 continue
+            if is_cut:
+                options = [with_long_vectors(a, s, target) for a, s in zip(anchors, options, strict=True)]
             start, loops = split
             count = -(-rows.extent // size)
             sketches += _sketches(func, start, anchors, options, target, f"{name}={size};", count, loops)

@@ -13,7 +13,7 @@ from ...ir.target import Target
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
-SPACE_VERSION = 12
+SPACE_VERSION = 13
 
 
 @dataclass(frozen=True)
