@@ -59,11 +59,12 @@ FORMS: dict[str, Callable[[Job, int], Forms]] = {
 
 
 def elements(result: Any) -> list[float]:
-    """Some elements of a result, the same ones for all libraries; of a whole network, of its first output."""
+    """Some elements of a result, the same ones for all libraries, and the largest; of a network, of its first output."""
     result = result[0] if isinstance(result, list | tuple) else result
     array = result if isinstance(result, np.ndarray) else np.asarray(result.numpy())
     flat = array.reshape(-1)
-    return [float(v) for v in flat[np.random.default_rng(1).integers(flat.size, size=SAMPLED)]]
+    some = flat[np.random.default_rng(1).integers(flat.size, size=SAMPLED)]
+    return [float(v) for v in (*some, np.abs(flat).max())]
 
 
 def timed(call: Call, seconds: float) -> list[float]:
