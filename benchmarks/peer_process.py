@@ -59,7 +59,7 @@ FORMS: dict[str, Callable[[Job, int], Forms]] = {
 
 
 def elements(result: Any) -> list[float]:
-    """Some elements of a result, the same ones for all libraries, and the largest; of a network, of its first output."""
+    """Some elements of a result, the same ones for all libraries, and the largest; of a network's first output."""
     result = result[0] if isinstance(result, list | tuple) else result
     array = result if isinstance(result, np.ndarray) else np.asarray(result.numpy())
     flat = array.reshape(-1)

@@ -15,6 +15,7 @@ from network_maker import Maker, computed, drawn
 from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.errors import BadRecord
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.models import layout_search, tuning
 from stridesmith.models.alternatives import alternatives
@@ -116,6 +117,35 @@ def test_the_layouts_that_measure_best_are_found(
     assert known < combinations / 2, "most combinations were never measured"
     if not wins:
         assert guide.best().cost <= sum(device.us(task) * n for task, n in guide.first_tasks())
+
+
+@pytest.mark.parametrize("liked", ["", "%"])
+def test_it_starts_with_what_the_estimate_likes(network: Network, liked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under one rule for all tensors: as ONNX has them, or in blocks."""
+
+    def estimated(func: PrimFunc, *_: object) -> float:
+        cut = [" % " in layout.index_map for layout in func.layouts]
+        return 1.0 if any(cut) is bool(liked) else 2.0
+
+    monkeypatch.setattr(layout_search, "predicted_us", estimated)
+    guide = LayoutSearch(network, alternatives(network, CPU), CPU)
+    texts = [task.script for task, _ in guide.first_tasks()]
+    assert any(" % " in text for text in texts) is bool(liked)
+
+
+def test_what_is_agreed_on_was_measured(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However cheap other layouts would be if they were as hoped."""
+    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
+    guide = LayoutSearch(network, alternatives(network, CPU), CPU)
+    device = Device(0.5)
+    for task, weight in guide.first_tasks():
+        device.add(task, weight)
+    guide.revise(device)  # type: ignore[arg-type]
+    for share in device.shares[: len(guide.first_tasks())]:
+        share.best_us, share.is_untried, share.turns = 1e6, False, 1.0
+    guide.revise(device)  # type: ignore[arg-type]
+    assert guide.is_measured(guide.best())
+    assert dict(guide.tables.chosen(guide.best())) == guide.base
 
 
 def test_an_earlier_choice_is_known_from_the_start(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

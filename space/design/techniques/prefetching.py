@@ -23,10 +23,10 @@ LEAST_BYTES = 1 << 15
 
 def _opens(site: Site, out: Collector) -> None:
     """Fetch ahead or not what no call finds in the second cache, and tiles along some axis read again."""
-    if site.target.kind != "cpu" or not site.wide:
+    if site.target.kind != "cpu":
         return
     for number, operand in enumerate(site.anchor.operands):
-        again = any(axis.kind == "spatial" and not operand.uses(a) for a, axis in enumerate(site.anchor.axes))
+        again = any(not operand.uses(axis) for axis in site.wide)
         if operand.is_streamed and again and operand.buffer.nbytes >= LEAST_BYTES:
             name = f"prefetch:{operand.name}"
             out.add("prefetch", number, name, "memory", (0, 1), ("none", "next panel"), {name: (0, 1)})

@@ -11,6 +11,8 @@ from model_networks import elementwise, residual, unary
 
 from stridesmith.backends.devices import discover
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.models import tuning
+from stridesmith.models.chosen import Chosen
 from stridesmith.models.network import Network, Operator, Tensor
 from stridesmith.models.run import in_place
 from stridesmith.models.run.kernels import kernels_of
@@ -45,6 +47,33 @@ def test_element_by_element_is_in_place() -> None:
     assert model.plan.blocks[0] == 24 * 40 * 4
     (x,) = model.random_inputs()
     np.testing.assert_allclose(model(x), x * 1.875, rtol=1e-5)
+
+
+def test_an_operator_that_is_apart_is_not() -> None:
+    """Its result has memory of its own, and is the same."""
+    network = chain(elementwise("mix", SHAPE, "P * T.float32(0.5) + Q", ("p", "q")), 2)
+    apart = tuple(replace(n, apart=n.name == "to_b") for n in network.nodes if isinstance(n, Operator))
+    model = model_of(network.with_nodes(apart))
+    assert model.plan.places["a"] != model.plan.places["b"]
+    (x,) = model.random_inputs()
+    np.testing.assert_allclose(model(x), x * 1.875, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(1.5, {"to_b"}), (0.9, set()), (1.0, set())])
+def test_what_is_slower_is_kept_apart(slow: float, expected: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the operators that write over an input those that take longer so than apart, told by what runs take."""
+    network = chain(elementwise("mix", SHAPE, "P * T.float32(0.5) + Q", ("p", "q")), 2)
+    model = model_of(network)
+
+    def profile(self: Model, inputs: object = None, runs: int = 20) -> dict[str, float]:
+        shared = {name for name, call in self.plan.calls.items() if len(call.places) == 2}
+        return {n.name: slow if n.name in shared and n.name == "to_b" else 1.0 for n in self.network.nodes}
+
+    monkeypatch.setattr(Model, "profile", profile)
+    chosen, found = tuning._apart_where_faster(network, Chosen(), model)
+    assert chosen.apart == expected
+    assert Chosen.from_json(chosen.to_json()) == chosen
+    assert (found.plan.places["a"] == found.plan.places["b"]) is not bool(expected)
 
 
 def test_what_reads_other_elements_is_not() -> None:
