@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .llvm.chain import chain_code
 from .llvm.written import LINE_BYTES, written_code
@@ -21,18 +21,29 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..ir.target import Target
     from .artifact import InNetwork
-    from .cpu import CpuExecutable
+    from .executable import Memory
 
 STREAMED_BYTES = 64 << 20
 """That calls read of streamed constants, at most, before they come back to the same copy."""
 MOST_COPIES = 256
 
 
+class Native(Protocol):
+    """The part of `cpu.CpuExecutable` that calls need."""
+
+    params: tuple[Memory, ...]
+    target: Target
+    entry_address: int
+
+    def pack(self, pointers: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]: ...
+
+
 class CallsInNetwork:
     """Calls of an executable on `buffers`, the bytes of its parameters and then of its workspaces."""
 
-    def __init__(self, executable: CpuExecutable, buffers: Sequence[NDArray[np.uint8]], called: InNetwork) -> None:
+    def __init__(self, executable: Native, buffers: Sequence[NDArray[np.uint8]], called: InNetwork) -> None:
         names = [memory.name for memory in executable.params]
         streamed = [k for k, name in enumerate(names) if name in called.streamed and buffers[k].size]
         written = [k for k, name in enumerate(names) if name in called.written and buffers[k].size >= LINE_BYTES]
