@@ -141,8 +141,7 @@ class LayoutSearch:
 
     def is_measured(self, agreement: Agreement) -> bool:
         """Whether every combination that it runs was measured."""
-        shares = (self._at(*at).share for at in self.tables.chosen(agreement))
-        return all(share is not None and share.best_us is not None for share in shares)
+        return all(self._measured(*at) < inf for at in self.tables.chosen(agreement))
 
     def _rules(self) -> Iterator[tuple[Form, Prefers]]:
         """For each form that there is, the alternatives that have it; a tensor without one lies as ONNX has it."""

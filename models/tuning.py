@@ -208,7 +208,7 @@ def _apart_where_faster(network: Network, chosen: Chosen, model: Model) -> tuple
         made = replace(chosen, apart=apart)
         return made, Model(in_layouts(network, made), model.kernels, model.target)
 
-    _, other = whole(over)
+    _, other = whole(over | chosen.apart)
     with host_lock.exclusive():
         mine, theirs = model.profile(), other.profile()
     slower = frozenset(name for name in over if theirs[name] < CLEARLY * mine[name])
