@@ -124,7 +124,7 @@ class LayoutSearch:
     def predicted_us(self, scheduler: Scheduler) -> float | None:
         """The cheapest whole of what was measured."""
         self._look_up(scheduler)
-        cost = self.best().cost
+        cost = agree(self.tables.costs(self._measured), self.prefers).cost
         return None if cost == inf else cost
 
     # --- wholes -----------------------------------------------------------------------------------

@@ -138,15 +138,14 @@ def racing_seconds(seconds: float) -> float:
 
 def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
     """What may run, each once: what is agreed on first, then what was kept before, which is not to be lost to something
-    slower, then what rules for all tensors make of what is known.
+    slower, then what rules for all tensors make of what was measured.
     """
     if guide.prefers is not None:
         return {"agreed": Chosen.of(guide.alternatives, guide.best())}
     uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
     ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
-    given = guide.tables.as_given
-    found = {"agreed": guide.best()} | ({"as given": given} if guide.is_measured(given) else {})
-    found |= {rule: uniform[rule] for rule in ordered}
+    rules = {"as given": guide.tables.as_given, **{rule: uniform[rule] for rule in ordered}}
+    found = {"agreed": guide.best()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
     wholes = {rule: Chosen.of(guide.alternatives, agreement) for rule, agreement in found.items()}
     if earlier is not None:
         wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}

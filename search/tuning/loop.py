@@ -71,6 +71,7 @@ class Loop:
         self.run, self.study, self.builders_schedule = run, study, builders_schedule
         self.budget = Budget(run)
         self._round = 0
+        self.repeat_ms = Measure.repeat_ms  # for which a candidate is timed
         self._numbered = 0  # candidates, refused ones included
         self._held: list[Candidate] = []
         self._known: dict[str, Record] = {}  # what became of code, by its hash
@@ -303,7 +304,7 @@ class Loop:
         run = self.run
         return Measure(
             kernel=built.kernel, work=run.task.name, seed=run.settings.seed, called=run.task.called,
-            best_us=run.results.best_us, rival=self._rival, fault=fault,
+            repeat_ms=self.repeat_ms, best_us=run.results.best_us, rival=self._rival, fault=fault,
         )  # fmt: skip
 
     def _consider(self, built: Built, latency_us: float) -> None:

@@ -155,7 +155,7 @@ class ModelSampler(BaseSampler):
         """The next batch, in the order in which it is handed out."""
         history = _History(self.search_space, trials)
         learned = self._train(history)
-        pools = self._pools(history, learned)
+        pools = self._pools(history, learned, count)
         batch = self._batch(history, pools, count, learned)
         plan = Round(len(self.rounds) + 1, "learned" if learned else "estimate", len(history.latencies))
         for number in sorted({key[0] for key in batch}):
@@ -183,14 +183,16 @@ class ModelSampler(BaseSampler):
         mean, spread = self.ranker.predict_spread(matrix)
         return mean + curiosity * spread
 
-    def _pools(self, history: _History, learned: bool) -> list[Scored]:
+    def _pools(self, history: _History, learned: bool, count: int) -> list[Scored]:
         """Per sketch, the best of an evolved population: a few hundred candidates.
 
         Once the model has learned, most sketches are out of the running: those of the best measured
-        candidates are evolved, and one other by turns.
+        candidates are evolved, and one other by turns.  Before that, a few candidates are looked for in a smaller
+        population: they are there to learn from.
         """
         chosen = self._promising(history) if learned else list(self.search_space.open)
-        effort = Effort(max(192, POPULATION // max(1, len(chosen))), GENERATIONS)
+        population = POPULATION if learned else POPULATION * min(count, self.batch) // self.batch
+        effort = Effort(max(192, population // max(1, len(chosen))), GENERATIONS)
         parents = {n: best for n in chosen if learned and (best := history.best_of(n, 8)) is not None}
         pools = evolve(self.search_space, chosen, self._evaluate, self._rng, effort, parents)
         return [pool.head(256) for pool in pools]

@@ -12,6 +12,7 @@ import difflib
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -270,11 +271,19 @@ def optuna_storage(place: str) -> optuna.storages.BaseStorage | str:
     """What Optuna takes as storage: a URL as it is, or the journal in the file of that path.
 
     A journal takes a trial in a thousandth of the time that Optuna's tables need for its parameters.  Who reads it
-    locks nothing; a lock that a killed writer left behind is taken over after some seconds.
+    locks nothing; a lock that a killed writer left behind is taken over after some seconds.  All studies of a journal
+    that are open share one storage, since each storage reads all that is written to the journal.
     """
     if "://" in place:
         return place
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
-    return JournalStorage(JournalFileBackend(place, JournalFileSymlinkLock(place, LOCK_SECONDS)))
+    storage = _JOURNALS.get(place)
+    if storage is None:
+        storage = JournalStorage(JournalFileBackend(place, JournalFileSymlinkLock(place, LOCK_SECONDS)))
+        _JOURNALS[place] = storage
+    return storage
+
+
+_JOURNALS: WeakValueDictionary[str, optuna.storages.BaseStorage] = WeakValueDictionary()

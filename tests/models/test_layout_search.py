@@ -180,6 +180,17 @@ def test_what_was_kept_before_races(network: Network, monkeypatch: pytest.Monkey
     assert list(tuning._wholes(guide, found["agreed"])) == ["agreed", "as given"]
 
 
+def test_only_what_was_measured_races(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole under a rule for all tensors is left out where one of its kernels is a guess."""
+    device, guide = searched(network, 0.5, monkeypatch)
+    found = tuning._wholes(guide, None)
+    known = {task.script for task in (share.run.task for share in device.shares if share.best_us is not None)}
+    assert len(found) > 1
+    monkeypatch.setattr(guide, "is_measured", lambda agreement: False)
+    assert list(tuning._wholes(guide, None)) == ["agreed"]
+    assert known >= {guide._task(*at).script for at in guide.tables.chosen(guide.best())}
+
+
 def test_a_short_run_tunes_before_it_races() -> None:
     """Whole models take two seconds at least, but never most of them."""
     found = [round(tuning.racing_seconds(seconds), 3) for seconds in (1, 10, 100, 1000)]

@@ -9,6 +9,7 @@ import optuna
 import pytest
 import synthetic_space as synthetic
 
+from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.evolution import (
     Effort,
     Evaluated,
@@ -63,6 +64,23 @@ def test_the_first_batch_spreads_over_sketches_and_decisions():
     assert len({candidate.sketch for candidate in batch}) >= 6
     alternatives = [len({candidate.choice[d] for candidate in batch}) for d in range(9)]
     assert np.mean(alternatives) > 2
+
+
+def test_a_few_first_candidates_are_looked_for_in_a_smaller_population(monkeypatch: pytest.MonkeyPatch):
+    """A third of a batch, a third of the population; once the model has learned, all of it."""
+    looked: list[int] = []
+
+    def evolved(space, numbers, evaluate, rng, effort, parents=None):
+        looked.append(effort.population * len(numbers))
+        return evolve(space, numbers, evaluate, rng, effort, parents)
+
+    monkeypatch.setattr(sampler_module, "evolve", evolved)
+    study = Study(synthetic.space(), seed=0, batch=12)
+    for candidate in study.ask(4):
+        study.tell(candidate, 1.0 + candidate.trial)
+    study.ask(4)
+    assert looked[0] == pytest.approx(sampler_module.POPULATION / 3, rel=0.01)
+    assert looked[1] == pytest.approx(sampler_module.POPULATION, rel=0.01)
 
 
 def test_single_asks_work_as_well_as_batches():

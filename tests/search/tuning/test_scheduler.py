@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
-from stridesmith.search.tuning.scheduler import FIRST, Scheduler
+from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler
+from stridesmith.search.workers.protocol import Measure
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -71,6 +73,23 @@ def test_every_task_has_a_kernel_before_any_is_improved(world: World) -> None:
     best = [(world.database.best(task.script, task.target, task.interface), n) for task, n in world.tasks]
     assert all(record is not None and record.stage == "race" for record, _ in best)
     assert done.predicted_us == pytest.approx(sum(n * record.latency_us for record, n in best))
+
+
+def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They say what a task takes; the others take part in a comparison."""
+    asked: list[tuple[object, float]] = []
+    measured = world.executor.measure
+
+    def measure(jobs: Iterable[Any], *rest: Any) -> Any:
+        some = list(jobs)
+        asked.extend((job.work, job.repeat_ms) for job in some if isinstance(job, Measure))
+        return measured(some, *rest)
+
+    monkeypatch.setattr(world.executor, "measure", measure)
+    world.run(20)
+    for task, _ in world.tasks:
+        times = [ms for work, ms in asked if work == task.name]
+        assert times[:FIRST] == [FIRST_MS] * FIRST and set(times[FIRST:]) == {Measure.repeat_ms}
 
 
 def test_what_counts_more_gets_more(world: World) -> None:

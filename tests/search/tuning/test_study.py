@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -192,6 +194,22 @@ def test_load_study_returns_every_measured_trial(tmp_path, place):
     complete = [t for t in loaded.trials if t.state == optuna.trial.TrialState.COMPLETE]
     assert sorted(t.value for t in complete) == sorted([latency for _, _, latency in first] + [77.0])
     assert [t.user_attrs["kind"] for t in loaded.trials if t.state == optuna.trial.TrialState.FAIL] == ["wrong"]
+
+
+def test_studies_of_one_journal_read_it_once(tmp_path):
+    """However many tasks are tuned together, what they write is read by one storage, which ends with them."""
+    place = str(tmp_path / "mirror.log")
+    studies = [Study(synthetic.space(), seed=seed) for seed in range(3)]
+    for number, study in enumerate(studies):
+        work(study, 4)
+        assert study.mirror(place, f"task {number}") == 4
+    storage = optuna_storage(place)
+    assert optuna_storage(place) is storage
+    assert len(storage.get_all_studies()) == 3
+    seen = weakref.ref(storage)
+    del storage, studies, study
+    gc.collect()
+    assert seen() is None
 
 
 def test_the_study_is_silent(capsys):
