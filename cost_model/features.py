@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..space.design.sketch import Sketch
     from ..space.design.structure import Open
 
-VERSION = 9
+VERSION = 10
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel", "threads")  # the raw feature of a size is its logarithm

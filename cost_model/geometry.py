@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..ir import dtypes
 from ..space.design.contiguity import square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
-from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Layout, meeting
+from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Identity, Layout, meeting
 from . import lines as lines_of
 from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
-PACKED_AHEAD = ("constant", "free")  # operands whose layout costs nothing when the kernel runs
 
 
 class Geometry:
@@ -60,10 +59,22 @@ class Geometry:
         return out
 
     def _meets(self, candidates: Candidates, number: int) -> Vector:
-        """How a vector along the vector axis meets an operand in each candidate's layout of it."""
-        kind = self.target.kind
-        meets = [meeting(self.operands[number], layout, self.vec, kind) for layout in candidates.layouts(number)]
-        return np.asarray(meets, np.float32)[candidates.layout(number)]
+        """How a vector along the vector axis meets what is read of an operand in each candidate."""
+        found, which = self._read(candidates, number)
+        meets = [meeting(operand, layout, self.vec, self.target.kind) for operand, layout in found]
+        return np.asarray(meets, np.float32)[which]
+
+    def _read(self, candidates: Candidates, number: int) -> tuple[list[tuple[Operand, Layout]], NDArray[np.int64]]:
+        """What may be read of an operand, each with its layout, and which of them each candidate reads.
+
+        That is the operand in one of its layouts, or what its producer reads, as it lies, where that is inlined.
+        """
+        operand, which = self.operands[number], candidates.layout(number)
+        found = [(operand, layout) for layout in candidates.layouts(number)]
+        if operand.inlined is not None:
+            which = np.where(candidates.place(number) == INLINE, len(found), which)
+            found.append((operand.inlined, Identity()))
+        return found, which
 
     def _registers(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         lane = cover.levels["lane"][self.vec]
@@ -199,17 +210,17 @@ class Geometry:
             lines = {level: np.full(1, self.target.line_bytes, np.float32) for level in cover.path}
             return lines, lines
         levels = ("reg", *cover.path)
-        chosen = candidates.layout(number)
+        choices, chosen = self._read(candidates, number)
         runs: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
         apart: Columns = {level: np.ones(len(chosen), np.float32) for level in levels}
-        for index, choice in enumerate(candidates.layouts(number)):
+        for index, (read, layout) in enumerate(choices):
             here = np.flatnonzero(chosen == index)
             if not len(here):
                 continue
             if len(here) == len(chosen):
-                runs, apart = self._laid_out(operand, choice, cover, levels, None)
+                runs, apart = self._laid_out(read, layout, cover, levels, None)
                 break
-            some_runs, some_apart = self._laid_out(operand, choice, cover, levels, here)
+            some_runs, some_apart = self._laid_out(read, layout, cover, levels, here)
             for level in levels:
                 runs[level][here], apart[level][here] = some_runs[level], some_apart[level]
         for name, level in (("conflict", "panel"), ("collision", "reg")):
@@ -284,7 +295,7 @@ class Geometry:
         found = floats(shared > 1)
         for number, operand in self.inputs:
             before = candidates.staged(number) & (candidates.place(number) != INNER)
-            found = found + floats(before & (operand.source not in PACKED_AHEAD))
+            found = found + floats(before & (not operand.is_packed_by_caller))
         return np.asarray(found * (candidates.threads > 1), np.float32)
 
     def _copies(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
@@ -296,7 +307,7 @@ class Geometry:
         copied: Columns = {kind: np.zeros(1, np.float32) for kind in ("plain", "squares", "scattered", "far")}
         for number, operand in self.inputs:
             place = candidates.place(number)
-            staged = candidates.staged(number) & (operand.source not in PACKED_AHEAD)
+            staged = candidates.staged(number) & (not operand.is_packed_by_caller)
             whole = np.float32(np.prod(operand.shape, dtype=np.float64))
             size = np.where(place == INNER, cover.footprint(operand, "chunk"), whole)
             here = np.where(staged, size * np.where(place == INNER, chunks, ONE), np.float32(0)).astype(np.float32)

@@ -15,8 +15,8 @@ from ..ir.passes.renaming import canonical
 from ..ir.script.parser import parse
 from ..ir.stmt import PrimFunc, Store
 from ..ir.target import Target
-from ..search.tasks.interface import PACKED_AHEAD, Who
 from ..search.tasks.task import Task
+from ..space.interface import PACKED_AHEAD, Who
 from ..space.tree import producers
 from .laid_out import laid_out
 from .layouts import TensorLayout

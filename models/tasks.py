@@ -15,8 +15,9 @@ from typing import NamedTuple
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import PrimFunc
 from ..ir.target import Target
-from ..search.tasks.interface import Interface, Who
+from ..search.tasks.interface import Interface
 from ..search.tasks.task import Task
+from ..space.interface import Who
 from ..space.workloads import from_func
 from .network import Network, Operator
 from .run.views import sharing_of

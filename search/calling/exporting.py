@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...backends.data import is_in_place
 from ...backends.export.library import Function, Library, c_name, single
 from ...backends.lower import lower
-from ..tasks.interface import PACKED_AHEAD
+from ...space.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from ...backends.memory import zeros
 from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
 from ...ir import dtypes
 from ...ir.interpreter.numbers import bfloat16_bits
+from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
-from ..tasks.interface import PACKED_AHEAD, breach, interface_of
+from ..tasks.interface import breach, interface_of
 from ..tasks.task import Task, device_of
 
 if TYPE_CHECKING:

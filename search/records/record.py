@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from ...errors import BadRecord
 from ...ir.target import Target
-from ..tasks.interface import Who
+from ...space.interface import Who
 from .status import FAILURES, KINDS, OK, failure_kind, is_status
 
 SCHEMA = 1

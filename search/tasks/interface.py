@@ -1,9 +1,4 @@
-"""Interfaces: who chooses the layout of each argument.
-
-``fixed``: the layout of the caller stays, and any repacking is part of the kernel.  ``constant``: packed once,
-ahead of time.  ``streamed``: as ``constant``, but no call finds it in the second cache, as is so with the weights of a
-network, of which each call reads all others before it comes back.  ``free``: the search chooses, and the kernel says
-what it expects.
+"""Interfaces of tasks: who chooses the layout of each argument (`space.interface`), as texts and as users give them.
 
 As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
 """
@@ -11,18 +6,15 @@ As a text an interface is one word for all arguments, or ``x=fixed,w=constant``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from ...errors import UnknownParameter, UsageError, did_you_mean
+from ...space.interface import PACKED_AHEAD, WHO, Who
 
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
     from ...space.workloads import Workload
 
-Who = Literal["fixed", "constant", "streamed", "free"]
-WHO: tuple[Who, ...] = get_args(Who)
-PACKED_AHEAD: tuple[Who, ...] = ("constant", "streamed")
-"""What is said of weights: packed once, before the first call."""
 Interface: TypeAlias = dict[str, Who]
 
 

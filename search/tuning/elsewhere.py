@@ -33,8 +33,8 @@ BUILD_SECONDS = 2.0
 Found = tuple[Built, float]
 
 
-def try_elsewhere(run: Run, job: Callable[[Built], Measure]) -> list[Found]:
-    """Measure the best schedules of other devices; gives those that hold, with their latencies in microseconds.
+def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[Found]:
+    """Measure at most so many of the best schedules of other devices; gives those that hold, with their microseconds.
 
     `job` makes the measurement of a kernel.
     """
@@ -42,7 +42,7 @@ def try_elsewhere(run: Run, job: Callable[[Built], Measure]) -> list[Found]:
     if is_recorded(run.settings.target):
         return []  # which knows its own candidates alone
     found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
-    chosen = untried(task, database, found)[:TRIED]
+    chosen = untried(task, database, found)[:most]
     if not chosen:
         return []
     run.send(events.Phase(phase=f"trying {len(chosen)} schedules of other devices"))

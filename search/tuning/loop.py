@@ -25,7 +25,7 @@ from ..workers.threads import daemon_thread
 from ..workers.timeline import Sample
 from . import events
 from .budget import Budget
-from .elsewhere import BUILD_SECONDS, try_elsewhere
+from .elsewhere import BUILD_SECONDS, TRIED, try_elsewhere
 from .mirror import mirror_round
 from .trace import DRIVER, PROPOSING
 
@@ -88,8 +88,7 @@ class Loop:
             self.measure_baseline()
             left = self.budget.left()
             if self.run.settings.resume and stopped_by is None and (left is None or left > BUILD_SECONDS):
-                for built, latency_us in try_elsewhere(self.run, self._measure_job):
-                    self._consider(built, latency_us)
+                self.try_elsewhere(TRIED)
         self.run.executor.scale_up(pays=stopped_by is None and self.budget.is_long())
         while stopped_by is None:
             stopped_by = self._play_round()
@@ -130,6 +129,11 @@ class Loop:
         mirror_round(run, self.study)
         self._send_round()
         return None
+
+    def try_elsewhere(self, most: int) -> None:
+        """Measure what other devices found, with which candidates take turns from then on where it is fast."""
+        for built, latency_us in try_elsewhere(self.run, self._measure_job, most):
+            self._consider(built, latency_us)
 
     def ask(self, count: int) -> Future[list[Candidate]]:
         """Ask in a thread of its own; until the result is there the study belongs to that thread."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 BATCH, FIRST = 12, 4  # candidates of a turn, and of a task's first one
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
+ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
 RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
 RACE_SECONDS, FINALISTS = 0.25, 2
 RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
@@ -239,6 +240,8 @@ class Scheduler:
         if loop is not None:
             loop.repeat_ms = FIRST_MS if before is None else Measure.repeat_ms
             loop.measure(trials)
+            if before is None:
+                loop.try_elsewhere(ELSEWHERE)
             mirror_round(share.run, loop.study)
         if share.best_us is None:
             self._measure_untuned(share)

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ...errors import UsageError
 from ...ir.target import Target
-from ..tasks.interface import Who, interface_of
+from ...space.interface import Who
+from ..tasks.interface import interface_of
 from ..tasks.task import Task, device_of, is_recorded, script_work
 
 DEFAULT_TRIALS = 256

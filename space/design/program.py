@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var
+from ...ir.arith.simplify import simplify
+from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, substitute
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
@@ -48,7 +49,8 @@ class Operand:
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
     `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
     that a parameter's own layout has padding, of which a copy is not known to be data.  `is_streamed` says that
-    no call finds a constant in the second cache.
+    no call finds a constant in the second cache.  `inlined` is what is read in its place where the producer is inlined:
+    the producer's largest input, None where it has none or reads it otherwise than linearly in the axes.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Operand:
     tested: tuple[int, ...] = ()
     padded: bool = False
     is_streamed: bool = False
+    inlined: Operand | None = None
 
     @property
     def dtype(self) -> str:
@@ -72,6 +75,11 @@ class Operand:
     @property
     def is_output(self) -> bool:
         return self.source == "output"
+
+    @property
+    def is_packed_by_caller(self) -> bool:
+        """Whether the caller brings it in the layout that the search chooses: the kernel itself moves nothing."""
+        return self.source in ("constant", "free")
 
     def plain_dim(self, axis: int) -> int | None:
         """The dimension whose index is this axis itself, if there is one."""
@@ -266,7 +274,9 @@ def _anchor(
         operand = _operand(f"i{number}", load, axes, source, producer)
         padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
         streamed = source == "constant" and interface.get(load.buffer.name) == "streamed"
-        operands.append(replace(operand, tested=_tested(func, producer), padded=padded, is_streamed=streamed))
+        through = _through(func, producer, load, axes) if producer else None
+        tested = _tested(func, producer)
+        operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=through))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -372,6 +382,20 @@ def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[
     if len(writers) == 1 and _is_producer(func, writers[0]):
         return "stage", writers[0].name
     return "other", ""
+
+
+def _through(func: PrimFunc, producer: str, load: Load, axes: Sequence[Axis]) -> Operand | None:
+    """The largest input of a producer, at the indices that `load` of its result gives it: ``x[g(i)]`` of ``p[i]``."""
+    block = find_block(func, producer)
+    (store,) = block_stores(block)
+    inputs = _loads_in_order(store.value)
+    if not inputs:
+        return None
+    at = {index: given for index, given in zip(store.indices, load.indices, strict=True) if isinstance(index, Var)}
+    bounds = {Var(axis.var): (0, axis.extent - 1) for axis in axes}
+    indices = tuple(simplify(substitute(index, at), bounds) for index in inputs[0].indices)
+    operand = _operand("", Load(inputs[0].buffer, indices), axes, "other", "")
+    return operand if operand.dims else None
 
 
 def has_condition(func: PrimFunc, block: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
+from ..interface import PACKED_AHEAD
 from ..schedule import Schedule
 from ..tree import leaf_blocks
 from .apply import open_decisions, prepared
@@ -129,7 +130,7 @@ def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Ske
 
 
 def _constants(interface: Interface) -> frozenset[str]:
-    return frozenset(name for name, who in interface.items() if who in ("constant", "streamed"))
+    return frozenset(name for name, who in interface.items() if who in PACKED_AHEAD)
 
 
 @cached(8)

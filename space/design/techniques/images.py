@@ -30,7 +30,7 @@ def _opens(site: Site, out: Collector) -> None:
 
 def _may_be_image(operand: Operand, target: Target) -> bool:
     """An input whose layout is the search's, of a type and a rank that images have."""
-    known = operand.source in ("constant", "free", "fixed", "stage") and len(operand.dims) > 1
+    known = (operand.is_packed_by_caller or operand.source in ("fixed", "stage")) and len(operand.dims) > 1
     return not operand.is_output and known and operand.dtype in target.image_types.split()
 
 
@@ -49,7 +49,7 @@ def _excludes(c: Candidates) -> Verdicts:
 def _laid_out(c: Candidates, number: int) -> Bools:
     """Whether an input is a parameter that is packed, or a stage that is stored."""
     operand = c.operands[number]
-    if operand.source in ("constant", "free"):
+    if operand.is_packed_by_caller:
         return np.ones(1, bool)
     return np.asarray((c.place(number) == ROOT) & (c.moved(number) | (operand.source == "stage")))
 

@@ -30,7 +30,7 @@ def _opens(site: Site, out: Collector) -> None:
             table = _layout_table(site, operand, choices)
             labels = [choice.label for choice in choices]
             out.add("layout", number, f"layout:{operand.name}", "layout", choices, labels, table)
-        laid_out = len(choices) > 1 or operand.source in ("stage", "constant", "free")
+        laid_out = len(choices) > 1 or operand.source == "stage" or operand.is_packed_by_caller
         if operand.dims and laid_out and _may_be_read_over_an_edge(site, operand):
             _add_pad_values(site, out, number, operand)
         places = _places(site, operand, choices)
@@ -151,7 +151,7 @@ def _stage(plan: Plan) -> None:
             text, shape = images.image_layout(text, shape, plan.target)
         pad = plan.value("pad", number)
         changed = not plain or shape != operand.shape or image
-        if operand.source in ("constant", "free"):
+        if operand.is_packed_by_caller:
             if changed:
                 plan.sch.transform_layout(plan.block, operand.buffer.name, text, pad, physical_shape=shape)
             if image:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fake_executor
+import numpy as np
 import pytest
 
 from stridesmith.errors import Interrupted, TemporaryError
 from stridesmith.search.records.database import Database
+from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
@@ -90,6 +93,24 @@ def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.Mo
     for task, _ in world.tasks:
         times = [ms for work, ms in asked if work == task.name]
         assert times[:FIRST] == [FIRST_MS] * FIRST and set(times[FIRST:]) == {Measure.repeat_ms}
+
+
+def test_the_likest_device_is_asked_first(world: World) -> None:
+    """The best schedule of each task there is measured in the task's first turn here, and is where that goes on."""
+    device, choices = world.executor.device, world.executor.space.sketches[0].draw(np.random.default_rng(1), 3000)
+    fast = choices[np.argmin([device(0, choice) for choice in choices])].tolist()
+    (task, _), _ = world.tasks
+    stranger = Record(
+        script=task.script, workload=task.work.name, interface=dict(task.interface), samples=[1e-6] * 3, latency_us=1.0,
+        target=replace(task.target, threads=7).to_json(), trace=[["candidate", {"sketch": 0, "choice": fast}]],
+        verified=True,
+    )  # fmt: skip
+    world.database.put_records([stranger])
+    world.run(20)
+    turns = [event for event in world.events if event["event"] == "turn"]
+    (here,) = (r for r in world.database.records(task.script, task.target, task.interface) if r.origin)
+    assert here.origin == stranger.id and here.latency_us != stranger.latency_us
+    assert turns[0]["best_us"] == pytest.approx(here.latency_us) and turns[0]["trials"] == FIRST
 
 
 def test_what_counts_more_gets_more(world: World) -> None:
