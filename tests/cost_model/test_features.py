@@ -121,6 +121,18 @@ def test_lanes_are_tested_where_an_inlined_producer_chooses_along_the_vector():
     assert value("estimate", tested, place__i1="inline") > value("estimate", moving(source="stage"), place__i1="inline")
 
 
+def test_vectors_meet_what_an_inlined_producer_reads():
+    """A producer that turns its input: of contiguous values, where they are stored, come strided reads, inlined."""
+    turned = synthetic.operand("", (129, 131), (((1, 1),), ((2, 1),)), "other")
+    plain, other = moving(source="stage", producer="turn"), moving(source="stage", producer="turn", inlined=turned)
+    for place, access in (("inline", 2), ("root", 1)):
+        assert value("access:in1", plain, place__i1=place) == 1
+        assert value("access:in1", other, place__i1=place) == access
+    assert value("loads:inlined", other, place__i1="inline") == 8 * value("loads:inlined", plain, place__i1="inline")
+    assert value("estimate", other, place__i1="inline") > value("estimate", plain, place__i1="inline") + 1
+    assert value("estimate", other, place__i1="root") == value("estimate", plain, place__i1="root")
+
+
 def test_unrolled_reduction_steps_are_part_of_the_body():
     """Four steps make the body four times as long and the trips a quarter; loads per multiply-add stay."""
     assert value("body", tile__r0="4") == value("body") + 2

@@ -13,6 +13,7 @@ from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
+from stridesmith.space.design.program import anchors
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.tree import leaf_blocks
@@ -44,6 +45,21 @@ def main(x: T.Buffer((4, 20), "float32"), w: T.Buffer((6, 4, 3), "float32"), y: 
             with T.init():
                 y[vo, vi] = T.float32(0)
             y[vo, vi] = y[vo, vi] + p[vc, vi + vk] * w[vo, vc, vk]
+"""
+TURNED = """
+@T.prim_func
+def main(x: T.Buffer((20, 2, 2), "float32"), w: T.Buffer((6, 4, 3), "float32"), y: T.Buffer((6, 20), "float32")):
+    p = T.alloc_buffer((4, 22), "float32")
+    for c, h in T.grid(4, 22):
+        with T.block("pad"):
+            vc, vh = T.axis.remap("SS", [c, h])
+            p[vc, vh] = T.if_then_else(1 <= vh and vh < 21, x[vh - 1, vc // 2, vc % 2], T.float32(0))
+    for o, i, a, b, k in T.grid(6, 20, 2, 2, 3):
+        with T.block("conv"):
+            vo, vi, va, vb, vk = T.axis.remap("SSRRR", [o, i, a, b, k])
+            with T.init():
+                y[vo, vi] = T.float32(0)
+            y[vo, vi] = y[vo, vi] + p[va * 2 + vb, vi + vk] * w[vo, va * 2 + vb, vk]
 """
 POOL = """
 @T.prim_func
@@ -180,3 +196,15 @@ def test_halos_of_the_library_lie_in_padding(name: str) -> None:
     assert found[pad] == 1 and found[window] == 0
     operand = next(o for o in space_of(func).sketches[0].main.anchor.inputs if o.source == "stage")
     assert operand.producer == pad and min(operand.offsets) == 0
+
+
+def test_what_an_inlined_border_reads_is_seen_along_the_axes_of_its_reader() -> None:
+    """``x[i + k - 1, a, b]`` for ``p[2 a + b, i + k]``: the quotient and the remainder of the channel are axes."""
+    (anchor,) = anchors(parse(TURNED), {})
+    stage = next(operand for operand in anchor.inputs if operand.source == "stage")
+    assert stage.inlined is not None and stage.inlined.buffer.name == "x"
+    axes = {axis.var: number for number, axis in enumerate(anchor.axes)}
+    assert stage.inlined.dims == (((axes["vi"], 1), (axes["vk"], 1)), ((axes["va"], 1),), ((axes["vb"], 1),))
+    assert stage.inlined.offsets == (-1, 0, 0)
+    (plain,) = anchors(parse(PADDED), {})
+    assert [operand.inlined is None for operand in plain.inputs] == [o.source != "stage" for o in plain.inputs]
