@@ -11,7 +11,9 @@ solve     the cheapest whole by these costs; its operators and copies are what s
 
 A whole that only seems cheap becomes dearer with each turn, and another one takes its place; one that is cheap stays,
 and gets the seconds.  That is optimism in the face of uncertainty (Lai and Robbins): what is worth knowing is what the
-hopeful choice contains.  After a part of the seconds, what was not measured counts as dearer than what resembles it.
+hopeful choice contains.  In every other turn, and after a part of the seconds in each, what was not measured counts as
+dearer than what resembles it, and the whole that is cheapest then is measured to its end: hopes change with what is
+learned, and would go from one whole to the next.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class LayoutSearch:
         self.earlier = None if earlier is None else earlier.among(alternatives, self.tables.as_given)
         self._known: dict[tuple[Kind, Combination], Known] = {}
         self._shares: dict[tuple[str, ...], Share] = {}
-        self._estimating = 0.0
+        self._estimating, self._revisions = 0.0, 0
         self.start = self._likely_start() if prefers is None else self.tables.under_rule(prefers)
         self.base = dict(self.tables.chosen(self.start))
 
@@ -104,10 +106,11 @@ class LayoutSearch:
     def revise(self, scheduler: Scheduler) -> None:
         """Weights by the whole that is cheapest as far as can be hoped; at the end by the cheapest that is known."""
         self._look_up(scheduler)
-        gain = FIRST_GAIN
+        gain, explores = FIRST_GAIN, scheduler.clock.seconds < EXPLORING * scheduler.limit
+        self._revisions += 1
         if scheduler.is_ending:
             found = self.best()
-        elif scheduler.clock.seconds < EXPLORING * scheduler.limit:
+        elif explores and self._revisions % 2:
             found = self._hoped(scheduler)
         else:
             found = agree(self.tables.costs(self._price(UNSEEN, HOPE)), self.prefers)

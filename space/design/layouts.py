@@ -88,9 +88,13 @@ class Layout:
         """How a vector along the axis `vec`, which indexes the operand, meets it in this layout."""
         return STRIDED
 
+    def last_dim(self, operand: Operand) -> int:
+        """The dimension along which neighbours in memory are neighbours; -1 where there is none."""
+        return len(operand.dims) - 1
+
     def scatters(self, operand: Operand) -> bool:
         """Whether a copy into the layout, written in order, reads elements that are no neighbours."""
-        return False
+        return self.last_dim(operand) != operand.source_dim
 
     def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         """Extents of the physical box around a box of the given logical extents that begins anywhere."""
@@ -99,7 +103,7 @@ class Layout:
     def sides(self, operand: Operand, tiles: Sequence[Size], logical: Sequence[Size]) -> tuple[Size, Size] | None:
         """Points along which a copy of logical extents into the layout reads neighbours, and writes them, if apart."""
         order = self.order(operand, tiles)
-        read = [d for d in order if d.dim == len(operand.dims) - 1 and d.part != "block"]
+        read = [d for d in order if d.dim == operand.source_dim and d.part != "block"]
         if not read or read[-1] is order[-1]:
             return None
         return read[-1].size(logical[read[-1].dim]), order[-1].size(logical[order[-1].dim])
@@ -183,8 +187,8 @@ class Tiled(Layout):
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
         return CONTIGUOUS if self.axis == vec else STRIDED
 
-    def scatters(self, operand: Operand) -> bool:
-        return self.dim != len(operand.dims) - 1
+    def last_dim(self, operand: Operand) -> int:
+        return self.dim
 
 
 @dataclass(frozen=True)
@@ -212,8 +216,8 @@ class Phase(Layout):
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
         return CONTIGUOUS
 
-    def scatters(self, operand: Operand) -> bool:
-        return True
+    def last_dim(self, operand: Operand) -> int:
+        return -1
 
     def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         step = self.step(operand)
@@ -240,8 +244,8 @@ class Last(Layout):
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
         return CONTIGUOUS if operand.dims[self.dim] == ((vec, 1),) else STRIDED
 
-    def scatters(self, operand: Operand) -> bool:
-        return True
+    def last_dim(self, operand: Operand) -> int:
+        return self.dim
 
 
 @dataclass(frozen=True)
@@ -268,8 +272,8 @@ class Blocked(_AsBefore):
     def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
         return _blocks_apart(operand, self.dim, self.size)
 
-    def scatters(self, operand: Operand) -> bool:
-        return self.dim != len(operand.dims) - 1
+    def last_dim(self, operand: Operand) -> int:
+        return self.dim
 
 
 @dataclass(frozen=True)
@@ -314,8 +318,8 @@ class First(Layout):
     def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
         return CONTIGUOUS if operand.dims[self.order(operand, ())[-1].dim] == ((vec, 1),) else STRIDED
 
-    def scatters(self, operand: Operand) -> bool:
-        return self.dim == len(operand.dims) - 1
+    def last_dim(self, operand: Operand) -> int:
+        return self.order(operand, ())[-1].dim
 
 
 LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First)

@@ -88,6 +88,14 @@ class Operand:
                 return dim
         return None
 
+    @property
+    def source_dim(self) -> int:
+        """The dimension along which a copy of it, or what computes it, reads neighbours in memory; -1 for none."""
+        if self.inlined is None or not self.inlined.dims[-1]:
+            return len(self.dims) - 1
+        along = {axis for axis, _ in self.inlined.dims[-1]}
+        return next((dim for dim, terms in enumerate(self.dims) if along & {axis for axis, _ in terms}), -1)
+
     def uses(self, axis: int) -> bool:
         """Whether an index depends on the axis; an access that is not linear may."""
         return not self.dims or any(a == axis for terms in self.dims for a, _ in terms)

@@ -306,7 +306,7 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     monkeypatch.setattr(scheduler, "FIRST", 2)
     monkeypatch.setattr(scheduler, "BATCH", 3)
-    found = tuning.tune_network(network, target, 16, db=db, executor=executor)  # type: ignore[arg-type]
+    found = tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
     given = drawn(network)
     for name, array in computed(network, given).items():
