@@ -138,6 +138,16 @@ class Plan:
         shape, dim = self.sum_shape()
         return ([self.parts, *shape], dim + 1) if self.panel_loop else (shape, dim)
 
+    def loops_over_result(self) -> tuple[list[int], int]:
+        """The same of the loops that take the result out: the sum of panels has none along a constant index."""
+        shape, dim = self.result_shape()
+        if not self.panel_loop:
+            return shape, dim
+        looped = [True, *(bool(terms) for terms in self.anchor.output.dims)]
+        if self.fused:
+            del looped[self.fused_dims[1] + 1]
+        return [extent for extent, has in zip(shape, looped, strict=True) if has], sum(looped[:dim])
+
     def sum_shape(self) -> tuple[list[int], int]:
         """The same of the sum of its panels."""
         shape = self.rounded_shape()

@@ -206,7 +206,7 @@ def _vectorize(sch: Schedule, loops: Sequence[str], lane: int) -> None:
 def _way_out(plan: Plan, block: str) -> None:
     """Unroll the copy out of the tile, so that its indices are constants; vectorize where the result is contiguous."""
     sch = plan.sch
-    shape, vec_dim = plan.result_shape()
+    shape, vec_dim = plan.loops_over_result()
     rest = list(sch.get_loops(block)[-len(shape) :])
     contiguous = panels.scatters(plan) or plan.anchor.output.stride(plan.structure.vec) == 1
     if contiguous and plan.lane() > 1:

@@ -8,13 +8,14 @@ from cpu_run import run_compiled
 from scale import scaled
 
 from stridesmith.backends.lower import lower
-from stridesmith.ir.stmt import For
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.design.techniques.panels import panel_sizes, stream_sizes
 from stridesmith.space.tree import find_block, loops_above
-from stridesmith.space.workloads import Workload, workload
+from stridesmith.space.workloads import Workload, from_func, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 
@@ -109,6 +110,34 @@ def test_a_reduction_in_panels_computes_the_reference(name: str) -> None:
     assert found
     for sketch, row in found:
         assert any(d.name.endswith(":panel") for d in sketch.decisions)
+        run_compiled(work, sketch.schedule(row).func)
+
+
+MEAN = """
+@T.prim_func
+def mean(x: T.Buffer((1, 6, 8, 24), "float32"), y: T.Buffer((1, 1, 1, 24), "float32")):
+    s = T.alloc_buffer((1, 24, 1, 1), "float32")
+    for n, c, h, w in T.grid(1, 24, 6, 8):
+        with T.block("sum"):
+            vn, vc, vh, vw = T.axis.remap("SSRR", [n, c, h, w])
+            with T.init():
+                s[vn, vc, 0, 0] = T.float32(0)
+            s[vn, vc, 0, 0] = s[vn, vc, 0, 0] + x[vn, vh, vw, vc]
+    for n, c in T.grid(1, 24):
+        with T.block("mean"):
+            vn, vc = T.axis.remap("SS", [n, c])
+            y[vn, 0, 0, vc] = s[vn, vc, 0, 0] / T.float32(48)
+"""
+
+
+def test_a_result_with_constant_indices_is_reduced_in_panels() -> None:
+    """As a mean over an image leaves it: the sum of its panels has no loop for a dimension that no axis indexes."""
+    func = parse(MEAN)
+    assert isinstance(func, PrimFunc)
+    work = from_func(func)
+    found = [pair for pair in chosen(work, np.random.default_rng(6), 6) if pair[0].main.of("panel")]
+    assert found
+    for sketch, row in found:
         run_compiled(work, sketch.schedule(row).func)
 
 
