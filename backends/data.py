@@ -109,6 +109,16 @@ def is_in_place(argument: Argument) -> bool:
     return not argument.index_map or _is_reshape(argument.index_map, argument.logical_shape, argument.physical_shape)
 
 
+def same_memory(a: Argument, b: Argument) -> bool:
+    """Whether two kernels mean the same memory by a tensor."""
+    if is_in_place(a) or is_in_place(b):
+        return is_in_place(a) and is_in_place(b)
+    if (a.index_map, a.physical_shape) == (b.index_map, b.physical_shape):
+        return True
+    alike = a.logical_shape == b.logical_shape and prod(a.physical_shape) == prod(b.physical_shape)
+    return alike and np.array_equal(positions(a), positions(b))  # one map is written otherwise than the other
+
+
 def positions(argument: Argument) -> NDArray[np.int64]:
     """Flat physical positions, in the logical shape."""
     return _positions(argument.index_map, argument.logical_shape, argument.physical_shape)

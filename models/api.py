@@ -20,15 +20,17 @@ Shapes: TypeAlias = Mapping[str, Sequence[int]]
 def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> Network:
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
+    Subnormal weights count as zeros (`models.weights`).
     `inputs` gives shapes to inputs that a file leaves open.
     """
     from .fusion import fused
+    from .weights import without_subnormals
 
-    if isinstance(source, Network):
-        return fused(source, target)
-    from .onnx import read
+    if not isinstance(source, Network):
+        from .onnx import read
 
-    return fused(read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()}), target)
+        source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
+    return without_subnormals(fused(source, target))
 
 
 def compile(

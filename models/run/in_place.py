@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ...backends.data import same_memory
 from ...backends.lower import lower
 from ...errors import ProgramError
 from ...ir.affine.guard import Unknown
@@ -29,7 +30,7 @@ from ...search.workers.jobs import built
 from ...search.workers.protocol import Built, Compiled, Failed
 from ..network import Network, Operator
 from .kernels import Kernel
-from .layouts import EdgeLayout, same_memory
+from .layouts import EdgeLayout
 
 LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from ...backends import data
 from ...backends.artifact import Argument
-from ...backends.data import is_in_place, positions
+from ...backends.data import is_in_place, same_memory
 from ...backends.executable import numpy_dtype
 from ...errors import UsageError
 from ...ir.caches import cached
@@ -108,16 +106,6 @@ def _padded(network: Network, name: str, known: EdgeLayout, argument: Argument, 
     if written == "undef":
         raise UsageError(f"a kernel reads {wanted} in the padding of `{name}`, whose producer leaves anything there")
     return EdgeLayout(held, True)
-
-
-def same_memory(a: Argument, b: Argument) -> bool:
-    """Whether two kernels mean the same memory by a tensor."""
-    if is_in_place(a) or is_in_place(b):
-        return is_in_place(a) and is_in_place(b)
-    if (a.index_map, a.physical_shape) == (b.index_map, b.physical_shape):
-        return True
-    alike = a.logical_shape == b.logical_shape and prod(a.physical_shape) == prod(b.physical_shape)
-    return alike and np.array_equal(positions(a), positions(b))  # one map is written otherwise than the other
 
 
 def plain(tensor: Tensor) -> Argument:

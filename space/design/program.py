@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, substitute
+from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, const, substitute
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
@@ -393,7 +393,10 @@ def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[
 
 
 def _through(func: PrimFunc, producer: str, load: Load, axes: Sequence[Axis]) -> Operand | None:
-    """The largest input of a producer, at the indices that `load` of its result gives it: ``x[g(i)]`` of ``p[i]``."""
+    """The largest input of a producer, at the indices that `load` of its result gives it: ``x[g(i)]`` of ``p[i]``.
+
+    Of an index along blocks, what most neighbours are apart is seen: ``i % n`` as ``i``, and nothing of ``i // n``.
+    """
     block = find_block(func, producer)
     (store,) = block_stores(block)
     inputs = _loads_in_order(store.value)
@@ -401,9 +404,22 @@ def _through(func: PrimFunc, producer: str, load: Load, axes: Sequence[Axis]) ->
         return None
     at = {index: given for index, given in zip(store.indices, load.indices, strict=True) if isinstance(index, Var)}
     bounds = {Var(axis.var): (0, axis.extent - 1) for axis in axes}
-    indices = tuple(simplify(substitute(index, at), bounds) for index in inputs[0].indices)
+    indices = tuple(_within_blocks(simplify(substitute(index, at), bounds)) for index in inputs[0].indices)
     operand = _operand("", Load(inputs[0].buffer, indices), axes, "other", "")
     return operand if operand.dims else None
+
+
+def _within_blocks(index: Expr) -> Expr:
+    """An index with the digits of variables as they are inside of a block."""
+    terms, constant = linear_form(index)
+    found: Expr = const(constant)
+    for atom, scale in terms.items():
+        one = None if isinstance(atom, Var) else digit(atom)
+        if one is None or not isinstance(one.of, Var):
+            found = found + atom * scale
+        elif one.low == 1:
+            found = found + one.of * scale
+    return found
 
 
 def has_condition(func: PrimFunc, block: str) -> bool:

@@ -260,8 +260,11 @@ def test_what_the_program_itself_lays_out_stays_there() -> None:
         return Built(kernel=Compiled({}, arguments_of(func)), code_hash="")  # type: ignore[typeddict-item]
 
     plain, moved = built(WORK.func), built(schedule.func)
-    assert in_interface(TASK, plain) is plain and in_interface(laid_out, moved) is moved
-    for task, reply in ((TASK, moved), (laid_out, plain)):
+    schedule.transform_layout("matmul", "a", "lambda j, i: [j * 9 + i]")
+    flat = built(schedule.func)  # another shape of the same memory
+    assert in_interface(TASK, plain) is plain
+    assert in_interface(laid_out, moved) is moved and in_interface(laid_out, flat) is flat
+    for task, reply in ((TASK, moved), (TASK, flat), (laid_out, plain)):
         refused = in_interface(task, reply)
         assert isinstance(refused, Failed) and refused.status == "refused" and "`a` is fixed" in refused.message
 

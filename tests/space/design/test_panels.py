@@ -126,7 +126,7 @@ def mean(x: T.Buffer((1, 6, 8, 24), "float32"), y: T.Buffer((1, 1, 1, 24), "floa
     for n, c in T.grid(1, 24):
         with T.block("mean"):
             vn, vc = T.axis.remap("SS", [n, c])
-            y[vn, 0, 0, vc] = s[vn, vc, 0, 0] / T.float32(48)
+            y[vn, 0, 0, vc] = s[vn, vc, 0, 0] / T.float32(32)
 """
 
 
