@@ -28,7 +28,7 @@ def without_subnormals(network: Network) -> Network:
     for name, array in network.constants.items():
         if not np.issubdtype(array.dtype, np.floating):
             continue
-        tiny = (array != 0) & (np.abs(array) < np.finfo(array.dtype).smallest_normal)
+        tiny = (array != 0) & (np.abs(array) < float(np.finfo(str(array.dtype)).smallest_normal))
         if tiny.any() and _is_weight(network, name):
             constants[name] = np.where(tiny, np.zeros((), array.dtype), array)
     return replace(network, constants=constants)
