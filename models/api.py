@@ -20,8 +20,7 @@ Shapes: TypeAlias = Mapping[str, Sequence[int]]
 def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> Network:
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
-    Subnormal weights count as zeros (`models.weights`).
-    `inputs` gives shapes to inputs that a file leaves open.
+    `inputs` gives shapes to inputs that a file leaves open.  Subnormal weights count as zeros (`models.weights`).
     """
     from .fusion import fused
     from .weights import without_subnormals

@@ -127,15 +127,20 @@ class LayoutSearch:
     def predicted_us(self, scheduler: Scheduler) -> float | None:
         """The cheapest whole of what was measured."""
         self._look_up(scheduler)
-        cost = agree(self.tables.costs(self._measured), self.prefers).cost
+        cost = self._best_measured(self.prefers).cost
         return None if cost == inf else cost
 
     # --- wholes -----------------------------------------------------------------------------------
 
     def best(self, prefers: Prefers | None = None) -> Agreement:
         """The cheapest whole of what was measured; of what is likely where no whole was measured under the rule."""
-        measured = agree(self.tables.costs(self._measured), prefers or self.prefers)
-        return measured if measured.written else agree(self.tables.costs(self._price(UNSEEN)), prefers or self.prefers)
+        prefers = prefers or self.prefers
+        measured = self._best_measured(prefers)
+        return measured if measured.written else agree(self.tables.costs(self._price(UNSEEN)), prefers)
+
+    def _best_measured(self, prefers: Prefers | None) -> Agreement:
+        """The cheapest whole of which everything was measured; of infinite cost where there is none."""
+        return agree(self.tables.costs(self._measured), prefers)
 
     def uniform(self) -> Iterator[tuple[Form, Agreement]]:
         """The cheapest of what was measured under one rule for all tensors, for each form that there is."""

@@ -139,7 +139,10 @@ class Plan:
         return ([self.parts, *shape], dim + 1) if self.panel_loop else (shape, dim)
 
     def loops_over_result(self) -> tuple[list[int], int]:
-        """The same of the loops that take the result out: the sum of panels has none along a constant index."""
+        """Extents of the loops that take the result out of a tile, and which of them is the vector axis's.
+
+        The sum of panels has no loop for a dimension whose index is constant.
+        """
         shape, dim = self.result_shape()
         if not self.panel_loop:
             return shape, dim

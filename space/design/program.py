@@ -282,9 +282,9 @@ def _anchor(
         operand = _operand(f"i{number}", load, axes, source, producer)
         padded = any(item.param == load.buffer.name and item.pad_value for item in func.layouts)
         streamed = source == "constant" and interface.get(load.buffer.name) == "streamed"
-        through = _through(func, producer, load, axes) if producer else None
+        inlined = _read_inlined(func, producer, load, axes) if producer else None
         tested = _tested(func, producer)
-        operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=through))
+        operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
@@ -392,7 +392,7 @@ def _source(func: PrimFunc, buffer: Buffer, interface: dict[str, str]) -> tuple[
     return "other", ""
 
 
-def _through(func: PrimFunc, producer: str, load: Load, axes: Sequence[Axis]) -> Operand | None:
+def _read_inlined(func: PrimFunc, producer: str, load: Load, axes: Sequence[Axis]) -> Operand | None:
     """The largest input of a producer, at the indices that `load` of its result gives it: ``x[g(i)]`` of ``p[i]``.
 
     Of an index along blocks, what most neighbours are apart is seen: ``i % n`` as ``i``, and nothing of ``i // n``.
