@@ -143,10 +143,12 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 
 
 @tune.command("run")
-@click.argument("file", type=click.Path(dir_okay=False))
-@input_option
-@click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Inputs by name, else random ones.")
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE.npz", help="Where to put the outputs, by name.")
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.option("--model", metavar="FILE.onnx", help="The network, if not given without a word.")
+@click.option("--input", multiple=True, metavar="X=1x3x320x320|X=FILE.npy",
+              help="Shape of an input that the file leaves open, or the array to run on; else random ones.")
+@click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
+@click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options
 @db_option
 @format_option
@@ -154,7 +156,7 @@ def run_(**options: Any) -> int:
     """Run a model with the best kernels that the database has for it."""
     from .commands.models import run
 
-    return run({**options, "model": options["file"]}, _output(options))
+    return run(options, _output(options))
 
 
 @tune.command()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine.bounds import check_in_bounds
+from ..ir.arith.intervals import nothing_known
 from ..ir.arith.simplify import simplify
 from ..ir.collection import uncollected
 from ..ir.expr import Buffer, Const, Load, Var
@@ -60,6 +61,7 @@ class Setting:
 
     target: Target
     params: tuple[Buffer, ...] = ()
+    strict: bool = False
 
 
 Pass = Callable[[Stmt, Setting], Stmt]
@@ -73,24 +75,24 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     _plain("remove_assume", without_assume),
     _plain("remove_blocks", remove_blocks),
     _plain("plain_statements", plain_statements),
-    _plain("simplify", simplify),
+    ("simplify", lambda stmt, its: simplify(stmt, strict=its.strict)),
     ("settle_masks", lambda stmt, its: settle_masks(stmt, its.target)),
     # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
     _plain("remove_store_undef", without_undef_stores),
-    _plain("simplify_compact", simplify),
-    _plain("partition_loops", partition_loops),
+    ("simplify_compact", lambda stmt, its: simplify(stmt, strict=its.strict)),
+    ("partition_loops", lambda stmt, its: partition_loops(stmt, its.strict)),
     _plain("fold_single_loops", fold_single_loops),
     _plain("carry_recurrences", carry_recurrences),
-    _plain("fill_tiles", fill_tiles),
-    ("guard_vectors", lambda stmt, its: guard_vectors(stmt, its.target)),
+    ("fill_tiles", lambda stmt, its: fill_tiles(stmt, its.strict)),
+    ("guard_vectors", lambda stmt, its: guard_vectors(stmt, its.target, its.strict)),
     _plain("hoist_conditions", hoist_conditions),
-    _plain("split_ranges", split_ranges),
-    _plain("trim_loops", trim_loops),
+    ("split_ranges", lambda stmt, its: split_ranges(stmt, its.strict)),
+    ("trim_loops", lambda stmt, its: trim_loops(stmt, nothing_known(its.strict))),
     _plain("fold_trimmed_loops", fold_single_loops),
-    ("vectorize_loops", lambda stmt, its: vectorize_loops(stmt, its.target)),
+    ("vectorize_loops", lambda stmt, its: vectorize_loops(stmt, its.target, its.strict)),
     ("flatten_buffers", lambda stmt, its: flatten_buffers(stmt, its.target.kind != "cpu", its.params)),
-    _plain("simplify_flat", simplify),
+    ("simplify_flat", lambda stmt, its: simplify(stmt, strict=its.strict)),
     _plain("fold_flat_loops", fold_single_loops),
     ("rewrite_storage", lambda stmt, its: rewrite_storage(stmt) if its.target.kind == "cpu" else stmt),
 )
@@ -107,22 +109,23 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     """
     func = apply_buffer_transforms(func)
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
-    *_, (_, last) = lowering_steps(func, target)
+    strict = strict or is_strict(func)
+    *_, (_, last) = lowering_steps(func, target, strict)
     check_in_bounds(last)
     if target.kind == "cpu":
         last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
     body, workspaces = place_workspaces(last)
     scalars = [p for p in func.params if isinstance(p, Var)]
-    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict or is_strict(func))
+    return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict)
 
 
-def lowering_steps(func: PrimFunc, target: Target) -> Iterator[tuple[str, Stmt]]:
+def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iterator[tuple[str, Stmt]]:
     """The program after each pass, by the name of the pass; layouts that are asked for in its attributes come first."""
     func = apply_buffer_transforms(func)
     check_in_bounds(func)
     check_loops(func.body, target)
     body: Stmt = func.body
-    setting = Setting(target, func.buffers)
+    setting = Setting(target, func.buffers, strict or is_strict(func))
     log = program_log(func.name)
     log("given", func)
     for name, run in PASSES:

@@ -35,8 +35,9 @@ from stridesmith.commands.options import input_shapes
 from stridesmith.errors import ProgramError
 from stridesmith.ir.target import Target
 from stridesmith.models.agreement import Prefers
-from stridesmith.models.alternatives import alternatives, tested
+from stridesmith.models.alternatives import alternatives
 from stridesmith.models.api import compiled, network_of
+from stridesmith.models.borders import borders
 from stridesmith.models.costs import Alternatives, Form
 from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, Operator
@@ -103,10 +104,10 @@ def with_tests(network: Network) -> Network:
     for node in network.nodes:
         if isinstance(node, Operator):
             schedule = ss.Schedule(node.func)
-            for block in tested(node.func):
+            for block in borders(node.func):
                 after = schedule.copy()
                 try:
-                    after.compute_inline(block)
+                    after.compute_inline(block.name)
                 except ProgramError:
                     continue
                 schedule = after

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import BadRecord, UsageError
 from ..search.records.database import Database
 from .lookup import record_of, target_of
 from .options import one_work
@@ -49,6 +49,13 @@ def _recorded(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
 
     with Database(options.get("db"), read_only=True) as database:
         record = record_of(options, database)
+    if not record.ok:
+        raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is no kernel to emit")
+    if not record.verified:
+        raise BadRecord(
+            f"record {record.id} was not verified on this machine's behalf, "
+            f"which `tune replay --record {record.id}` does"
+        )
     return from_record(record), record.device, record.workload or "kernel"
 
 
@@ -61,7 +68,7 @@ def _as_written(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
         raise UsageError("--as-written goes with --script FILE.py, whose program it takes as it is")
     entry, target = one_work(options), target_of(options)
     asked = interface_of(entry.work, entry.interface, options.get("interface"))
-    return build(entry.work.func, target, asked), target, entry.work.name
+    return build(entry.work.func, target, asked, given=entry.work.func), target, entry.work.name
 
 
 def _described(name: str | None, target: Target) -> Target | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoRecord
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import Interface, interface_of
 from ..search.tasks.task import Task, is_recorded
-from .options import one_work
+from .options import all_work, one_work
 
 if TYPE_CHECKING:
     from ..configs import Entry
@@ -28,7 +28,7 @@ def record_of(options: Mapping[str, Any], database: Database, output: Output | N
     if options.get("record"):
         return database.get(str(options["record"]))
     entry = one_work(options)
-    target = measured_on(options)
+    target = measured_on(options, entry)
     asked = interface_of(entry.work, entry.interface, options.get("interface"))
     found = best_of(Task(entry.work, target, asked), database, output)
     if found is None and options.get("any_device"):
@@ -39,6 +39,15 @@ def record_of(options: Mapping[str, Any], database: Database, output: Output | N
             f"to make one, run `{command_line(options)}`"
         )
     return found
+
+
+def best_of_each(
+    options: Mapping[str, Any], database: Database, output: Output
+) -> Iterator[tuple[Entry, Record | None]]:
+    """Everything that the options name, with its best record (see `best_of`)."""
+    for entry in all_work(options):
+        asked = interface_of(entry.work, entry.interface, options.get("interface"))
+        yield entry, best_of(Task(entry.work, measured_on(options, entry), asked), database, output)
 
 
 def best_of(task: Task, database: Database, output: Output | None = None) -> Record | None:
@@ -64,13 +73,16 @@ def _of_any_device(entry: Entry, asked: Interface, database: Database) -> Record
     return min(same, key=lambda r: r.latency_us or 0.0, default=None)
 
 
-def measured_on(options: Mapping[str, Any]) -> Target:
-    """Where records that are asked for were measured: on the device that `--target` names, or in a recorded space."""
+def measured_on(options: Mapping[str, Any], entry: Entry) -> Target:
+    """Where records that are asked for were measured: on the device that `--target` names, or in a recorded space.
+
+    Without `--threads` it is as many as the entry of a list of workloads says.
+    """
     if is_recorded(options["target"]):
         from ..search.tasks.recording import of_target
 
         return of_target(str(options["target"])).target
-    return target_of(options)
+    return target_of({**options, "threads": options.get("threads") or entry.budget.threads})
 
 
 def target_of(options: Mapping[str, Any]) -> Target:

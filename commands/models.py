@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import NoRecord, StorageError, UsageError
 from ..search.tasks.command_line import command_line
-from .lookup import target_of
+from .lookup import best_of, target_of
 from .options import input_shapes
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
@@ -34,6 +34,8 @@ SHOWN_ROWS = 40
 def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
+    if not options["resume"]:
+        raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
     seconds = _seconds(options)
     target = target_of(options)
     network = _network(options, target, output)
@@ -52,14 +54,21 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
 
 def run(options: Mapping[str, Any], output: Output) -> int:
     """Run a model with what the database has for it, on given or random inputs."""
+    if bool(options.get("file")) == bool(options.get("model")):
+        raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
+    options = {**options, "model": options.get("model") or options["file"]}
+    arrays, shapes = _inputs(options)
+    options["input"] = shapes
     target = target_of(options)
     network = _network(options, target, output)
     model = _model(options, network, target, output)
-    arrays = _arrays(options["data"]) if options.get("data") else None
-    given = dict(zip(network.inputs, model.random_inputs(), strict=True)) if arrays is None else arrays
-    results = model(given)
+    given = arrays or dict(zip(network.inputs, model.random_inputs(), strict=True))
+    try:
+        results = model(given)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the model does not take these inputs: {error}") from None
     if options.get("out"):
-        _save(options["out"], results)
+        _save(Path(options["out"]), results)
     for name, array in results.items():
         output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
@@ -71,25 +80,26 @@ def run(options: Mapping[str, Any], output: Output) -> int:
 def replay(options: Mapping[str, Any], output: Output) -> int:
     """Rebuild every record that the model would use, verify it with fresh data, and measure it and the whole again."""
     from ..models.chosen import as_kept
+    from ..models.run.kernels import best_record
     from ..models.tasks import tasks_of
     from ..search.calling.replay import replay as replayed
     from ..search.records.database import Database
     from ..search.workers.bench import Bench
 
-    _refuse(options, (*OTHER_WORK, "record"))
+    _refuse(options, (*OTHER_WORK, "record", "any_device"))
     target = target_of(options)
     network = _network(options, target, output)
     rows = []
     with Database(options.get("db"), read_only=True) as database, Bench() as bench:
         for item in tasks_of(as_kept(network, target, database), target):
             task = item.task
-            record = database.best(task.script, task.target, task.interface)
+            record = best_record(task, database) or best_of(task, database, output)
             if record is None:
                 raise NoRecord(
                     f"{database.name} has no record of `{item.operators[0].name}` ({task.work}) for {target.key}; "
                     f"to tune the model, run `{command_line(options)}`"
                 )
-            found = replayed(record, database, bench=bench)
+            found = replayed(record, database, bench=bench, task=task)
             output.event(found.event())
             note = "slower" if found.slower else ""
             rows.append((str(task.work), item.weight, latency(found.latency_us), latency(found.recorded_us), note))
@@ -264,6 +274,30 @@ def _row_event(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _inputs(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and the `--input` that give shapes."""
+    arrays = _arrays(options["data"]) if options.get("data") else {}
+    shapes: list[str] = []
+    for text in options.get("input") or ():
+        name, _, value = text.partition("=")
+        if value.endswith(".npy"):
+            arrays[name] = _array(value)
+            shapes.append(f"{name}={'x'.join(map(str, arrays[name].shape))}")
+        else:
+            shapes.append(text)
+    return arrays, shapes
+
+
+def _array(path: str) -> Any:
+    """The array of an `.npy` file, which is never unpickled."""
+    import numpy as np
+
+    try:
+        return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None
+
+
 def _arrays(path: str) -> dict[str, Any]:
     """The arrays of an `.npz` file by name; nothing in it is ever unpickled."""
     import zipfile
@@ -277,12 +311,18 @@ def _arrays(path: str) -> dict[str, Any]:
         raise UsageError(f"cannot read the inputs in {path}, no .npz file of plain arrays: {error}") from None
 
 
-def _save(path: str, arrays: Mapping[str, Any]) -> None:
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write outputs: into one `.npz` file, else as NAME.npy into a folder."""
     import numpy as np
 
     try:
-        with Path(path).open("wb") as file:
-            np.savez(file, **arrays)
+        if path.suffix == ".npz":
+            with path.open("wb") as file:
+                np.savez(file, **arrays)
+            return
+        path.mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(path / f"{name.replace('/', '_')}.npy", array)
     except OSError as error:
         raise StorageError(f"cannot write the outputs to {path}: {error.strerror}") from None
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, NoRecord, UsageError
 from ..search.tasks.command_line import command_line
-from ..search.tasks.interface import interface_of
-from ..search.tasks.task import Task, is_recorded
-from .lookup import best_of, measured_on
-from .options import all_work
+from ..search.tasks.task import is_recorded
+from .lookup import best_of_each
 from .output import Output, latency
 
 if TYPE_CHECKING:
@@ -24,7 +21,8 @@ def best(options: dict[str, Any], output: Output) -> int:
     from ..search.records.database import Database
     asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
     with Database(options.get("db"), read_only=True) as database:
-        found = list(_best_of(options, database, output)) if asked else database.winners()
+        each = best_of_each(options, database, output) if asked else ()
+        found = [record for _, record in each if record is not None] if asked else database.winners()
         name, sources = database.name, {record.id: _source(record, database) for record in found}
     if not found:
         made_by = command_line(options if asked else {**options, "workload": "conv2d"})
@@ -40,15 +38,6 @@ def best(options: dict[str, Any], output: Output) -> int:
     output.table("", ("record", "workload", "device", "latency", "origin")[:wide], [row[:wide] for row in rows])
     output.line(f"database: {name}")
     return 0
-
-
-def _best_of(options: dict[str, Any], database: Database, output: Output) -> Iterator[Record]:
-    target = measured_on(options)
-    for entry in all_work(options):
-        asked = interface_of(entry.work, entry.interface, options.get("interface"))
-        found = best_of(Task(entry.work, target, asked), database, output)
-        if found is not None:
-            yield found
 
 
 def _source(record: Record, database: Database) -> str:

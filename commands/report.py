@@ -12,8 +12,7 @@ from ..errors import NoRecord, StorageError, StridesmithError, UsageError
 from ..search.records.database import Database
 from ..search.tasks.command_line import command_line
 from ..search.tasks.task import is_recorded
-from .lookup import measured_on, record_of
-from .options import all_work
+from .lookup import best_of_each, record_of
 from .output import Output, scaled
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
     with Database(options.get("db"), read_only=True) as database, Bench() as bench:
         notes: list[str] = []
         model = _model(options, output, bench) if options.get("model") else None
-        wanted = _wanted_of(model, database) if model else _slowest(_wanted(options, database, notes), options, notes)
+        wanted = _wanted_of(model, database) if model else _wanted(options, database, notes, output)
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model))
@@ -70,8 +69,8 @@ def _check(path: Path) -> None:
         raise StorageError(f"cannot write the report {path}: the folder {path.parent} is not there")
 
 
-def _wanted(options: Mapping[str, Any], database: Database, notes: list[str]) -> list[Wanted]:
-    """The best record of everything that was asked for, with its name and how often it counts."""
+def _wanted(options: Mapping[str, Any], database: Database, notes: list[str], output: Output) -> list[Wanted]:
+    """The best record of everything that was asked for, with its name and how often it counts: no more than fit."""
     if options.get("record"):
         record = record_of(options, database)
         if not record.ok:
@@ -83,13 +82,15 @@ def _wanted(options: Mapping[str, Any], database: Database, notes: list[str]) ->
     if not asked:
         found = [(record.workload, record, 1) for record in database.winners()]
     else:
-        found, missing = _best(options, database)
+        each = list(best_of_each(options, database, output))
+        found = [(entry.name, record, entry.count) for entry, record in each if record is not None]
+        missing = [entry.name for entry, record in each if record is None]
     if not found:
         made_by = command_line(options if asked else {**options, "workload": "conv2d"})
         raise NoRecord(f"{database.name} has no record to report; to make one, run `{made_by}`")
     if missing:
         notes.append(f"not tuned yet: {', '.join(missing)}; `{command_line(options)}` does")
-    return found
+    return _slowest(found, options, notes)
 
 
 def _slowest(wanted: list[Wanted], options: Mapping[str, Any], notes: list[str]) -> list[Wanted]:
@@ -102,22 +103,6 @@ def _slowest(wanted: list[Wanted], options: Mapping[str, Any], notes: list[str])
         "`--only` others"
     )
     return sorted(wanted, key=lambda each: -each[2] * (each[1].latency_us or 0.0))[:limit]
-
-
-def _best(options: Mapping[str, Any], database: Database) -> tuple[list[Wanted], list[str]]:
-    from ..search.tasks.interface import interface_of
-
-    target = measured_on(options)
-    found: list[Wanted] = []
-    missing: list[str] = []
-    for entry in all_work(options):
-        asked = interface_of(entry.work, entry.interface, options.get("interface"))
-        record = database.best(entry.work, target, asked)
-        if record is None:
-            missing.append(entry.name)
-        else:
-            found.append((entry.name, record, entry.count))
-    return found, missing
 
 
 def _tasks(

@@ -11,7 +11,7 @@ operator reads; the sum of the costs of operators and copies is least.  A copy s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -34,13 +34,12 @@ class Costs:
     """What a network costs by layouts, which are numbered for each tensor; number 0 is how ONNX has it.
 
     `copies` has, for each tensor, the microseconds from one layout to another; what comes into the network and what
-    leaves it, `outside`, is in layout 0.  A tensor in `inside` is part of another, and is written in its layout.
+    leaves it, `outside`, is in layout 0.
     """
 
     operators: tuple[OperatorCosts, ...]
     copies: Mapping[str, Table]
     outside: frozenset[str] = frozenset()
-    inside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,11 @@ def agree(costs: Costs, prefers: Prefers | None = None, limit: int = LIMIT) -> A
     factors = _factors(costs)
     for tensor, some in (prefers or {}).items():
         others = np.where(np.isin(np.arange(len(costs.copies[tensor])), list(some)), 0.0, AVOIDED)
-        factors.append(Factor((_written(costs, tensor),), others))
+        factors.append(Factor((_written(tensor),), others))
     cost, values = solve(factors, limit)
     if not values:
         return Agreement(inf, {}, {}, ())
-    written = {t: values[_written(costs, t)] for t in costs.copies}
+    written = {t: values[_written(t)] for t in costs.copies}
     cost -= AVOIDED * sum(written[t] not in some for t, some in (prefers or {}).items())
     read = {(o.name, t): values[_read(o.name, t)] for o in costs.operators for t in o.reads}
     wanted = {(t, layout) for (_, t), layout in read.items()} | {(t, 0) for t in costs.outside}
@@ -97,8 +96,8 @@ def agree(costs: Costs, prefers: Prefers | None = None, limit: int = LIMIT) -> A
 # ---------------------------------------------------------------- as factors
 
 
-def _written(costs: Costs, tensor: str) -> str:
-    return f"written {costs.inside.get(tensor, tensor)}"
+def _written(tensor: str) -> str:
+    return f"written {tensor}"
 
 
 def _read(operator: str, tensor: str) -> str:
@@ -111,7 +110,7 @@ def _factors(costs: Costs) -> list[Factor]:
     readers: dict[str, list[str]] = {t: [] for t in costs.copies}
     for operator in costs.operators:
         reads = [_read(operator.name, t) for t in operator.reads]
-        found.append(Factor((*reads, *(_written(costs, t) for t in operator.writes)), operator.table))
+        found.append(Factor((*reads, *(_written(t) for t in operator.writes)), operator.table))
         for tensor, variable in zip(operator.reads, reads, strict=True):
             readers[tensor].append(variable)
     return [*found, *(f for tensor in costs.copies for f in _copies(costs, tensor, readers[tensor]))]
@@ -119,9 +118,9 @@ def _factors(costs: Costs) -> list[Factor]:
 
 def _copies(costs: Costs, tensor: str, readers: Sequence[str]) -> Iterator[Factor]:
     """What the copies of a tensor cost; of several readers, by the set of layouts in which the tensor exists."""
-    table, written = costs.copies[tensor], _written(costs, tensor)
+    table, written = costs.copies[tensor], _written(tensor)
     plain = np.where(np.arange(len(table)) == 0, 0.0, inf)
-    made = written in {_written(costs, t) for o in costs.operators for t in o.writes}
+    made = written in {_written(t) for o in costs.operators for t in o.writes}
     if not made:
         yield Factor((written,), plain)
     leaves = tensor in costs.outside and made

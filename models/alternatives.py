@@ -15,15 +15,16 @@ from math import prod
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.expr import Call, Const, Load
+from ..ir.expr import Load
 from ..ir.node import walk
-from ..ir.stmt import Block, PrimFunc
+from ..ir.stmt import PrimFunc
 from ..ir.target import Target
 from ..space.design import layouts as space_layouts
-from ..space.design.program import Anchor, Operand, anchors, is_elementwise
+from ..space.design.program import Anchor, Operand, anchors
 from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
-from ..space.tree import block_stores, find_block, leaf_blocks
+from ..space.tree import block_stores, find_block
+from .borders import borders, numbers_outside_of
 from .layouts import TensorLayout
 from .network import Network, Operator
 
@@ -125,9 +126,9 @@ def _joined(borders: Sequence[Border]) -> list[Border]:
 def wanted_by(func: PrimFunc, target: Target) -> Mapping[str, Wanted]:
     """What a program would like of each of its parameters, by name."""
     schedule = Schedule(func)
-    for block in tested(func):
+    for block in borders(func):
         try:
-            schedule.compute_inline(block)
+            schedule.compute_inline(block.name)
         except ProgramError:
             continue
     free = {buffer.name: "free" for buffer in func.buffers}
@@ -158,21 +159,6 @@ def _of_operand(func: PrimFunc, anchor: Anchor, operand: Operand, dims: tuple[in
         () if operand.is_output else _border(func, anchor, operand),
         _summed(anchor, operand),
     )
-
-
-def tested(func: PrimFunc) -> list[str]:
-    """Element-wise blocks that read where a condition holds, and have a number elsewhere."""
-    return [
-        block.name
-        for block in leaf_blocks(func.body)
-        if is_elementwise(block) and block_stores(block)[0].buffer not in func.params and _outside(block)
-    ]
-
-
-def _outside(block: Block) -> list[Const]:
-    """The numbers that stand where the conditions of a block do not hold."""
-    found = [n.args[2] for n in walk(block.body) if isinstance(n, Call) and n.name == "if_then_else"]
-    return [value for value in found if isinstance(value, Const)]
 
 
 def _parameter(func: PrimFunc, anchor: Anchor, operand: Operand) -> tuple[str, tuple[int, ...]] | None:
@@ -226,7 +212,7 @@ def _as_layout(plain: TensorLayout, layout: space_layouts.Layout, dim: int, lane
 
 def _border(func: PrimFunc, anchor: Anchor, operand: Operand) -> tuple[Border, ...]:
     """The halo of an input that is read under a condition, beyond its first and last elements."""
-    values = {repr(float(v.value)) for v in _outside(find_block(func, anchor.block))}
+    values = {repr(value) for value in numbers_outside_of(find_block(func, anchor.block))}
     before, after = [], []
     for extent, terms, offset in zip(operand.shape, operand.dims, operand.offsets, strict=True):
         reach = [c * (anchor.axes[a].extent - 1) for a, c in terms]

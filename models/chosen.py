@@ -147,9 +147,11 @@ def signature(network: Network) -> str:
     return text.hexdigest()
 
 
-def keep(chosen: Chosen, network: Network, target: Target, database: Database) -> None:
-    """Store a choice, in place of an earlier one for this network and device."""
-    database.put_choice(signature(network), target, chosen.to_json())
+def keep(
+    chosen: Chosen, network: Network, target: Target, database: Database, seconds: float | None = None
+) -> None:
+    """Store a choice, in place of an earlier one for this network and device; waits as `Database.put_choice`."""
+    database.put_choice(signature(network), target, chosen.to_json(), seconds)
 
 
 def kept(network: Network, target: Target, database: Database) -> Chosen | None:

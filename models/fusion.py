@@ -38,6 +38,7 @@ from ..space.design.program import Anchor, anchors, inline_candidates, is_elemen
 from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, consumers, leaf_blocks, producers
+from .borders import outside_of
 from .merge import merged
 from .network import Network, Operator
 
@@ -274,7 +275,8 @@ def _repeated(func: PrimFunc) -> Iterator[str]:
             continue
         weight = sum(_weight(n) for n in _values(block_stores(block)[0].value))
         once = weight == 0 or _reads(readers, buffer) <= buffer.size
-        if (once and not _chooses(block)) or (weight <= CHEAP and len(readers) > 1):
+        is_border = bool(outside_of(block))  # which schedules treat as a stage
+        if (once and not is_border) or (weight <= CHEAP and len(readers) > 1):
             yield block.name
 
 
@@ -282,11 +284,6 @@ def _reads(blocks: Sequence[Block], buffer: Buffer) -> int:
     """How many times elements of a buffer are read."""
     places = [(b, {n.indices for n in walk(b.body) if isinstance(n, Load) and n.buffer == buffer}) for b in blocks]
     return sum(len(found) * prod(i.extent for i in block.iters) for block, found in places)
-
-
-def _chooses(block: Block) -> bool:
-    """Whether a value is chosen by a condition, as a border is, which schedules treat as a stage."""
-    return any(isinstance(n, Call) and n.name == "if_then_else" for n in walk(block.body))
 
 
 def _through_maps(func: PrimFunc) -> Iterator[tuple[str, str]]:

@@ -15,14 +15,17 @@ replay from the text.  All steps are primitives, each of which proves itself or 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import ProgramError
+from ..ir import dtypes
 from ..ir.affine.sets import Domain, NotAffine, Unknown, points
 from ..ir.arith.intervals import negate
 from ..ir.caches import cached
+from ..ir.dataflow.pollution import is_total
 from ..ir.expr import (
     TRUE,
     Binary,
@@ -32,19 +35,21 @@ from ..ir.expr import (
     Const,
     Expr,
     Load,
+    Select,
     Var,
     const,
     free_variables,
     substitute,
 )
 from ..ir.layout.index_map import IndexMap
-from ..ir.node import walk
+from ..ir.node import children, walk
 from ..ir.passes.transform import remove_store_undef
 from ..ir.stmt import Block, Iter, PrimFunc, Stmt, Store, fresh, loops, names, read_buffers, seq
-from ..space.design.program import is_elementwise, product_factors
+from ..space.design.program import product_factors
 from ..space.primitives.reduction import update_of
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, consumers, find_block, leaf_blocks, nest_of, producers, remove_stmt, with_stmt
+from .borders import borders, numbers_outside_of, outside_of
 from .layouts import TensorLayout
 
 KEEP_ZERO = ("tanh", "erf", "abs", "sqrt", "floor", "ceil")
@@ -104,15 +109,15 @@ def _input_laid_out(schedule: Schedule, name: str, layout: TensorLayout) -> Sche
     """The schedule with an input in a layout, borders that it holds read from there."""
     given = _buffer(schedule.func, name)
     done = schedule.copy()
-    borders = list(_borders(done.func, given, layout.pad_value)) if layout.has_halo else []
-    readers = {border: [b.name for b in consumers(done.func, _result(done.func, border))] for border in borders}
+    held = list(_borders(done.func, given, layout.pad_value)) if layout.has_halo else []
+    readers = {border: [b.name for b in consumers(done.func, _result(done.func, border))] for border in held}
     readers = {border: found for border, found in readers.items() if len(found) == 1}
     for border in readers:
         done = _tried(done, "compute_inline", border)
     _lay_out(done, name, layout)
     for (reader,) in readers.values():
         done = _tried(done, "remove_branching_through_overcompute", reader)
-    if all(not _tests(find_block(done.func, reader)) for (reader,) in readers.values()):
+    if not any(outside_of(find_block(done.func, reader)) for (reader,) in readers.values()):
         return done
     plain = schedule.copy()
     _lay_out(plain, name, layout)
@@ -127,18 +132,10 @@ def _lay_out(schedule: Schedule, name: str, layout: TensorLayout) -> None:
 
 
 def _borders(func: PrimFunc, buffer: Buffer, pad_value: str) -> Iterator[str]:
-    """Element-wise blocks that read a buffer where a condition holds, and elsewhere have the value of its padding."""
-    for block in leaf_blocks(func.body):
-        if not is_elementwise(block) or not _reads(block, buffer) or block_stores(block)[0].buffer in func.params:
-            continue
-        outside = [n.args[2] for n in walk(block.body) if isinstance(n, Call) and n.name == "if_then_else"]
-        if outside and all(isinstance(v, Const) and float(v.value) == float(pad_value or "nan") for v in outside):
+    """Borders of a buffer that have the value of its padding."""
+    for block in borders(func):
+        if _reads(block, buffer) and set(numbers_outside_of(block)) == {float(pad_value or "nan")}:
             yield block.name
-
-
-def _tests(block: Block) -> bool:
-    """Whether a value in a block is chosen by a condition."""
-    return any(isinstance(n, Call) and n.name == "if_then_else" for n in walk(block.body))
 
 
 def _reads(block: Block, buffer: Buffer) -> bool:
@@ -388,9 +385,7 @@ def _is_zero_over_the_edge(func: PrimFunc, writer: str, layout: TensorLayout) ->
         return False
     outer, inner = block.body.indices[layout.order.index(layout.block[0])], block.body.indices[-1]
     edge = _Edge(block, outer * layout.block[1] + inner >= layout.shape[layout.block[0]])
-    if block.reduce:
-        return _sums_zero(func, edge)
-    return _value(block.body.value, lambda load: _is_zero(func, load, edge)) == 0
+    return _sums_zero(func, edge) if block.reduce else _value(func, block.body.value, edge) == 0
 
 
 def _is_zero(func: PrimFunc, load: Load, edge: _Edge) -> bool:
@@ -419,27 +414,74 @@ def _sums_zero(func: PrimFunc, edge: _Edge) -> bool:
     except ProgramError:
         return False
     init = edge.block.init
-    if not isinstance(init, Store) or _value(init.value, lambda _: False) != 0.0:
+    if not isinstance(init, Store) or not isinstance(init.value, Const) or init.value.value != 0:
         return False
-    factors = [f for f in product_factors(value) if isinstance(f, Load)]
-    return op == "+" and edge.block.predicate == TRUE and any(_is_zero(func, f, edge) for f in factors)
+    if op != "+" or edge.block.predicate != TRUE or not _is_finite(func, value, edge):
+        return False
+    return any(isinstance(f, Load) and _is_zero(func, f, edge) for f in product_factors(value))
 
 
-def _value(expr: Expr, is_zero: Callable[[Load], bool]) -> float | None:
-    """The value of an expression whose loads are 0 where `is_zero` says so; None if it is not known."""
+def _value(func: PrimFunc, expr: Expr, edge: _Edge) -> float | None:
+    """The value of an expression at the edge; None if it is not known."""
     if isinstance(expr, Const):
         return float(expr.value)
     if isinstance(expr, Load):
-        return 0.0 if is_zero(expr) else None
+        return 0.0 if _is_zero(func, expr, edge) else None
     if isinstance(expr, Cast):
-        return _value(expr.a, is_zero)
+        return _value(func, expr.a, edge)
     if isinstance(expr, Call) and expr.name in KEEP_ZERO:
-        return 0.0 if _value(expr.args[0], is_zero) == 0 else None
+        return 0.0 if _value(func, expr.args[0], edge) == 0 else None
     if not isinstance(expr, Binary):
         return None
-    a, b = _value(expr.a, is_zero), _value(expr.b, is_zero)
+    a, b = _value(func, expr.a, edge), _value(func, expr.b, edge)
     if expr.op == "*" and 0 in (a, b):
-        return 0.0  # of finite data, as everywhere where padding is computed on
+        return 0.0 if _is_finite(func, expr.b if a == 0 else expr.a, edge) else None
     if a is None or b is None or expr.op not in OPERATIONS or (expr.op == "/" and b == 0):
         return None
     return OPERATIONS[expr.op](a, b)
+
+
+def _is_finite(func: PrimFunc, expr: Expr, edge: _Edge) -> bool:
+    """Whether an expression is a finite number at the edge, where data is: 0 times anything else may be NaN."""
+    if isinstance(expr, Const):
+        return math.isfinite(float(expr.value))
+    if isinstance(expr, Load):
+        return _is_finite_load(func, expr, edge)
+    if not dtypes.is_float(expr.dtype):
+        return True
+    if not isinstance(expr, Binary | Call | Cast | Select) or not is_total(expr):
+        return False
+    return all(_is_finite(func, child, edge) for child in children(expr) if isinstance(child, Expr))
+
+
+def _is_finite_load(func: PrimFunc, load: Load, edge: _Edge) -> bool:
+    """Data is finite, and so is padding that holds a finite number; what a block computes of these alone is, too."""
+    if load.buffer not in func.params:
+        return all(_writes_finite(func, writer) for writer in producers(func, load.buffer))
+    found = next((item for item in func.layouts if item.param == load.buffer.name), None)
+    if found is None or _is_number(found.pad_value):
+        return True
+    padding = IndexMap.parse(found.index_map).non_surjective_inverse(found.logical_shape, load.buffer.shape)[1]
+    return edge.implies(negate(padding.at(load.indices)))
+
+
+def _writes_finite(func: PrimFunc, block: Block) -> bool:
+    """Whether all that a block writes is finite, where data is."""
+    everywhere = _Edge(block, block.predicate)
+    try:
+        value = update_of(block)[2] if block.reduce else block_stores(block)[0].value
+    except (ProgramError, IndexError):
+        return False
+    written = {store.buffer for store in block_stores(block)}
+    reads_itself = any(isinstance(n, Load) and n.buffer in written for n in walk(value))
+    init = block.init.value if isinstance(block.init, Store) else None
+    started = not block.reduce or (isinstance(init, Const) and math.isfinite(float(init.value)))
+    return len(written) == 1 and started and not reads_itself and _is_finite(func, value, everywhere)
+
+
+def _is_number(pad_value: str) -> bool:
+    """Whether padding holds a finite number."""
+    try:
+        return math.isfinite(float(pad_value))
+    except ValueError:
+        return False

@@ -49,6 +49,8 @@ MIXED = 1.03
 """What a kernel between different layouts takes, of the mean of those that keep to one."""
 FIRST_GAIN = 0.3
 """What a first turn gains over the kernel that the estimate likes best."""
+ALL_FIRST = 3.3
+"""What it counts as where a whole is to be measured to its end: more than any other turn is expected to gain."""
 STORED_TURNS = 4.0
 """How many turns the database's best of a task counts as."""
 EXPLORING = 0.6
@@ -83,7 +85,7 @@ class LayoutSearch:
         prefers: Prefers | None = None,
         earlier: Chosen | None = None,
     ) -> None:
-        self.alternatives, self.target, self.prefers = alternatives, target, prefers
+        self.network, self.alternatives, self.target, self.prefers = network, alternatives, target, prefers
         self.tables = CostTables(network, alternatives, target)
         self.earlier = None if earlier is None else earlier.among(alternatives, self.tables.as_given)
         self._known: dict[tuple[Kind, Combination], Known] = {}
@@ -114,7 +116,7 @@ class LayoutSearch:
             found = self._hoped(scheduler)
         else:
             found = agree(self.tables.costs(self._price(UNSEEN, HOPE)), self.prefers)
-            gain = 1.0 / FIRST_GAIN  # before all else, so that all of the whole has been measured in the end
+            gain = ALL_FIRST
         price, needed = self._price(1.0), Counter[int]()
         for at in self.tables.chosen(found):
             share = self._share(*at, scheduler)
@@ -205,19 +207,18 @@ class LayoutSearch:
         """The share of a combination, which other combinations may have, too, where they are one program."""
         known, task = self._at(kind, layouts), self._task(kind, layouts)
         if known.share is None:
-            key = _key(task)
-            if key not in self._shares:
-                self._shares[key] = scheduler.add(task, 0)
-            known.share = self._shares[key]
+            if task.key not in self._shares:
+                self._shares[task.key] = scheduler.add(task, 0)
+            known.share = self._shares[task.key]
         return known.share
 
     def _look_up(self, scheduler: Scheduler) -> None:
         """Find the shares of the tasks that the scheduler began with, and add those of an earlier choice."""
         if not self._shares:
-            self._shares = {_key(share.run.task): share for share in scheduler.shares}
+            self._shares = {share.run.task.key: share for share in scheduler.shares}
             for known in self._known.values():
                 if known.task is not None:
-                    known.share = self._shares.get(_key(known.task))
+                    known.share = self._shares.get(known.task.key)
             for at in () if self.earlier is None else self.tables.chosen(self.earlier):
                 self._share(*at, scheduler)
 
@@ -255,7 +256,7 @@ class LayoutSearch:
                 return None
             if share.best_us is None:
                 return inf
-            turns = STORED_TURNS if share.known_us is not None and share.loop is None else share.turns
+            turns = STORED_TURNS if share.known_us is not None and share.loop is None else share.turns + share.stored
             return share.best_us * (1.0 if share.is_exhausted else 1.0 - hope / (1.0 + turns))
 
         def likely(kind: Kind, layouts: Combination) -> float:
@@ -294,10 +295,6 @@ class LayoutSearch:
         """By the cost model, what a combination takes of what the kind takes as it started."""
         mine, base = self._at(kind, layouts).estimate_us, self._at(kind, self.base[kind]).estimate_us
         return 1.0 if mine is None or base is None else mine / base
-
-
-def _key(task: Task) -> tuple[str, ...]:
-    return task.script, *task.interface.values()
 
 
 def _nbytes(kind: Kind, slot: int, layout: TensorLayout) -> int:

@@ -8,7 +8,8 @@ network is a value: importing makes one, fusion and agreement make others of it,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -105,9 +106,25 @@ class Network:
         return replace(self, nodes=nodes, tensors=self.tensors if tensors is None else tensors)
 
 
+def named_apart(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """The nodes with names of their own: one whose name an earlier node has gets that of its first result as well."""
+    found: list[Node] = []
+    taken: set[str] = set()
+    for node in nodes:
+        name = node.name if node.name not in taken else f"{node.name} -> {node.outputs[0]}"
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        found.append(node if name == node.name else replace(node, name=name))
+    return tuple(found)
+
+
 def problems(network: Network) -> Iterator[str]:
     """What is wrong with a network, one sentence each: nothing for a network that can run."""
     known = {*network.inputs, *network.constants}
+    for name, count in Counter(node.name for node in network.nodes).items():
+        if count > 1:
+            yield f"{count} nodes are called `{name}`"
     for name in (*network.inputs, *network.constants, *network.outputs):
         if name not in network.tensors:
             yield f"`{name}` is no tensor of the network"

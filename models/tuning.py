@@ -12,21 +12,23 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..errors import DeviceLost, Interrupted, StorageError, StridesmithError, TemporaryError
 from .alternatives import MOST, alternatives
 from .chosen import Chosen, in_layouts, keep, kept
 from .layout_search import LayoutSearch
 from .run.kernels import Kernel, kernels_of
 from .run.model import Model
-from .tasks import NetworkTask, tasks_of
+from .tasks import tasks_of
 
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.records.database import Database
     from ..search.tuning.events import Emit
+    from ..search.tuning.scheduler import Scheduler
     from ..search.workers.executor import Executor
     from .agreement import Prefers
     from .costs import Alternatives
@@ -78,9 +80,10 @@ def tune_network(
     """Tune the tasks of a network for so many seconds and compile it with the best kernels that there are then.
 
     `executor` builds and measures, by default on Ray; `start` is the `time.monotonic()` value that the seconds count
-    from.  What is found is stored at once, so that an interrupted run, which raises Interrupted, can be continued.
-    `layouts` are those that tensors may have, by default `alternatives` on CPUs, and `prefers` is a rule for them, by
-    default none; what is agreed on is kept in the database.  `trace` is a file for the run's trace.
+    from.  What is found is stored at once, so that a run that is cut short, which raises Interrupted or DeviceLost, can
+    be continued, and its model be compiled.  `layouts` are those that tensors may have, by default `alternatives` on
+    CPUs, and `prefers` is a rule for them, by default none; what is agreed on is kept in the database.  `trace` is a
+    file for the run's trace.
     """
     from ..search.records.database import Database
     from ..search.tuning.interruption import heard, uninterrupted
@@ -105,7 +108,8 @@ def tune_network(
                 guide.first_tasks(), database, executor, seconds - racing,
                 seed=seed, start=start, emit=emit, guide=guide,
             )  # fmt: skip
-            with traced(trace, network.name, timeline, scheduler.clock, emit):
+            tracing = traced(trace, network.name, timeline, scheduler.clock, emit)
+            with tracing, _best_kept(guide, scheduler, earlier, database):
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
                 built = _built(network, wholes, target, database, executor, started + seconds - racing / 2)
@@ -125,6 +129,35 @@ def tune_network(
 
 
 # ---------------------------------------------------------------- whole models
+
+
+@contextlib.contextmanager
+def _best_kept(guide: LayoutSearch, scheduler: Scheduler, earlier: Chosen | None, database: Database) -> Iterator[None]:
+    """Of a run that is cut short, keep the cheapest whole of what was measured: by its layouts records are found."""
+    from ..search.tuning.interruption import error_of, uninterrupted
+
+    try:
+        yield
+    except (KeyboardInterrupt, StridesmithError) as error:
+        with uninterrupted():
+            us = guide.predicted_us(scheduler)
+            if us is not None:
+                _keep_layouts(guide, earlier, database)
+        known = "" if us is None else f"; its best kernels so far are expected to take {us:.0f} us together"
+        if isinstance(error, KeyboardInterrupt):
+            raise error_of(error)(f"interrupted while whole models were built{known}") from None
+        if isinstance(error, Interrupted | DeviceLost):
+            raise type(error)(f"{error}{known}") from None
+        raise
+
+
+def _keep_layouts(guide: LayoutSearch, earlier: Chosen | None, database: Database) -> None:
+    from ..search.records.writer import PUT_SECONDS
+
+    chosen = Chosen.of(guide.alternatives, guide.best())
+    if earlier is None or (chosen.written, chosen.read) != (earlier.written, earlier.read):
+        with contextlib.suppress(TemporaryError, StorageError):  # the run ends with an error that matters more
+            keep(chosen, guide.network, guide.target, database, PUT_SECONDS)
 
 
 def racing_seconds(seconds: float) -> float:
@@ -168,15 +201,11 @@ def _built(
             break
         made = in_layouts(network, chosen)
         tasks = tasks_of(made, target)
-        news = [item for item in tasks if _key(item) not in known]
+        news = [item for item in tasks if item.task.key not in known]
         kernels = kernels_of(news, database, executor.build)
-        known |= {_key(item): kernels[item.operators[0].name] for item in news}
-        found[rule] = made, {node.name: known[_key(item)] for item in tasks for node in item.operators}
+        known |= {item.task.key: kernels[item.operators[0].name] for item in news}
+        found[rule] = made, {node.name: known[item.task.key] for item in tasks for node in item.operators}
     return found
-
-
-def _key(item: NetworkTask) -> tuple[str, ...]:
-    return item.task.script, *item.task.interface.values()
 
 
 def _race(models: Mapping[str, Model]) -> dict[str, float]:

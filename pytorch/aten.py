@@ -204,15 +204,25 @@ def _attention(call: Call) -> Result:
     dtype = call.type(query).dtype
     scale = call["scale"] if call.has("scale") else 1 / math.sqrt(shape[-1])
     order = [*range(rank - 2), rank - 1, rank - 2]
+    if dtype == "float16":  # products would pass its largest number before they are scaled
+        query, scale = call.part("Mul", [query, call.number(scale, dtype)], shape), 1.0
     turned = call.part("Transpose", [key], (*shape[:-2], shape[-1], seen), perm=order)
     product = call.part("MatMul", [query, turned], scores)
-    logits = call.part("Mul", [product, call.number(scale, dtype)], scores)
+    logits = product if scale == 1.0 else call.part("Mul", [product, call.number(scale, dtype)], scores)
     if call["is_causal"]:
         mask = np.triu(np.full((shape[-2], seen), -np.inf, dtype), 1)
         logits = call.part("Add", [logits, call.constant(mask)], scores)
-    if call.has("attn_mask"):
-        logits = call.part("Add", [logits, call.operand("attn_mask", dtype)], scores)
-    return (call.last("MatMul", [call.part("Softmax", [logits], scores, axis=rank - 1), value], 0),)
+    if not call.has("attn_mask"):
+        return (call.last("MatMul", [call.part("Softmax", [logits], scores, axis=rank - 1), value], 0),)
+    # A row of which everything is masked is 0 in PyTorch, where softmax would divide infinities.
+    logits = call.part("Add", [logits, call.operand("attn_mask", dtype)], scores)
+    lowest = call.number(float(np.finfo(dtype).min), dtype)
+    rows = (*scores[:-1], 1)
+    highest = call.part("ReduceMax", [logits], rows, axes=[rank - 1], keepdims=1)
+    seen_any = call.part("Greater", [highest, lowest], rows, "bool")
+    shares = call.part("Softmax", [call.part("Max", [logits, lowest], scores)], scores, axis=rank - 1)
+    kept = call.part("Where", [seen_any, shares, call.number(0, dtype)], scores, dtype)
+    return (call.last("MatMul", [kept, value], 0),)
 
 
 def _pool_values(call: Call, rank: int) -> dict[str, Any]:
@@ -223,8 +233,8 @@ def _pool_values(call: Call, rank: int) -> dict[str, Any]:
 
 def _max_pool(call: Call) -> Result:
     call.only_first()
-    rank = len(call.node.meta["val"][0].shape) - 2
-    if rank < 1:
+    rank = 3 if "3d" in str(call.node.target) else 2
+    if len(call.shape("self")) != rank + 2:
         raise Unsupported("pooling without a batch has no program")
     values = _pool_values(call, rank) | {"dilations": call.numbers("dilation", rank)}
     return (call.last("MaxPool", [call.tensor("self")], 0, **values),)
@@ -317,6 +327,8 @@ def _stack(call: Call) -> Result:
     rank = len(call.result().shape)
     axis = call.axis("dim", rank)
     wide = [1 if at == axis else extent for at, extent in enumerate(call.result().shape)]
+    if any(call.type(call.called(part)).dtype != call.result().dtype for part in call["tensors"]):
+        raise Unsupported("stack mixes types")
     parts = [call.part("Reshape", [call.called(part)], wide) for part in call["tensors"]]
     return call.last("Concat", parts, axis=axis)
 

@@ -35,6 +35,10 @@ Runner = Callable[[Callable[[], Any], Callable[[], Any]], Race]
 
 log = logging.getLogger(__name__)
 
+TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
+"""How far results of a part may be from PyTorch's, of the largest: far more than rounding, far less than a mistake."""
+FEW = 0.01
+"""The share of whole numbers and truths that may differ."""
 ENOUGH = 0.5
 """The share of a part's operators that the database must have kernels for; the estimate schedules the others."""
 
@@ -209,9 +213,13 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
     if model is None:
         return None
     caller = Caller(model)
-    given = {source: _random(source.meta["val"]) for source in part.node.all_input_nodes}
+    sources = part.node.all_input_nodes
+    given = {s: found.known[s.name] if s.name in found.known else _random(s.meta["val"]) for s in sources}
     ours, theirs = [given[source] for source in part.inputs], fx.node.map_arg(part.node.args, given.__getitem__)
     with torch.no_grad():
+        if not _agree(caller.run(*ours), part.module.forward(*theirs), part.outputs):
+            log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
+            return None
         result = options.race(lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
     log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
     if not result.won:
@@ -229,6 +237,7 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
     for user in list(part.node.users):
         _, at = user.args
         assert isinstance(at, int)
+        results[at].meta["val"] = user.meta["val"]
         user.replace_all_uses_with(results[at])
         graph.erase_node(user)
     graph.erase_node(part.node)
@@ -239,13 +248,14 @@ def model_of(part: Part, options: Options) -> Model | None:
     """The kernels of a part, if the database has enough of them."""
     from ..models.api import compiled
     from ..models.chosen import as_kept
+    from ..models.run.kernels import best_record
     from ..models.tasks import tasks_of
     from ..search.records.database import Database
 
     target = options.target
     with Database(options.db, read_only=True) as database:
         tasks = tasks_of(as_kept(part.network, target, database), target)
-        weights = [t.weight for t in tasks if database.best(t.task.script, target, t.task.interface) is not None]
+        weights = [t.weight for t in tasks if best_record(t.task, database) is not None]
     if sum(weights) < ENOUGH * sum(t.weight for t in tasks):
         log.info("%s, %d operators: no kernels", part.node.target, len(part.network.nodes))
         return None
@@ -281,11 +291,28 @@ def _copy(graph: fx.Graph) -> fx.Graph:
     return made
 
 
+def _agree(ours: Any, theirs: Sequence[Tensor], outputs: Sequence[int]) -> bool:
+    """Whether a part computes of random numbers what PyTorch does, up to rounding; `outputs` are as in `Part`."""
+    mine = ours if isinstance(ours, tuple) else (ours,)
+    for at, right in zip(outputs, theirs, strict=True):
+        found, near = mine[at], TOLERANCE.get(right.dtype)
+        if found.shape != right.shape or found.dtype != right.dtype:
+            return False
+        if near is None:  # whole numbers and truths that are told from floats may be others where these are alike
+            if float((found != right).to(torch.float32).mean()) > FEW:
+                return False
+            continue
+        scale = float(torch.nan_to_num(right.to(torch.float64), 0.0, 0.0, 0.0).abs().max())
+        if not torch.allclose(found.to(torch.float64), right.to(torch.float64), near, near * scale, equal_nan=True):
+            return False
+    return True
+
+
 def _random(value: Tensor) -> Tensor:
     """A tensor like one that is only known by its type."""
     if value.is_floating_point():
-        return torch.randn(value.shape).to(value.dtype)
-    return torch.zeros(value.shape, dtype=value.dtype)
+        return torch.randn(value.shape, device="cpu").to(value.dtype)
+    return torch.zeros(value.shape, dtype=value.dtype, device="cpu")
 
 
 def _reason(found: Divided) -> str:

@@ -70,7 +70,7 @@ class Caller:
 
     def _called(self, tensors: Sequence[Tensor]) -> Any:
         array = self._array
-        results = tuple(torch.empty(shape, dtype=dtype) for _, shape, dtype in self.gives)
+        results = tuple(torch.empty(shape, dtype=dtype, device="cpu") for _, shape, dtype in self.gives)
         self._run(*[array(tensor) for tensor in tensors], out=[array(result) for result in results])
         return results[0] if len(results) == 1 else results
 
@@ -80,7 +80,7 @@ class Caller:
         if direct is None or self._array is _bits:
             return None
         array, careful = Tensor.numpy, self
-        kinds = [torch.empty((), dtype=dtype).expand(shape) for _, shape, dtype in self.gives]
+        kinds = [torch.empty((), dtype=dtype, device="cpu").expand(shape) for _, shape, dtype in self.gives]
         # A small result is made by NumPy, which takes half a microsecond less; a large one lies on cache lines.
         is_small = sum(kind.numel() * kind.element_size() for kind in kinds) <= SMALL_BYTES
         new: list[Callable[[], Any]] = [
@@ -118,7 +118,7 @@ class Caller:
                     f"`{name}` must be {dtype} of shape {list(shape)}, but got {tensor.dtype} of {list(tensor.shape)}; "
                     "a kernel is compiled for one shape"
                 )
-        results = [torch.empty(shape, dtype=dtype) for _, shape, dtype in self.gives]
+        results = [torch.empty(shape, dtype=dtype, device="cpu") for _, shape, dtype in self.gives]
         return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -41,24 +41,33 @@ WORTH_IT_ALONE = [
 class Part:
     """A call in the graph, of what is cut out, as a module of PyTorch and as a network.
 
-    `inputs` are the nodes whose values the network takes, in order; `outputs` say for each result of the module
+    `constants` are the names of the nodes whose values the network has; `outputs` say for each result of the module
     which of the network's it is.
     """
 
     node: fx.Node
     module: fx.GraphModule
     network: Network
-    inputs: tuple[fx.Node, ...]
+    constants: frozenset[str]
     outputs: tuple[int, ...]
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        """The nodes whose values the network takes, in order; another part's kernels may have taken its place."""
+        return tuple(source for source in self.node.all_input_nodes if source.name not in self.constants)
 
 
 @dataclass
 class Divided:
-    """A graph in which each part is one call of a module; `refused` says of nodes why they are in none."""
+    """A graph in which each part is one call of a module; `refused` says of nodes why they are in none.
+
+    `known` are the values of nodes that are constants, by name.
+    """
 
     module: fx.GraphModule
     parts: list[Part]
     refused: Mapping[str, str]
+    known: Mapping[str, Tensor]
 
 
 class _Supported(OperatorSupportBase):
@@ -86,13 +95,18 @@ def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target)
     module = fuse_by_partitions(
         module, [partition.nodes for partition in found], prefix="stridesmith_part", always_return_tuple=True
     )
+    calls = [n for n in module.graph.nodes if n.op == "call_module" and str(n.target).startswith("stridesmith_part")]
+    for call in calls:  # what a part gives has a new node, and its tensor's name: another part may read it
+        results = _results(getattr(module, str(call.target)))
+        for user in call.users:
+            result = results[int(user.args[1])]
+            conversion.names[user.name], user.meta["val"] = conversion.names[result.name], result.meta["val"]
     parts = [
         part
-        for node in module.graph.nodes
-        if node.op == "call_module" and str(node.target).startswith("stridesmith_part")
+        for node in calls
         if (part := _part(node, getattr(module, str(node.target)), conversion, target)) is not None
     ]
-    return Divided(module, parts, conversion.refused)
+    return Divided(module, parts, conversion.refused, conversion.known)
 
 
 def _part(node: fx.Node, module: fx.GraphModule, conversion: Conversion, target: Target) -> Part | None:
@@ -117,7 +131,8 @@ def _part(node: fx.Node, module: fx.GraphModule, conversion: Conversion, target:
     if not operators or len(names) < len(results):
         return None
     network = fused(network_of(graph, operators), target)
-    return Part(node, module, network, inputs, tuple(graph.outputs.index(name) for name in names))
+    constants = frozenset(source.name for source in node.all_input_nodes) - {source.name for source in inputs}
+    return Part(node, module, network, constants, tuple(graph.outputs.index(name) for name in names))
 
 
 def _results(module: fx.GraphModule) -> tuple[fx.Node, ...]:

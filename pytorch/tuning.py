@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from ..errors import UsageError
+from ..errors import DeviceLost, Interrupted, UsageError
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
 from .dynamo import Compiled, Left, Options, capture, divide, refuse_training
@@ -18,6 +20,8 @@ from .whole import Example, arguments_of
 if TYPE_CHECKING:
     from ..search.tuning.events import Emit
     from ..search.workers.executor import Executor
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,14 @@ def tune(
     if not networks:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
     whole = networks[0] if len(networks) == 1 else union(networks)
-    found = tune_network(
-        whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
-    )
-    if len(networks) > 1:
+    try:
+        found = tune_network(
+            whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
+        )
+    except (Interrupted, DeviceLost):
         _keep_layouts(networks, whole, options)
+        raise
+    _keep_layouts(networks, whole, options)
     return Tuned(len(networks), len(whole.nodes), found.trials, found.seconds, found.stopped_by, found.db, tuple(left))
 
 
@@ -84,27 +91,35 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
             left.extend(why for why in found.refused.values() if why not in left)
         except Left as why:
             left.append(str(why))
+        except Exception as error:  # as in the backend itself: one graph that cannot be read is no reason to give up
+            log.warning("a graph stays with PyTorch, since reading it failed", exc_info=True)
+            left.append(f"a graph could not be read ({type(error).__name__}: {error})")
         eager: Compiled = module
         return eager
 
     arguments, named = arguments_of(example)
-    with torch.no_grad():
-        torch.compile(model, backend=collect)(*arguments, **named)
+    # Each call compiles anew, and for the shapes of its example alone.
+    limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
+    with torch.no_grad(), torch._dynamo.config.patch(limits):
+        torch.compile(model, backend=collect, dynamic=False)(*arguments, **named)
     return networks, left
 
 
 def _keep_layouts(networks: Sequence[Network], whole: Network, options: Options) -> None:
-    """Store the layouts that were chosen for the union as those of its networks."""
+    """Store the layouts that were chosen for the union of several networks as those of each."""
     from ..models.chosen import Chosen, keep, kept
     from ..search.records.database import Database
 
+    if len(networks) == 1:
+        return
     with Database(options.db) as database:
         chosen = kept(whole, options.target, database) or Chosen()
         for number, network in enumerate(networks):
             mine, own = f"{number}/", len(f"{number}/")
             written = {name[own:]: lying for name, lying in chosen.written.items() if name.startswith(mine)}
             read = {(node[own:], n[own:]): lying for (node, n), lying in chosen.read.items() if node.startswith(mine)}
-            keep(Chosen(written, read), network, options.target, database)
+            apart = frozenset(node[own:] for node in chosen.apart if node.startswith(mine))
+            keep(Chosen(written, read, apart), network, options.target, database)
 
 
 def union(networks: Sequence[Network]) -> Network:

@@ -43,7 +43,7 @@ def compile(
             "model.eval() before"
         )
     options = Options.of({"db": db, "threads": threads, "rest": rest, "race": race})
-    made = torch.compile(model, backend=backend, options=vars(options))
+    made = torch.compile(model, backend=backend, options=vars(options), dynamic=False)
     positional, named = arguments_of(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         made(*positional, **named)

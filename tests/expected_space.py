@@ -305,7 +305,7 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("tile:{}", "tile", panel),
     ("tile:{}", "tile", rows),
     ("boundary:{}", "boundary", boundary),
-    ("{}", "boundary", taps),
+    ("{}", "choice", taps),
     ("{}", "order", order),
     ("{}", "parallel", parallel),
     ("{}", "parallel", threads),

@@ -119,10 +119,16 @@ def _embedded(library: Library, module: LinkedModule) -> str:
     for line in module.assembly().splitlines():
         if not line.lstrip().startswith((".ascii", ".asciz", ".string")):
             line = label.sub(f".L{library.name}_", line)
-        lines.append('"' + line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '\\n"')
+        # A question mark is escaped, since two of them begin a trigraph of ISO C, also inside of a string.
+        escaped = line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("?", "\\?")
+        lines.append(f'"{escaped}\\n"')
     return "\n".join(
         [
-            f"/* {library.name}: what {library.name}.h declares, as assembly for the compiler of any project. */",
+            f"/* {library.name}: what {library.name}.h declares, as assembly for the compiler of any project.",
+            " *",
+            " * Compile it without link-time optimisation (-fno-lto), which does not see symbols of assembly; a shared",
+            " * object that may be closed again needs -Wl,-z,nodelete: threads of the pool may still run this code.",
+            " */",
             f'#include "{library.name}.h"',
             "",
             "__asm__(",

@@ -10,7 +10,7 @@ from ..artifact import Argument
 from ..data import is_in_place
 from .cpu_check import architecture, needed
 from .interface import MESSAGES
-from .library import Function, Library, c_name, nbytes
+from .library import Function, Library, nbytes, parameter_names
 
 C_TYPES = {
     "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",
@@ -38,7 +38,8 @@ def header_text(library: Library) -> str:
 
 def prototype(function: Function) -> str:
     """The declaration without a semicolon."""
-    parameters = ", ".join(_declared(a) for a in function.parameters) or "void"
+    names = parameter_names(function.parameters)
+    parameters = ", ".join(_declared(a, names[a.name]) for a in function.parameters) or "void"
     return f"int {function.name}({parameters})"
 
 
@@ -77,8 +78,9 @@ def _codes(macro: str) -> str:
 
 
 def _function(library: Library, function: Function) -> str:
+    names = parameter_names(function.parameters)
     sizes = [
-        f"#define {function.name.upper()}_{c_name(a.name).upper()}_BYTES INT64_C({nbytes(a)})"
+        f"#define {function.name.upper()}_{names[a.name].upper()}_BYTES INT64_C({nbytes(a)})"
         for a in function.parameters
         if not a.is_scalar
     ]
@@ -133,8 +135,8 @@ def _services(name: str, macro: str) -> str:
         """)
 
 
-def _declared(argument: Argument) -> str:
-    kind, name = C_TYPES[dtypes.element(argument.dtype)], c_name(argument.name)
+def _declared(argument: Argument, name: str) -> str:
+    kind = C_TYPES[dtypes.element(argument.dtype)]
     if argument.is_scalar:
         return f"{kind} {name}"
     return f"{'' if argument.is_output else 'const '}{kind} *{name}"

@@ -83,7 +83,7 @@ class Kernel:
     def __init__(self, code: Code, packed: Mapping[str, Any] | None = None) -> None:
         main = code.functions[0]
         self.signature = tuple(Argument(*map(_hashable, item)) for item in main["parameters"])
-        self._code, self._name, self._packers = code, main["name"], main["packers"]
+        self._code, self._name, self._packers, self._called = code, main["name"], main["packers"], main["called"]
         self._packed = dict(packed or {})
         self._inputs = [a for a in self.signature if not a.is_output and a.name not in self._packed]
         self._outputs = [a for a in self.signature if a.is_output]
@@ -118,11 +118,11 @@ class Kernel:
 
     def to_physical(self, name: str, array: Any) -> Any:
         """A logical array in the layout that argument `name` has in memory."""
-        return self._moved(name, f"{self._code.name}_pack_{name}", array, to_logical=False)
+        return self._moved(name, f"{self._code.name}_pack_{self._called.get(name)}", array, to_logical=False)
 
     def to_logical(self, name: str, array: Any) -> Any:
         """The logical array of what the kernel has written as `name`."""
-        return self._moved(name, f"{self._code.name}_unpack_{name}", array, to_logical=True)
+        return self._moved(name, f"{self._code.name}_unpack_{self._called.get(name)}", array, to_logical=True)
 
     def _moved(self, name: str, mover: str, array: Any, to_logical: bool) -> Any:
         argument = next(a for a in self.signature if a.name == name)
@@ -131,7 +131,8 @@ class Kernel:
         shapes = argument.logical_shape, argument.physical_shape
         source, result = shapes[::-1] if to_logical else shapes
         moved = _empty(result, argument.numpy_dtype)
-        self._code.call(mover, [_address(_checked(argument, source, array)), _address(moved)])
+        given = _checked(argument, source, array)  # kept until the call is over
+        self._code.call(mover, [_address(given), _address(moved)])
         return moved
 
     def _input(self, argument: Argument, value: Any) -> Any:
@@ -141,7 +142,8 @@ class Kernel:
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument that is not packed."""
-        movers = (f"{self._code.name}_pack_{argument.name}", f"{self._code.name}_unpack_{argument.name}")
+        called = self._called[argument.name]
+        movers = (f"{self._code.name}_pack_{called}", f"{self._code.name}_unpack_{called}")
         moved = any(function["name"] in movers for function in self._code.functions)
         return argument.physical_shape if moved else argument.logical_shape
 

@@ -226,5 +226,5 @@ def _launches(name: str, runs: Sequence[_Run]) -> list[str]:
 
 
 def _string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("??", "?\\?")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("?", "\\?")
     return f'"{escaped}"'

@@ -21,7 +21,7 @@ from pathlib import Path
 from ... import __version__
 from .cpu_check import architecture
 from .header import cpu_sentence, header_text
-from .library import Library
+from .library import Library, parameter_names
 from .module import shared_object
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same library gives the same file
@@ -70,6 +70,7 @@ def _interface(library: Library) -> str:
         {
             "name": function.name,
             "packers": dict(function.packers),
+            "called": parameter_names(function.parameters),
             "parameters": [
                 [a.name, a.logical_shape, a.physical_shape, a.dtype, a.index_map, a.pad_value, a.is_output, a.is_scalar]
                 for a in function.parameters

@@ -124,6 +124,7 @@ def _attributes(target: Target) -> str:
         "prefer-vector-width": str(width),
         "min-legal-vector-width": str(width),
         "reciprocal-estimates": "none",
+        "probe-stack": "inline-asm",  # a frame of several pages on a caller's small stack meets the guard page
     }
     return "nounwind " + " ".join(f'"{k}"="{v}"' for k, v in pairs.items())
 

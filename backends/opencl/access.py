@@ -85,7 +85,9 @@ class Accesses(Writer):
         if not terms:
             return str(constant)
         text = self.scalar(build((terms, 0)))
-        if not text.isidentifier() and not any(isinstance(n, Load) for n in walk(position)):
+        self.check_index(position)
+        # A condition that is being evaluated may be what makes a division possible.
+        if not self._lazy and not text.isidentifier() and not any(isinstance(n, Load) for n in walk(position)):
             text = self.held(text, self.index_type)
         return text if constant == 0 else f"{text} {'+' if constant > 0 else '-'} {abs(constant)}"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.expr import (
     COMPARISONS,
@@ -33,17 +32,12 @@ from .access import as_ramp, lane
 from .texels import Texels
 from .types import literal, memory_type, narrow_value
 
-INT32 = dtypes.int_range("int32")
 INT64 = dtypes.int_range("int64")
 
 _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "pow": "pow", "fma": "fma",
 }  # fmt: skip
-
-
-class NeedsLong(InternalError):
-    """An index expression that may leave 32 bits."""
 
 
 class Expressions(Texels):
@@ -55,10 +49,8 @@ class Expressions(Texels):
         """The C expression of a scalar, in parentheses where it needs them."""
         if dtypes.lanes(expr.dtype) != 1:
             raise CodegenError(f"expected a scalar, but got {expr.dtype}: {expr!r}")
-        if expr.dtype == dtypes.INDEX and self.index_type == "int":
-            low, high = self.facts.interval(expr)
-            if low < INT32[0] or high > INT32[1]:
-                raise NeedsLong
+        if expr.dtype == dtypes.INDEX:
+            self.check_index(expr)
         if isinstance(expr, Const):
             if expr.dtype in self.emulated:
                 return literal(narrow_value(float(expr.value), expr.dtype), "float32", self.index_type)

@@ -38,12 +38,13 @@ from ...ir.stmt import (
 from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
-from .expr import Expressions, NeedsLong
+from .expr import Expressions
 from .images import check_image, is_image
 from .launch import Launch, Source
 from .meeting import Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, sizes, statements_at_top, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
+from .writer import NeedsLong
 
 if TYPE_CHECKING:
     from ..lower import Lowered
@@ -208,13 +209,19 @@ class _Kernel(Expressions):
                 f"kernel `{self.name}`: statements one after the other hold loops bound to blockIdx, and groups do not "
                 f"wait for each other; put each such loop at the top of the program"
             )
-        pending: list[Stmt] = []
+        pending: list[Stmt] = []  # since the last barrier of all memory, and by flag how many of them are ordered
+        ordered: dict[str, int] = {}
         around = self.memories
         for item in self._in_order(stmt):
-            fence = frozenset(flag for before in pending for flag in fence_between(before, item, self.memories))
+            fence = frozenset(
+                flag
+                for at, before in enumerate(pending)
+                for flag in fence_between(before, item, self.memories)
+                if at >= ordered.get(flag, 0)
+            )
             if fence:
                 self._barrier(fence)
-                pending = []
+                ordered |= dict.fromkeys(fence, len(pending))
             self.statement(item)
             pending.append(item)
         self.memories = around

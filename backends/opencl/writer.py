@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...errors import InternalError
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
 from ...ir.expr import Expr, Var, refold, variables
 from ...ir.node import rebuild
 from ...ir.stmt import memories_read
 from .types import Helpers, Names, bare, memory_type
+
+INT32 = dtypes.int_range("int32")
+
+
+class NeedsLong(InternalError):
+    """An index expression that may leave 32 bits."""
 
 
 class Writer:
@@ -33,6 +40,13 @@ class Writer:
         self._fixed: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
         self._unrolled: dict[Expr, tuple[Var, ...]] = {}
         self._changing: dict[Expr, bool] = {}
+
+    def check_index(self, expr: Expr) -> None:
+        """Raises NeedsLong for an index that may leave the type that stands for int64."""
+        if self.index_type == "int":
+            low, high = self.facts.interval(expr)
+            if low < INT32[0] or high > INT32[1]:
+                raise NeedsLong
 
     def line(self, text: str) -> None:
         """Write one line at the present depth."""

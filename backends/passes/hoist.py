@@ -39,7 +39,10 @@ def _hoist(new: Stmt) -> Stmt:
     if isinstance(new, Seq):
         return merge_neighbours(new, _same_condition)
     if isinstance(new, If) and new.orelse is None and isinstance(new.then, If) and new.then.orelse is None:
-        return If(all_of([*conjuncts(new.cond), *conjuncts(new.then.cond)]), new.then.then)
+        inner = new.then
+        if not is_index_condition(inner.cond):  # what it reads may be in bounds where the outer condition holds alone
+            return new
+        return If(all_of([*conjuncts(new.cond), *conjuncts(inner.cond)]), inner.then)
     return new
 
 

@@ -85,11 +85,11 @@ def _unconditional(stmt: Stmt, lanes: frozenset[Var]) -> Stmt:
 # ---------------------------------------------------------------- register tiles
 
 
-def fill_tiles(stmt: Stmt) -> Stmt:
+def fill_tiles(stmt: Stmt, strict: bool = False) -> Stmt:
     """Statements on register tiles without the conditions on their lanes, where nobody sees the difference."""
     if not any(isinstance(n, For) and is_masked(n) for n in walk_stmts(stmt)):
         return stmt
-    return _fill(stmt, nothing_known(), frozenset(), frozenset())
+    return _fill(stmt, nothing_known(strict), frozenset(), frozenset())
 
 
 def _fill(stmt: Stmt, facts: Facts, lanes: frozenset[Var], tiles: frozenset[Buffer]) -> Stmt:

@@ -32,9 +32,10 @@ from .edges import Edge, edges, strengthen
 SPLITTABLE = ("serial", "unrolled", "vectorized")
 
 
-def partition_loops(stmt: Stmt) -> Stmt:
+def partition_loops(stmt: Stmt, strict: bool = False) -> Stmt:
     """Peel the annotated loops; the annotation goes."""
-    return _clean(_partition(trim_loops(stmt, nothing_known()), nothing_known(), None, frozenset()))
+    facts = nothing_known(strict)
+    return _clean(_partition(trim_loops(stmt, facts), facts, None, frozenset()))
 
 
 @remembered
@@ -150,9 +151,9 @@ def _clean(stmt: Stmt) -> Stmt:
     return result
 
 
-def split_ranges(stmt: Stmt) -> Stmt:
+def split_ranges(stmt: Stmt, strict: bool = False) -> Stmt:
     """``for v in n: if v < c: A else: B -> for v in c: A; for v in n - c: B``, for loops that run in order."""
-    return _split_ranges(stmt, nothing_known())
+    return _split_ranges(stmt, nothing_known(strict))
 
 
 def _split_ranges(stmt: Stmt, facts: Facts) -> Stmt:

@@ -93,13 +93,13 @@ def _with_facts(stmt: Stmt, facts: Facts, fn: Callable[[Stmt, Facts], Stmt]) -> 
     return result
 
 
-def guard_vectors(stmt: Stmt, target: Target) -> Stmt:
+def guard_vectors(stmt: Stmt, target: Target, strict: bool = False) -> Stmt:
     """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``.
 
     Where constants say which lanes the condition holds for, the loop is cut there instead.
     A masked loop stays as it is.
     """
-    return _guard(stmt, nothing_known(), target)
+    return _guard(stmt, nothing_known(strict), target)
 
 
 def _guard(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
@@ -154,9 +154,9 @@ def by_lane(loop: For) -> For:
     return replace(loop, kind="unrolled" if touches and small else "serial")
 
 
-def vectorize_loops(stmt: Stmt, target: Target) -> Stmt:
+def vectorize_loops(stmt: Stmt, target: Target, strict: bool = False) -> Stmt:
     """Every vectorized loop as vectors, or as a plain loop where that is not possible or not proven to be the same."""
-    return _vectorize(stmt, nothing_known(), target)
+    return _vectorize(stmt, nothing_known(strict), target)
 
 
 def _vectorize(stmt: Stmt, facts: Facts, target: Target) -> Stmt:

@@ -271,15 +271,17 @@ _shared: list[Facts] = []
 cleared_with(_shared.clear)
 
 
-def nothing_known() -> Facts:
+def nothing_known(strict: bool = False) -> Facts:
     """The facts outside of every loop, shared, so that passes one after another reuse what was derived.
+
+    `strict` ones assume nothing of floating-point data (see `simplify`).
 
     They are renewed from time to time, which bounds the memory of a long-lived process.
     """
     if not _shared or Facts.created > _SHARED_LIMIT:
         Facts.created = 0
-        _shared[:] = [Facts({})]
-    return _shared[0]
+        _shared[:] = [Facts({}), Facts({}, strict=True)]
+    return _shared[strict]
 
 
 def negate(cond: Expr) -> Expr:

@@ -24,7 +24,7 @@ def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None, *, strict:
     infinities and the sign of zero are kept.  Applying it twice changes nothing more.
     """
     if isinstance(node, Stmt):
-        return simplify_stmt(node, Facts(bounds or {}, strict=strict) if bounds or strict else nothing_known())
+        return simplify_stmt(node, Facts(bounds, strict=strict) if bounds else nothing_known(strict))
     if not isinstance(node, Expr):
         raise TypeError(f"simplify takes an expression or a statement, but got {type(node).__name__}")
     return _root(bounds, strict).expr(node)

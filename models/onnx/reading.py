@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,9 @@ LARGEST_FILE = 2**31 - 1
 LARGEST_TENSOR = 2**34
 LARGEST_TOTAL = 2**36
 LARGEST_NUMBER = 2**31 - 1
+_SMALL = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+BITS = {number: _SMALL[name] for name, number in TensorProto.DataType.items() if name in _SMALL}
+"""Of element types of which several share a byte of a file; in memory each has its own."""
 FREE_NUMBERS = frozenset({"starts", "ends", "start", "end", "value_int", "value_ints"})
 """Attributes that may be larger: ends of slices, which are cut, and values."""
 
@@ -67,7 +71,7 @@ class Weights:
         return whole.reshape(tuple(tensor.dims))
 
     def _admit(self, name: str, dims: Iterable[int], element: int) -> int:
-        """The bytes of a tensor, which are counted against the limits."""
+        """The bytes of a tensor in a file; those that it has in memory are counted against the limits."""
         shape = list(dims)
         if any(extent < 0 for extent in shape):
             raise StorageError(f"the tensor `{_short(name)}` is damaged: its shape is {shape}")
@@ -77,16 +81,15 @@ class Weights:
             raise StorageError(
                 f"the tensor `{_short(name)}` is damaged: no element type has the number {element}"
             ) from None
-        nbytes = int(dtype.itemsize)
-        for extent in shape:
-            nbytes *= extent
+        count = math.prod(shape)
+        nbytes = count * int(dtype.itemsize)
         self.total += nbytes
         if nbytes > LARGEST_TENSOR or self.total > LARGEST_TOTAL:
             raise ModelProblem(
                 f"the tensor `{_short(name)}` of shape {shape} brings the model's weights to {self.total} bytes; one "
                 f"tensor may have {LARGEST_TENSOR} and all together {LARGEST_TOTAL}"
             )
-        return nbytes
+        return -(-count * BITS[element] // 8) if element in BITS else nbytes
 
     def _external(self, tensor: TensorProto, wanted: int) -> Array:
         name = _short(tensor.name)

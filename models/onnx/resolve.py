@@ -5,8 +5,8 @@ Nodes are visited in order, so that a node's inputs have known shapes when it is
 1. what computes nothing becomes another name of its input (Identity, Dropout, a cast to the same type, ...);
 2. what has only constant inputs is computed by the reference implementation of ONNX, and so are Shape and Size;
 3. a branch whose condition is constant takes its place;
-4. the shapes of what is left are inferred by ONNX, given the small constants among the inputs; where that leaves
-   something open, by running the reference implementation.
+4. the shapes of what is left are inferred by ONNX, given the small constants among the inputs; those of a small node
+   that will run by the reference implementation are what that gives, which ONNX's inference sometimes gets wrong.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ class _Resolver:
             self.visit(model_node(part.op, part.domain, part.name, inputs, outputs, attributes))
         for outer, inner in zip(node.outputs, graph.output, strict=True):
             renamed = names.get(inner.name, inner.name)
-            self.alias[outer] = self.alias.get(renamed, renamed)
+            if outer:  # else nothing reads it, and no name stands for an input that is left out
+                self.alias[outer] = self.alias.get(renamed, renamed)
         self.graph.note(node, "the branch that its constant condition takes")
 
     def _fold(self, node: Node, types: Sequence[Type | None]) -> bool:

@@ -25,12 +25,12 @@ def programs(graph: Graph, node: Node) -> list[Operator] | None:
 
 
 def network_of(graph: Graph, nodes: Sequence[networks.Node]) -> Network:
-    """The network of what was built, with the tensors and constants that it uses."""
+    """The network of what was built, with the tensors and constants that it uses, each node with a name of its own."""
     needed = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
     used = {*graph.inputs, *needed, *(name for node in nodes for name in node.outputs)}
     tensors = {name: Tensor(name, found.shape, found.dtype) for name, found in graph.types.items() if name in used}
     constants = {name: array for name, array in graph.constants.items() if name in needed}
-    network = Network(graph.name, graph.inputs, graph.outputs, tensors, constants, tuple(nodes))
+    network = Network(graph.name, graph.inputs, graph.outputs, tensors, constants, networks.named_apart(nodes))
     for problem in networks.problems(network):
         raise ModelProblem(f"the model cannot be made a network: {problem}")
     return network

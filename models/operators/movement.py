@@ -10,8 +10,8 @@ from ...space.workloads.text import Program, affine, element, literal
 from .site import Builder, Built, Site, letters
 
 
-def moved(site: Site, name: str, index: Sequence[str], outside: str = "", value: str = "0") -> Built:
-    """``y[i] = x[index]``, or `value` where the condition `outside` is not empty and does not hold.
+def moved(site: Site, name: str, index: Sequence[str], where: str = "", value: str = "0") -> Built:
+    """``y[i] = x[index]``, or `value` where the condition `where` is not empty and does not hold.
 
     `index` has a text for each dimension of x, over ``vi, vj, ...``, the iterators of the result.
     """
@@ -21,8 +21,8 @@ def moved(site: Site, name: str, index: Sequence[str], outside: str = "", value:
     program.output("y", result.shape)
     names = letters(len(result.shape))
     text = element("x", index)
-    if outside:
-        text = f"T.if_then_else({outside}, {text}, {value})"
+    if where:
+        text = f"T.if_then_else({where}, {text}, {value})"
     axes = [(a, e, "S") for a, e in zip(names, result.shape, strict=True)]
     program.add(name, axes, f"{element('y', [f'v{a}' for a in names])} = {text}")
     return [site.operator(program.text(), [0])]

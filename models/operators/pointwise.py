@@ -129,6 +129,25 @@ def _sign(x: str, n: Callable[[float], str]) -> str:
     return f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {n(0)}))"
 
 
+def _absolute(x: str, n: Callable[[float], str], site: Site) -> str:
+    if is_float(site.dtype()):
+        return f"T.abs({x})"
+    return x if site.dtype().startswith("u") else f"T.max({x}, {n(0)} - {x})"
+
+
+def _odd(x: str, n: Callable[[float], str], site: Site, factors: Sequence[float], otherwise: str) -> str:
+    """An odd function: near 0, where differences of numbers near 1 lose their digits, its series.
+
+    ``x (1 + c1 x**2 + c2 x**4 + ...)``
+    """
+    *rest, last = factors
+    series = f"{n(last)} * ({x} * {x})"
+    for factor in reversed(rest):
+        series = f"({n(factor)} + {series}) * ({x} * {x})"
+    limit = n(0.01 if site.dtype() == "float64" else 0.2)
+    return f"T.Select(T.abs({x}) < {limit}, {x} + {x} * {series}, {otherwise})"
+
+
 HUGE = 1e9
 """From here on ``sqrt(x * x + 1)`` is x in every type, while the square overflows in float32 from 1.8e19 on."""
 
@@ -173,13 +192,26 @@ _UNARY: Mapping[str, Builder] = {
     "Ceil": _unary("ceil", lambda x, n, s: f"T.ceil({x})"),
     "Round": _unary("round", lambda x, n, s: rounded(x, n)),
     "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
-    "Abs": _unary("abs", lambda x, n, s: f"T.abs({x})" if is_float(s.dtype()) else f"T.max({x}, {n(0)} - {x})", "fi"),
+    "Abs": _unary("abs", lambda x, n, s: _absolute(x, n, s), "fi"),
     "Sign": _unary("sign", lambda x, n, s: _sign(x, n), "f"),
-    "Sinh": _unary("sinh", lambda x, n, s: f"(T.exp({x}) - T.exp({n(0)} - {x})) * {n(0.5)}"),
+    "Sinh": _unary(
+        "sinh", lambda x, n, s: _odd(
+            x, n, s, (1 / 6, 1 / 120, 1 / 5040), f"(T.exp({x}) - T.exp({n(0)} - {x})) * {n(0.5)}"
+        )
+    ),
     "Cosh": _unary("cosh", lambda x, n, s: f"(T.exp({x}) + T.exp({n(0)} - {x})) * {n(0.5)}"),
     "Acosh": _unary("acosh", lambda x, n, s: _inverse_hyperbolic(x, n, -1)),
-    "Asinh": _unary("asinh", lambda x, n, s: f"{_sign(x, n)} * {_inverse_hyperbolic(f'T.abs({x})', n, 1)}"),
-    "Atanh": _unary("atanh", lambda x, n, s: f"{n(0.5)} * T.log(({n(1)} + {x}) / ({n(1)} - {x}))"),
+    "Asinh": _unary(
+        "asinh", lambda x, n, s: _odd(
+            x, n, s, (-1 / 6, 3 / 40, -15 / 336, 105 / 3456),
+            f"{_sign(x, n)} * {_inverse_hyperbolic(f'T.abs({x})', n, 1)}",
+        )
+    ),
+    "Atanh": _unary(
+        "atanh", lambda x, n, s: _odd(
+            x, n, s, (1 / 3, 1 / 5, 1 / 7, 1 / 9), f"{n(0.5)} * T.log(({n(1)} + {x}) / ({n(1)} - {x}))"
+        )
+    ),
     "Not": _unary("logical_not", lambda x, n, s: f"not {x}", "b"),
     "BitwiseNot": _unary("bitwise_not", lambda x, n, s: f"{n(255 if s.dtype() == 'uint8' else -1)} - {x}", "i"),
     "Identity": _unary("copy", lambda x, n, s: x, "fib"),

@@ -12,9 +12,10 @@ and else looked up in tables of places and weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,11 @@ from .movement import point
 from .site import Builder, Built, Site
 
 Floats = NDArray[np.float64]
+Scale: TypeAlias = "np.float32 | np.float64"
+ROUNDING: Mapping[str, Callable[[Floats], Floats]] = {
+    "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+}  # fmt: skip
 WIDEST = 1 << 13
 """The longest dimension that is asked of the reference."""
 
@@ -104,31 +110,47 @@ def _linear_line(weights: Floats, scale: float) -> Line | None:
     return None
 
 
-def _matrix(site: Site, at: int, scale: float, region: tuple[float, float] | None) -> Floats | None:
+def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | None) -> Floats | None:
     """``[places, results]``: what resizing the unit matrix along its rows gives; None if the reference fails."""
     size, count = site.shape()[at], site.result().shape[at]
     if max(size, count) > WIDEST:
         return None
+    if site.attribute("coordinate_transformation_mode", "") == "tf_half_pixel_for_nn":
+        return _of_half_pixels(site, size, count, scale)
     from ..onnx.folding import reference  # which loads the package `onnx`
     from ..onnx.graph import ModelGraph
 
     others = ("axes", "keep_aspect_ratio_policy", "scales", "mode")
     kept = {name: value for name, value in site.node.values.items() if name not in others}
     mode = site.attribute("mode", "nearest")
-    if site.node.op == "Upsample":
+    if site.node.op == "Upsample" or site.opset <= 10:  # which say no more than the scale
         kept = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     kept["mode"] = {"bilinear": "linear"}.get(mode, mode)
     start, end = region or (0.0, 1.0)
     graph = ModelGraph("resize", (), (), {}, {}, [], {"": max(site.opset, 13)})
     graph.constant("x", np.eye(size, dtype=np.float32))
     graph.constant("roi", np.array([0, start, 1, end], np.float32))
-    graph.constant("scales", np.array([1, scale], np.float32))
+    graph.constant("scales", np.array([1, scale], scale.dtype))
     found = reference(graph.model(Node("Resize", "", "", ("x", "roi", "scales"), ("y",), kept)), graph.constants)
     return np.asarray(found[0], np.float64) if found and found[0].shape == (size, count) else None
 
 
-def _scales(site: Site) -> dict[int, float] | None:
-    """The factor of each dimension that changes; None where it is not known."""
+def _of_half_pixels(site: Site, size: int, count: int, scale: Scale) -> Floats | None:
+    """``x = (i + 1/2) / scale`` rounded: a mode of versions 11 and 12 for nearest places, which the reference lacks."""
+    rounding = ROUNDING.get(site.attribute("nearest_mode", "round_prefer_floor"))
+    if rounding is None or site.attribute("mode", "nearest") != "nearest":
+        return None
+    places: Floats = np.asarray((np.arange(count) + 0.5) / float(scale), np.float64)
+    picks = np.clip(rounding(places).astype(np.int64), 0, size - 1)
+    return np.asarray(np.eye(size)[:, picks], np.float64)
+
+
+def _scales(site: Site) -> dict[int, Scale] | None:
+    """The factor of each dimension that changes; None where it is not known.
+
+    Those that the node gives are float32; those that follow from sizes are as exact as numbers are, since
+    ``1 / float32(1 / 3)`` is less than 3, and rounds down to 2.
+    """
     shape, result = site.shape(), site.result().shape
     sizes_at, scales_at = (3, 2) if site.opset > 10 else (9, 1)
     dims = [at % len(shape) for at in site.attribute("axes", range(len(shape)))]
@@ -136,12 +158,12 @@ def _scales(site: Site) -> dict[int, float] | None:
         return None
     given = site.constant(scales_at)
     if given is not None and given.size:
-        factors = [float(f) for f in given.reshape(-1)]
+        factors: list[Scale] = [np.float32(f) for f in given.reshape(-1)]
     elif "scales" in site.node.values:
-        factors = [float(f) for f in site.attribute("scales", [])]
+        factors = [np.float32(f) for f in site.attribute("scales", [])]
     else:
         sizes = site.integers(sizes_at) or []
-        factors = [wanted / shape[at] for at, wanted in zip(dims, sizes, strict=True)]
+        factors = [np.float64(wanted / shape[at]) for at, wanted in zip(dims, sizes, strict=True)]
         policy = site.attribute("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factors = [min(factors) if policy == "not_larger" else max(factors)] * len(factors)
@@ -173,7 +195,7 @@ def _resize(site: Site) -> Built:
             return None
         weights[at] = found
     if all(np.array_equal(np.sort(matrix, axis=0)[-1], np.ones(matrix.shape[1])) for matrix in weights.values()):
-        lines = {at: _nearest_line(matrix.argmax(axis=0), len(matrix), scales[at]) for at, matrix in weights.items()}
+        lines = {at: _nearest_line(m.argmax(axis=0), len(m), float(scales[at])) for at, m in weights.items()}
         if all(line is not None for line in lines.values()):
             return _picked(site, {at: line for at, line in lines.items() if line is not None})
     return _summed(site, weights, scales) if is_float(site.dtype()) else None
@@ -194,8 +216,9 @@ def _picked(site: Site, lines: Mapping[int, Line]) -> Built:
     return [site.operator(program.text(), [0])]
 
 
-def _summed(site: Site, weights: Mapping[int, Floats], scales: Mapping[int, float]) -> Built:
+def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale]) -> Built:
     """A weighted sum along one dimension after the other, those first that grow least."""
+    scales = {at: float(scale) for at, scale in given.items()}
     order = sorted(weights, key=lambda at: (scales[at], -at))
     program = Program("resize", precision(site.dtype()))
     program.inputs([("x", site.shape())])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...backends.export.library import Constant, Function, Given, Library, Place, Scratch, Step, aligned, c_name
+from ...backends.export.library import Constant, Function, Given, Library, Place, Scratch, Step, aligned, function_name
 from ...backends.lower import lower
 from ...errors import UsageError
 from ...search.calling.packing import pack_program, unpack_program
@@ -40,7 +40,7 @@ def library_of(network: Network, kernels: Mapping[str, Kernel], plan: Plan, name
     for given in network.outputs:
         if given in network.constants or given in network.inputs:
             raise UsageError(f"`{network.name}` cannot leave: its output `{given}` is computed by nothing")
-    name = c_name(name)
+    name = function_name(name)
     parts = _Parts(network, kernels, plan, target)
     steps = [*parts.packed_inputs(), *parts.kernels(), *parts.unpacked_outputs()]
     parameters = tuple(

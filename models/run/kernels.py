@@ -14,6 +14,7 @@ from ...search.records.status import error_of
 from ...search.workers import jobs, kernel_cache
 from ...search.workers.programs import candidate
 from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed, to_text
+from ...space.interface import PACKED_AHEAD
 
 if TYPE_CHECKING:
     from ...backends.artifact import Argument
@@ -71,9 +72,7 @@ def kernels_of(
     since the database would go on naming it; an estimate that is refused, or that nobody could make, gives way to the
     program as it was written.
     """
-    records = [
-        None if database is None else database.best(t.task.script, t.task.target, t.task.interface) for t in tasks
-    ]
+    records = [None if database is None else best_record(item.task, database) for item in tasks]
     wanted = [(item.task, record) for item, record in zip(tasks, records, strict=True)]
     known = [kernel_cache.stored(_question(task, record)) for task, record in wanted]
     missing = [pair for pair, reply in zip(wanted, known, strict=True) if not isinstance(reply, Built)]
@@ -83,6 +82,19 @@ def kernels_of(
         kernel = _kernel(task, record, reply) if isinstance(reply, Built) else next(made)
         found.update((node.name, kernel) for node in item.operators)
     return found
+
+
+def best_record(task: Task, database: Database) -> Record | None:
+    """The best record of a task; where there is none, that of the same program with weights from elsewhere.
+
+    Weights that are ``constant`` and ``streamed`` ones are packed alike, so that kernels of both are right for both.
+    Which of them a part of a model has depends on all constants that were tuned together.
+    """
+    other: dict[str, str] = dict(zip(PACKED_AHEAD, reversed(PACKED_AHEAD), strict=True))
+    swapped = {name: other.get(word, word) for name, word in task.interface.items()}
+    return database.best(task.script, task.target, task.interface) or (
+        database.best(task.script, task.target, swapped) if swapped != task.interface else None
+    )
 
 
 def _question(task: Task, record: Record | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...backends.address import address
 from ...backends.chain import CpuChain
+from ...backends.cores import settler
 from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
 from ...backends.kernel import load_chain
@@ -136,8 +137,10 @@ class Model:
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
         found: list[list[float]] = []
+        settle = settler(self.target)
         for number in range(runs + 3):
             seconds: list[float] = []
+            settle()
             self._run(given, out, seconds)
             if number >= 3:
                 found.append(seconds)
@@ -154,15 +157,25 @@ class Model:
         """
         return report(self.network, self.kernels, self.profile(inputs, runs), roof)
 
+    @property
+    def operators(self) -> tuple[Row, ...]:
+        """A row for each operator, measured now: its record, its time, layout and pad value of each edge (`report`)."""
+        return self.report()
+
     def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
-        """Seconds of whole runs, one after the other for about so long, after a few to warm up; Python is included."""
+        """Seconds of whole runs, for about so long, after a few to warm up; Python is included.
+
+        Each begins when every thread has a core of its own (`backends.cores`).
+        """
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
         for _ in range(3):
             self(*given, out=out)
         samples: list[float] = []
+        settle = settler(self.target)
         end = time.perf_counter() + seconds
         while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+            settle()
             began = time.perf_counter()
             self(*given, out=out)
             samples.append(time.perf_counter() - began)

@@ -12,7 +12,7 @@ was read (`moves`), and if the memory of the tensors may be one:
 1. what becomes part of a result (`a`) is read whole, is part of nothing else, and belongs to the network: a constant
    or an array of the caller stays where it is;
 2. it writes no other bytes than its own: it has no padding, or its operator touches none;
-3. what is read inside of another tensor (`x`) is no array that the caller wants a result in;
+3. what is read inside of another tensor (`a` of `x`) is no result of the network, whose place the caller gives;
 4. padding that must hold a number is nobody's part.
 
 No kernel writes over a tensor that is part of another one or has parts (`in_place`), so that an element stays what it

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...backends.data import is_in_place
-from ...backends.export.library import Function, Library, c_name, single
+from ...backends.export.library import Function, Library, function_name, parameter_names, single
 from ...backends.lower import lower
 from ...space.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program
@@ -34,25 +34,26 @@ def library_of(
     Arguments that `interface` calls constant are packed by ``NAME_pack_ARGUMENT``; so are free ones, whose results
     ``NAME_unpack_ARGUMENT`` brings back.
     """
-    name = c_name(name)
+    name = function_name(name)
     results = ", ".join(f"`{a.name}`" for a in signature if a.is_output)
     held = {argument: argument for argument in packed}
     main = single(name, f"Compute {results}", signature, lower(func, target, strict), held)
     moved = [a for a in main.parameters if not a.is_scalar and not is_in_place(a)]
     constant = [a.name for a in moved if interface[a.name] in PACKED_AHEAD]
-    packers = {argument: f"{name}_pack_{c_name(argument)}" for argument in constant}
+    called = parameter_names(main.parameters)
+    packers = {argument: f"{name}_pack_{called[argument]}" for argument in constant}
     return Library(
         name,
         target,
-        (replace(main, packers=packers), *(_mover(a, name, target) for a in moved)),
+        (replace(main, packers=packers), *(_mover(a, name, called[a.name], target) for a in moved)),
         {argument: array.tobytes() for argument, array in packed.items()},
         about or func.name,
         {"stridesmith": func.script(), "tvm": func.script(dialect="tvm")},
     )
 
 
-def _mover(argument: Argument, library: str, target: Target) -> Function:
-    """The function that brings an input into the kernel's layout, or an output out of it."""
+def _mover(argument: Argument, library: str, called: str, target: Target) -> Function:
+    """The function that brings an input into the kernel's layout, or an output out of it; C has it as `called`."""
     logical = replace(argument, name="logical", physical_shape=argument.logical_shape, index_map="", pad_value="")
     physical = replace(argument, name="packed")
     if argument.is_output:
@@ -63,4 +64,4 @@ def _mover(argument: Argument, library: str, target: Target) -> Function:
         program = lower(pack_program(argument, target), target)
         pair = (logical, replace(physical, is_output=True))
         name, summary = "pack", f"Bring `{argument.name}` into the layout that {library} takes"
-    return single(f"{library}_{name}_{c_name(argument.name)}", summary, pair, program)
+    return single(f"{library}_{name}_{called}", summary, pair, program)

@@ -70,11 +70,11 @@ def load(
 
 def from_record(record: Record, target: Target | None = None) -> Kernel:
     """The kernel of a record, all proofs done again.  Raises BadRecord when one fails."""
-    from ..workers.programs import REFUSALS, candidate
+    from ..workers.programs import REFUSALS, candidate, program
 
     try:
         func = candidate(record.script, record.trace)
-        kernel = build(func, target or record.device, dict(record.interface))
+        kernel = build(func, target or record.device, dict(record.interface), given=program(record.script))
         kernel.about = f"{record.title}, record {record.id}"
         return kernel
     except REFUSALS as error:
@@ -87,20 +87,24 @@ def build(
     interface: Mapping[str, str] | None = None,
     *,
     strict: bool = False,
+    given: PrimFunc | None = None,
 ) -> Kernel:
     """Compile `func` as it is scheduled.
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
     physical shape; those that are only reshaped, always in their logical one.  A `strict`
-    kernel keeps the order of sums and the sign of zeros.  Raises UsageError for an argument
-    that `interface` calls ``fixed`` and that the schedule moves.
+    kernel keeps the order of sums and the sign of zeros.  `given` is the program before it was
+    scheduled, where that has layouts of its own: those are what ``fixed`` arguments keep, and are
+    taken in.  Raises UsageError for an argument that `interface` calls ``fixed`` and that the
+    schedule moves.
     """
     from ...backends.lower import lower
 
     device = device_of(target)
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
-    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict))
+    own = () if given is None else arguments_of(given)
+    return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
 
 
 class Kernel:
@@ -108,8 +112,9 @@ class Kernel:
 
     Inputs come in the order of the program's parameters, C-contiguous and of
     exactly the expected shape and dtype: the logical one, except that an argument
-    of a free interface has the physical one.  They are NumPy's, or whatever else on
-    the CPU has ``__dlpack__`` (PyTorch, JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
+    of a free interface, or of a program with layouts of its own, has the physical
+    one.  They are NumPy's, or whatever else on the CPU has ``__dlpack__`` (PyTorch,
+    JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
     their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
     type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
     argument that is not so.  `signature` has name, logical and physical shape,
@@ -123,13 +128,15 @@ class Kernel:
         interface: Mapping[str, str],
         packed: Mapping[str, Array] | None = None,
         program: tuple[PrimFunc, bool] | None = None,
+        written: Sequence[Argument] = (),
     ) -> None:
-        self.signature = tuple(signature)
         self.about = ""
         self._program = program
-        self.interface = {a.name: interface.get(a.name, "free") for a in self.signature}
-        if problem := breach(self.interface, self.signature):
+        self.interface = {a.name: interface.get(a.name, "free") for a in signature}
+        if problem := breach(self.interface, signature, written):
             raise UsageError(problem)
+        own = {a.name: a for a in written if self.interface[a.name] == "fixed"}  # the same memory, as the caller has it
+        self.signature = tuple(own.get(a.name, a) for a in signature)
         self._executable = executable
         self._packed = dict(packed or {})
         self._inputs = [(i, a) for i, a in enumerate(self.signature) if not a.is_output and a.name not in self._packed]
@@ -204,7 +211,7 @@ class Kernel:
             argument = inputs[name]
             given = self._given(argument, array)
             packed[name] = pack(argument, given) if self._packs(argument) else given.copy()
-        kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program)
+        kernel = Kernel(self._executable, self.signature, self.interface, packed, self._program, self.signature)
         kernel.about = self.about
         return kernel
 
@@ -250,7 +257,7 @@ class Kernel:
 
     def _shape(self, argument: Argument) -> tuple[int, ...]:
         """The shape in which the caller gives an argument."""
-        moved = self.interface[argument.name] == "free" and not is_in_place(argument)
+        moved = self.interface[argument.name] not in PACKED_AHEAD and not is_in_place(argument)
         return argument.physical_shape if moved else argument.logical_shape
 
     def _as_given(self, arguments: Numbered) -> Numbered:

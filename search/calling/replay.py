@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
 from ..records.record import Record
-from ..records.status import KINDS, error_of
+from ..records.status import error_of
 from ..tasks.task import Task, stored_work
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Failed, Measured, Race
@@ -52,17 +52,19 @@ def replay(
     any_device: bool = False,
     seconds: float = 3.0,
     bench: Workbench | None = None,
+    task: Task | None = None,
 ) -> Replayed:
     """Build `record` again, prove it in bounds, verify it on data it has never seen, and time it.
 
     A record from elsewhere (an imported one, or one of another device) is tried against what there is here, and
     counts from now on with what was measured (see `foreign`).  One that gives a wrong result never counts again, and
-    raises WrongResult.  A record of another device is refused with DeviceMissing unless `any_device`.
+    raises WrongResult.  A record of another device is refused with DeviceMissing unless `any_device`.  It is timed as
+    its `task` is called, by itself where none is given.
     """
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is nothing to replay")
     target = _device(record, any_device)
-    task = Task(stored_work(record.workload, record.params, record.script), target, dict(record.interface))
+    task = task or Task(stored_work(record.workload, record.params, record.script), target, dict(record.interface))
     with contextlib.ExitStack() as ending:
         if bench is None:
             bench = ending.enter_context(Bench())
@@ -119,7 +121,7 @@ def _measure(bench: Workbench, task: Task, record: Record, seconds: float) -> Me
 def _refuse(record: Record, reply: Failed, database: Database | None) -> NoReturn:
     """Raise what the reply means, after marking a record that can never count again."""
     note = ""
-    if KINDS[reply.kind].disqualifies and database is not None:
+    if record.is_disproved_by(reply.kind) and database is not None:
         try:
             store(database, [record.failed(reply.status, reply.message)])
         except (TemporaryError, StorageError) as error:

@@ -12,8 +12,9 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from ...errors import BadRecord, StorageError, TemporaryError
 from .log import read_log
@@ -31,22 +32,28 @@ class Aside:
     def __init__(self, database: Database) -> None:
         self._folder, self._name = place_of(database)
         self.path = self._folder / f"{self._name}.{os.getpid()}-{os.urandom(3).hex()}{ENDING}"
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records to the disk.  Raises StorageError where that fails too."""
         try:
-            self._file = self._file or self._open()
-            self._file.write(b"".join(to_line(record).encode() + b"\n" for record in records))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            file = self._file = self._file or self._open()
+            whole = os.fstat(file.fileno()).st_size
+            try:
+                rest = memoryview(b"".join(to_line(record).encode() + b"\n" for record in records))
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), whole)  # half a line would spoil the one that follows
+                raise
         except OSError as error:
             raise StorageError(f"cannot put records aside in {self.path}: {error.strerror or error}") from None
 
-    def _open(self) -> BinaryIO:
+    def _open(self) -> FileIO:
         self._folder.mkdir(parents=True, exist_ok=True)
         while True:
-            file = self.path.open("ab")
+            file = self.path.open("ab", buffering=0)
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is_there(self.path, file):
                 return file
@@ -128,7 +135,7 @@ def _owned(path: Path) -> Iterator[bool]:
         yield _is_there(path, file)  # who held the lock before may have removed it
 
 
-def _is_there(path: Path, file: BinaryIO) -> bool:
+def _is_there(path: Path, file: IO[bytes]) -> bool:
     """Whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

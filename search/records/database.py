@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from ...errors import BadRecord, NoRecord, StorageError, UsageError
 from ..tasks.interface import interface_key
-from ..tasks.task import RECORDED_DEVICE
+from ..tasks.task import RECORDED_DEVICE, device_of
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
 from .record import SCHEMA, Record, marked, printable
@@ -122,8 +122,8 @@ class Database:
         """The fastest record of this program on this device, or None.
 
         What a final race measured comes before what only a trial measured.
-        `interface` None accepts every interface; `verified` asks for records
-        whose results were compared on this machine's behalf.
+        `target` is a device's key, or what names a device of this machine, as ``cpu``.  `interface` None accepts every
+        interface; `verified` asks for records whose results were compared on this machine's behalf.
         """
         where = [RECORDS.c.status == "ok", *([RECORDS.c.verified] if verified else [])]
         return next(self._select(work, target, interface, where, order=RACED_FIRST, limit=1), None)
@@ -140,10 +140,12 @@ class Database:
         return list(self._select(work, target, interface, order=order, limit=limit))
 
     def top(
-        self, work: Workload | str, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4
+        self, work: Workload | str, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4,
+        raced_first: bool = True,
     ) -> list[Record]:
-        """The fastest records, unverified ones included, raced ones first."""
-        return list(self._select(work, target, interface, [RECORDS.c.status == "ok"], order=RACED_FIRST, limit=count))
+        """The fastest records, unverified ones included; raced ones first, unless all are to be compared."""
+        order = RACED_FIRST if raced_first else (RECORDS.c.latency_us, RECORDS.c.id)
+        return list(self._select(work, target, interface, [RECORDS.c.status == "ok"], order=order, limit=count))
 
     def elsewhere(
         self, work: Workload | str, target: Target, interface: Mapping[str, str], count: int
@@ -225,12 +227,15 @@ class Database:
             best.setdefault((record.script, record.device_key, interface_key(dict(record.interface))), record)
         return sorted(best.values(), key=lambda r: (r.workload, r.device_key, r.id))
 
-    def put_choice(self, network: str, target: Target, choice: Any) -> None:
-        """Keep what was chosen for a whole network on a device, as JSON, in place of what was kept before."""
+    def put_choice(self, network: str, target: Target, choice: Any, seconds: float | None = None) -> None:
+        """Keep what was chosen for a whole network on a device, as JSON, in place of what was kept before.
+
+        Waits so many `seconds` as `put_records` does.
+        """
         self._refuse_read_only()
 
         def put() -> None:
-            with self._write() as connection:
+            with self._write(seconds) as connection:
                 if not sa.inspect(connection).has_table(CHOICES.name):  # a database of an earlier version
                     lock_schema(connection)
                     CHOICES.create(connection, checkfirst=True)
@@ -239,7 +244,7 @@ class Database:
                 connection.execute(CHOICES.delete().where(at))
                 connection.execute(CHOICES.insert().values(network=network, device_id=device, payload=dump(choice)))
 
-        self._attempt(put, BUSY_SECONDS)
+        self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
 
     def choice(self, network: str, target: Target) -> Any:
         """What is kept for a network on a device, as JSON that may be anything; None where nothing is."""
@@ -359,7 +364,7 @@ class Database:
         limit: int | None = None,
     ) -> Iterator[Record]:
         script = work if isinstance(work, str) else work.script
-        key = target if isinstance(target, str) else target.key
+        key = target if isinstance(target, str) and "|" in target else device_of(target).key
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
         known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*is_program(script))
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == key)

@@ -61,8 +61,8 @@ def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) ->
     if path is None or missing:
         engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
     elif read_only:
-        location = path.as_uri().removeprefix("file://")
-        engine = sa.create_engine(f"sqlite:///file:{location}?mode=ro&uri=true", connect_args={"timeout": BUSY_SECONDS})
+        location = sqlite_file.read_only_uri(path).removeprefix("file://")
+        engine = sa.create_engine(f"sqlite:///file:{location}&uri=true", connect_args={"timeout": BUSY_SECONDS})
     else:
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _connected if not read_only else _manual)

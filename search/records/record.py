@@ -188,6 +188,16 @@ class Record(BaseModel):
         """Whether it is a failure that the driver of an OpenCL device may be to blame for."""
         return self.failure is not None and KINDS[self.failure].of_driver and self.target.get("kind") == "opencl"
 
+    def is_disproved_by(self, failure: str) -> bool:
+        """Whether a failure of this kind, met on the record's device, takes its measurement back.
+
+        What another version of the package measured may be refused by this one for not knowing a primitive of it.
+        """
+        from ... import __version__
+
+        same = self.versions.get("stridesmith", __version__) == __version__
+        return KINDS[failure].disqualifies and (same or failure not in ("refused", "build_error"))
+
     def failed(self, status: str, message: str) -> Record:
         """This record as a failure."""
         return self.changed(

@@ -50,7 +50,7 @@ def inspect(path: Path) -> str:
 
 def _sound(path: Path) -> bool:
     try:
-        with closing(sqlite3.connect(_read_only(path), uri=True, timeout=30)) as connection:
+        with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=30)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if path.stat().st_size > CHECKED_BYTES:
                 return True
@@ -197,5 +197,12 @@ def _exclusive(path: Path) -> Iterator[None]:
         Path(f"{path}.repair-lock").unlink(missing_ok=True)
 
 
-def _read_only(path: Path) -> str:
-    return path.absolute().as_uri() + "?mode=ro"
+def read_only_uri(path: Path) -> str:
+    """Where SQLite opens a file only to read it.
+
+    A file that is written ahead of (WAL) needs an index beside it, also for those who read.  Where the folder cannot be
+    written, and no run has left a log there, the file is one that nobody changes, and is read without.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    alone = not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"

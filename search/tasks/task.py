@@ -53,6 +53,11 @@ class Task:
         """The canonical program text."""
         return self.work.script
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells tasks of one device apart: the program's text, and who chooses each argument's layout."""
+        return self.script, *self.interface.values()
+
     @cached_property
     def name(self) -> ProgramName:
         """The program as worker jobs name it."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .study import Study
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
-FIRST_RESULTS = 4  # candidates of the first batch that are measured before the others are built
+FIRST_RESULTS = 2  # candidates that are measured before others are asked for, so that there is a result at once
 CLEARLY = 1.25  # times faster than the rival: no luck
 LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
 
@@ -106,19 +106,19 @@ class Loop:
         until = None if left is None else run.clock.seconds + left
         trials_before, began = results.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
-        asked = self.ask(size - len(held) + self.budget.hold(size))
-        trials, waiting = list[_Trial](), self.build(held, until) if held else []
+        count = size - len(held) + self.budget.hold(size)
+        trials = list[_Trial]() if self._round else self._first_results(min(count, FIRST_RESULTS), until)
+        asked = self.ask(count - len(trials), learn=bool(self._round or self.study.seeded))
+        waiting = self.build(held, until) if held else []
         candidates = asked.result()  # from here on the study is ours again
-        now = size - len(held)
+        now = size - len(held) - len(trials)
         self._held += candidates[now:]
-        if not held and not candidates:
+        if not held and not candidates and not trials:
             return "exhausted"
         self._round += 1
-        first = FIRST_RESULTS if self._round == 1 else now  # the first result does not wait for all of the first batch
-        for group in (candidates[:first], candidates[first:now]):
-            waiting += self.build(group, until) if group else []
-            self.measure(waiting)
-            trials, waiting = trials + waiting, []
+        waiting += self.build(candidates[:now], until) if candidates[:now] else []
+        self.measure(waiting)
+        trials += waiting
         if all(trial.is_refused for trial in trials):
             self._empty_rounds += 1
             if self._empty_rounds >= EMPTY_ROUNDS:
@@ -130,19 +130,29 @@ class Loop:
         self._send_round()
         return None
 
+    def _first_results(self, count: int, until: float | None) -> list[_Trial]:
+        """The first candidates, which wait for no others; what they teach is for the next batch."""
+        candidates = self.ask(count).result()
+        trials = self.build(candidates, until) if candidates else []
+        self.measure(trials)
+        return trials
+
     def try_elsewhere(self, most: int) -> None:
         """Measure what other devices found, with which candidates take turns from then on where it is fast."""
         for built, latency_us in try_elsewhere(self.run, self._measure_job, most):
             self._consider(built, latency_us)
 
-    def ask(self, count: int) -> Future[list[Candidate]]:
-        """Ask in a thread of its own; until the result is there the study belongs to that thread."""
+    def ask(self, count: int, learn: bool = True) -> Future[list[Candidate]]:
+        """Ask in a thread of its own; until the result is there the study belongs to that thread.
+
+        Without `learn` candidates are chosen as if nothing had been measured.
+        """
         if self._round:
             self.run.clock.enter("asking")
 
         def ask() -> list[Candidate]:
             began = time.monotonic()
-            candidates = self.study.ask(count) if count else []
+            candidates = self.study.ask(count, learn) if count else []
             if count:
                 self.budget.asking = time.monotonic() - began
                 if self.run.timeline is not None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ..records.record import Record, script_hash
-from ..records.status import KINDS
 from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
 from . import events
@@ -26,6 +25,7 @@ Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
 FRESH_SEED = 1_000_003
 ATTEMPTS = 3
+UNRACED = 2  # of earlier runs' fastest that take part though no race has had them: their run may have been cut short
 
 
 @dataclass
@@ -92,8 +92,9 @@ def _finalists(run: Run, raced: Iterable[Record]) -> list[Record]:
     count = run.settings.finalists
     chosen = fastest(run.results.valid.values(), count)
     if run.settings.resume:
-        stored = run.database.top(run.task.script, run.task.target, run.task.interface, count)
-        chosen += fastest(stored, count)
+        of_task = run.task.script, run.task.target, run.task.interface
+        chosen += fastest(run.database.top(*of_task, count), count)
+        chosen += fastest(run.database.top(*of_task, UNRACED, raced_first=False), UNRACED)
     chosen += fastest(raced, 1)
     return fastest({record.id: record for record in chosen}.values(), len(chosen))
 
@@ -202,5 +203,5 @@ def race_built(
 
 def _disqualify(result: Race, record: Record, reply: Failed) -> None:
     """Take a measurement back, unless it may have been the machine's fault that it could not be repeated."""
-    if KINDS[reply.kind].disqualifies:
+    if record.is_disproved_by(reply.kind):
         result.failed.append(record.failed(reply.status, reply.message))

@@ -9,7 +9,7 @@ trials, so it resumes with them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -101,13 +101,18 @@ class ModelSampler(BaseSampler):
         self._wanted = batch
         self._finished_at_plan = -1
         self._replan = False
+        self._learns = True
         self._exhausted = False
+        self._known: dict[Key, tuple[NDArray[np.float32], np.uint64]] = {}
         self._drawn: dict[int, Key] = {}
 
-    def plan_for(self, count: int) -> None:
-        """The next `count` candidates are asked together: plan them as one batch if anything was learned since."""
+    def plan_for(self, count: int, learn: bool = True) -> None:
+        """The next `count` candidates are asked together: plan them as one batch if anything was learned since.
+
+        Without `learn` the estimate alone ranks them.
+        """
         self._wanted = max(1, count)
-        self._replan = True
+        self._replan, self._learns = True, learn
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters of the candidate that this trial is going to be."""
@@ -154,13 +159,13 @@ class ModelSampler(BaseSampler):
     def _plan(self, trials: list[FrozenTrial], count: int) -> list[Key]:
         """The next batch, in the order in which it is handed out."""
         history = _History(self.search_space, trials)
-        learned = self._train(history)
+        learned = self._learns and self._train(history)
         pools = self._pools(history, learned, count)
         batch = self._batch(history, pools, count, learned)
         plan = Round(len(self.rounds) + 1, "learned" if learned else "estimate", len(history.latencies))
         for number in sorted({key[0] for key in batch}):
             keys = [key for key in batch if key[0] == number]
-            scores = self._scores(self.features.matrix(number, _rows(keys)), curiosity=0.0)
+            scores = self._scores(self._features(number, keys)[0], curiosity=0.0)
             plan.predicted.update(zip(keys, scores.tolist(), strict=True))
         self.rounds.append(plan)
         return batch
@@ -170,7 +175,7 @@ class ModelSampler(BaseSampler):
         blocks, times, runs = [], [], list[str]()
         for number in sorted({key[0] for key in keys}):
             mine = [key for key in keys if key[0] == number]
-            blocks.append(self.features.matrix(number, _rows(mine)))
+            blocks.append(self._features(number, mine)[0])
             times += [history.latencies[key] for key in mine]
             runs += [history.runs[key] for key in mine]
         if not any(np.isfinite(times)):
@@ -195,7 +200,8 @@ class ModelSampler(BaseSampler):
         effort = Effort(max(192, population // max(1, len(chosen))), GENERATIONS)
         parents = {n: best for n in chosen if learned and (best := history.best_of(n, 8)) is not None}
         pools = evolve(self.search_space, chosen, self._evaluate, self._rng, effort, parents)
-        return [pool.head(256) for pool in pools]
+        known = Counter(key[0] for key in history.seen)  # those among the best of a pool are taken out of it later
+        return [pool.head(256 + known[pool.sketch]) for pool in pools]
 
     def _promising(self, history: _History) -> list[int]:
         """The sketches of the fastest dozen, and the next of the others in turn."""
@@ -240,14 +246,19 @@ class ModelSampler(BaseSampler):
         for pool in pools:
             known = [key for key in taken if key[0] == pool.sketch]
             if known:
-                same = np.isin(pool.fingerprints, self._fingerprints(pool.sketch, _rows(known)))
+                same = np.isin(pool.fingerprints, self._features(pool.sketch, known)[1])
                 pool = pool.take(np.flatnonzero(~same))
             result.append(pool)
         return result
 
-    def _fingerprints(self, number: int, rows: Population) -> NDArray[np.uint64]:
-        """What tells the programs of candidates apart: all that their decisions do."""
-        return row_fingerprints(self.features.matrix(number, rows))
+    def _features(self, number: int, keys: list[Key]) -> tuple[NDArray[np.float32], NDArray[np.uint64]]:
+        """Features of candidates of a sketch that come again in every round, and what tells their programs apart."""
+        new = [key for key in keys if key not in self._known]
+        if new:
+            matrix = self.features.matrix(number, _rows(new))
+            self._known.update(zip(new, zip(matrix, row_fingerprints(matrix), strict=True), strict=True))
+        rows, fingerprints = zip(*map(self._known.__getitem__, keys), strict=True)
+        return np.stack(rows), np.array(fingerprints, np.uint64)
 
     def _evaluate(self, number: int, rows: Population) -> Evaluated:
         """One candidate for each program, with its score."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
+from ..records.aside import take_up
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 BATCH, FIRST = 12, 4  # candidates of a turn, and of a task's first one
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
+LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
 RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
 RACE_SECONDS, FINALISTS = 0.25, 2
 RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
@@ -57,7 +59,8 @@ LEAST_SECONDS = 0.5  # what a turn, and what a first one, counts as at least
 class Share:
     """A task with its weight, its search, and what its turns have gained.
 
-    `known_us` is what the database had before; `gains` are microseconds by turn, and `turns` counts in batches.
+    `known_us` is what the database had before, `stored` how many turns its candidates are; `gains` are microseconds by
+    turn, and `turns` counts in batches.
     `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
     `spent` are the seconds of its turns and its race by activity.
     """
@@ -69,6 +72,7 @@ class Share:
     loop: Loop | None = None
     gains: list[float] = field(default_factory=list)
     turns: float = 0.0
+    stored: float = 0.0
     seconds: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)
     is_exhausted: bool = False
@@ -102,10 +106,14 @@ class Share:
 
     @property
     def doubt_us(self) -> float:
-        """Microseconds of the model that a race is about: all of the task's where its two fastest are close."""
+        """Microseconds of the model that a race is about: all of the task's where its two fastest are close.
+
+        What the database has from an earlier race counts before a trial, so that without a race the gain is lost.
+        """
         found = sorted(record.latency_us or 0.0 for record in self.run.results.valid.values())
         close = len(found) > 1 and found[1] < DOUBTFUL * found[0]
-        return self.weight * (self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0)
+        gained = self.known_us - found[0] if self.known_us is not None and found else 0.0
+        return self.weight * max((self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0), gained)
 
     def expected(self, roof: Roof | None) -> float:
         """Microseconds of the model that a second of this task is expected to gain."""
@@ -114,11 +122,11 @@ class Share:
             return self.weight * self.hoped_us / LEAST_SECONDS
         if best is None or self.is_exhausted:
             return 0.0
-        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0
-        hope = max(best - floor, 0.0) / (self.turns + 2.0)
+        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0  # of memory: what lies in caches may be faster
+        hope = max(best - floor, LEAST_HOPE * best) / (self.turns + self.stored + 2.0)
         recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
         gain = RECENT * recent + (1 - RECENT) * hope
-        return self.weight * gain / max(self.seconds / max(self.turns, 1.0), LEAST_SECONDS)
+        return self.weight * gain / max(self.seconds / max(self.turns, FIRST / BATCH), LEAST_SECONDS)
 
 
 class Guide(Protocol):
@@ -164,7 +172,8 @@ class Scheduler:
 
         Raises Interrupted after Ctrl-C, and DeviceLost.
         """
-        stopped_by, unsaved = "interrupt", ""
+        stopped_by = "interrupt"
+        unsaved: str | None = None
         self.executor.until = time.monotonic() + self.limit - self.clock.seconds + LATE_SECONDS
         try:
             self._start()
@@ -174,21 +183,20 @@ class Scheduler:
                 self.guide.revise(self)
             with self.clock.during("race"):
                 self._races()
+            self.writer.settle()
             return stopped_by
-        except DeviceLost:
-            stopped_by = "device"
-            raise
+        except DeviceLost as error:
+            stopped_by, unsaved = "device", self._flush()
+            raise DeviceLost(f"{error}{unsaved}") from None
         except KeyboardInterrupt as interrupt:
-            try:
-                self.writer.flush()
-            except (TemporaryError, StorageError) as problem:
-                unsaved = f"; {problem}"
-            error = error_of(interrupt)
-            raise error(f"interrupted; what was measured so far is in {self.database.name}{unsaved}") from None
+            unsaved = self._flush()
+            raised = error_of(interrupt)
+            raise raised(f"interrupted; what was measured so far is in {self.database.name}{unsaved}") from None
         finally:
             self.executor.until = None
+            if unsaved is None and (unsaved := self._flush()):
+                self._send(events.Note(message=unsaved.removeprefix("; ")))
             if not unsaved:
-                self.writer.flush()
                 self._keep_facts(stopped_by)
 
     def add(self, task: Task, weight: int) -> Share:
@@ -283,8 +291,12 @@ class Scheduler:
         if not space.sketches:
             return None
         study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH)
-        stored = study.seed_records(self.database.records(run.task.script, run.task.target, run.task.interface))
-        share.turns += stored / BATCH
+        try:
+            records = self.database.records(run.task.script, run.task.target, run.task.interface)
+        except TemporaryError as error:
+            run.note(f"{run.task.work}: the search begins without what is stored of it: {error}")
+            records = []
+        share.stored += study.seed_records(records) / BATCH
         return Loop(run, study, builders_schedule=True)
 
     def _by_work(self) -> list[Share]:
@@ -336,6 +348,14 @@ class Scheduler:
 
     # --- surroundings -----------------------------------------------------------------------------
 
+    def _flush(self) -> str:
+        """Write what waits; where the database refuses it, where it is instead, as the end of a sentence."""
+        try:
+            self.writer.flush()
+        except (TemporaryError, StorageError) as problem:
+            return f"; {problem}"
+        return ""
+
     def _keep_facts(self, stopped_by: str) -> None:
         """Store what each task tells beside its records; a database that refuses one is not asked for the others."""
         for share in self.shares:
@@ -352,7 +372,10 @@ class Scheduler:
         return Run(asked, task, self.database, self.executor, self.clock, results, self._pass_on, timeline)
 
     def _known(self, task: Task) -> float | None:
-        found = self.database.best(task.script, task.target, task.interface)
+        try:
+            found = self.database.best(task.script, task.target, task.interface)
+        except TemporaryError:
+            return None  # it is tuned as if it were new; what is found is stored when the database is back
         return None if found is None else found.latency_us
 
     def _pass_on(self, event: Event) -> None:
@@ -375,11 +398,12 @@ class Scheduler:
                 predicted_us=self.predicted_us, db=self.database.name,
             )
         )
-        for note in self.database.notes:
+        for note in (*self.database.notes, *take_up(self.database)):
             self._send(events.Note(message=note))
 
     def _tell(self, share: Share, weight: int, raced: bool = False) -> None:
         self.turn += 1
+        share.run.tell_notes()
         self._send(
             events.Turn(
                 **share.run.task.identity(), turn=self.turn, task=share.number, weight=weight,

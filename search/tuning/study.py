@@ -69,16 +69,20 @@ class Study:
             direction="minimize", sampler=self._sampler(sampler, seed, nthread, batch), study_name="stridesmith"
         )
         self.counts = {MASKED: 0, DUPLICATE: 0}
+        self.seeded = 0  # stored measurements that it began with
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
         self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
 
-    def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` new, possible, distinct candidates; fewer only when the space is exhausted."""
+    def ask(self, count: int, learn: bool = True) -> list[Candidate]:
+        """Up to `count` new, possible, distinct candidates; fewer only when the space is exhausted.
+
+        Without `learn` the default sampler chooses by its estimate alone: what has been measured is too little yet.
+        """
         if self.model is not None:
-            self.model.plan_for(count)
+            self.model.plan_for(count, learn)
         found: list[Candidate] = []
         while len(found) < count and (candidate := self._ask_one()) is not None:
             found.append(candidate)
@@ -138,6 +142,7 @@ class Study:
                 )
             )
             added += 1
+        self.seeded += added
         return added
 
     def foretold(self, candidate: Candidate) -> Foretold | None:

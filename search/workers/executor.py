@@ -134,9 +134,11 @@ class RayExecutor:
                 tell = None
             time.sleep(LOOK_SECONDS)
         settled: float | None = None
+        # The cores of a cluster may all be taken: then benches of this process build, and the cluster measures.
+        enough = ("measure",) if self._first_here and self._session.address is not None else KINDS
         while not self._is_lost and self._is_scaled and not _is_over(self.until):
             try:
-                if self._is_there() or not all(pool.may_become_ready() for pool in self._actors.values()):
+                if self._is_there(*enough) or not all(pool.may_become_ready() for pool in self._actors.values()):
                     settled = settled or time.monotonic() + UP_SECONDS
                     if time.monotonic() > settled or not any(pool.is_starting_here() for pool in self._actors.values()):
                         return

@@ -153,9 +153,11 @@ class Candidates:
     def executed(self) -> NDArray[np.float32]:
         """The share of the steps of tiles that are done."""
         result = np.ones(1, np.float32)
-        if not self.part.of("taps"):
+        values = self.part.decisions[self.part.of("taps")[0]].values if self.part.of("taps") else ()
+        offered = [value for value in values if value is not None]  # none where the user has pinned or restricted it
+        if not offered:
             return result
-        number, data = self.part.decisions[self.part.of("taps")[0]].values[1]
+        ((number, data),) = offered
         for dim, inside in data:
             axes = [a for a, _ in self.operands[number].dims[dim] if self.axes[a].kind == "spatial"]
             tiles = np.stack(np.broadcast_arrays(*(self.cover[a] for a in axes), self.lane), axis=1)

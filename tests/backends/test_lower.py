@@ -11,7 +11,7 @@ from stridesmith.backends.lower import LoweringError, lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
 from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.dtypes import lanes
-from stridesmith.ir.expr import Buffer, Load, Ramp, Var, variables
+from stridesmith.ir.expr import Binary, Buffer, Load, Ramp, Var, variables
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
@@ -494,3 +494,40 @@ def main(x: T.Buffer((4,), "float32"), y: T.Buffer((1,), "float32")):
     target = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
     assert lower(func, target).strict
     assert not lower(func.__class__(func.name, func.params, func.body), target).strict
+
+
+def test_strict_floats_keep_their_operations() -> None:
+    """A product with 0 may be NaN, and a sum with 0 tells 0 from -0; without the attribute data is finite."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32"), z: T.Buffer((4,), "float32")):
+    T.func_attr({"strict_float": True})
+    for i in T.vectorized(4):
+        y[i] = x[i] * T.float32(0)
+        z[i] = x[i] + T.float32(0)
+"""
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+
+    def operations(func: PrimFunc) -> set[str]:
+        floats = [n for n in walk(lower(func, CPU).body) if isinstance(n, Binary) and n.dtype.startswith("float32")]
+        return {n.op for n in floats}
+
+    assert operations(func) == {"*", "+"}
+    assert operations(func.__class__(func.name, func.params, func.body)) == set()
+
+
+def test_conditions_that_read_memory_stay_inside_of_those_that_make_it_legal() -> None:
+    """A ragged edge around a test of data: joined, the test would read behind the end."""
+    func = parse("""
+@T.prim_func
+def main(a: T.Buffer((127,), "float32"), b: T.Buffer((127,), "float32")):
+    for io in T.serial(8):
+        for ii in T.serial(16):
+            if io * 16 + ii < 127:
+                if a[io * 16 + ii] > T.float32(0):
+                    b[io * 16 + ii] = a[io * 16 + ii]
+""")
+    assert isinstance(func, PrimFunc)
+    check_every_pass(func)
+    lower(func, CPU)

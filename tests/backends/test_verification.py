@@ -10,9 +10,11 @@ import pytest
 
 from stridesmith.backends.artifact import Argument
 from stridesmith.backends.data import pack, padding, positions, unpack
-from stridesmith.backends.samples import analyse, make_samples, statements
-from stridesmith.backends.verification import verify
+from stridesmith.backends.samples import Sample, analyse, make_samples, statements
+from stridesmith.backends.verification import compare, verify
 from stridesmith.errors import WrongResult
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import PrimFunc
 from stridesmith.space.workloads import workload
 
 M, N, K = 5, 7, 6
@@ -309,3 +311,55 @@ def test_a_half_float_result_of_a_wide_sum_is_rounded_once() -> None:
     assert normal.bounds is not None
     size = np.abs(normal.inputs["a"]).astype("float64") @ np.abs(normal.inputs["b"]).astype("float64")
     assert (normal.bounds["c"] < 0.01 * size).all()
+
+
+def made(text: str, reference: Callable[..., np.ndarray], seed: int = 0) -> tuple[Sample, ...]:
+    """The samples of a program of inputs a and b and the result c."""
+    func = parse(text)
+    assert isinstance(func, PrimFunc)
+    return make_samples(func, lambda arrays: {"c": reference(*arrays.values())}, seed)
+
+
+def test_truths_are_drawn_as_both() -> None:
+    """A kernel that always says True would pass if all inputs were."""
+    (sample,) = made(
+        """
+@T.prim_func
+def both(a: T.Buffer((64,), "bool"), b: T.Buffer((64,), "bool"), c: T.Buffer((64,), "bool")):
+    for i in range(64):
+        c[i] = a[i] and b[i]
+""",
+        np.logical_and,
+    )
+    assert {True, False} == set(sample.inputs["a"].tolist()) == set(sample.expected["c"].tolist())
+
+
+QUOTIENT = """
+@T.prim_func
+def quotient(a: T.Buffer((100000,), "float16"), b: T.Buffer((100000,), "float16"), c: T.Buffer((100000,), "float16")):
+    for i in range(100000):
+        c[i] = a[i] / b[i]
+"""
+
+
+def test_one_large_quotient_does_not_excuse_all_others() -> None:
+    """Results of 1 may be off by a fraction, however large one of a hundred thousand is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        (sample,) = made(QUOTIENT, np.divide)
+    assert sample.bounds is not None
+    assert np.nanmax(np.abs(sample.expected["c"])) > 1e4
+    assert np.median(sample.bounds["c"]) < 0.5
+
+
+def test_a_result_that_its_type_does_not_hold_is_infinite() -> None:
+    """A right kernel gives the infinity of that sign there, and no other one."""
+    expected = {"c": np.array([1.0, 70000.0, -70000.0, 60000.0])}
+    sample = Sample("normal", {}, expected, {"c": np.full(4, 1e-3)})
+    right = np.array([1.0, np.inf, -np.inf, 60000.0], np.float16)
+    with np.errstate(over="ignore"):
+        assert compare(sample, {"c": right}) < 1e3
+    for at, wrong in ((1, -np.inf), (0, np.inf)):
+        other = right.copy()
+        other[at] = wrong
+        with pytest.raises(WrongResult):
+            compare(sample, {"c": other})

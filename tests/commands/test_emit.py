@@ -25,6 +25,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
         facts = {"script": WORK.script, "workload": "matmul", "params": dict(WORK.params), "interface": fixed}
         target = discover("cpu", 2).to_json()
         database.put_record(make_record(id="0123456789abcdef", trace=None, target=target, stage="race", **facts))
+        database.put_record(make_record(None, id="b" * 16, trace=None, target=target, **facts))
+        database.put_record(make_record(1.0, id="c" * 16, trace=None, target=target, verified=False, **facts))
     return path
 
 
@@ -93,6 +95,8 @@ def test_a_model_leaves(tmp_path: Path) -> None:
         ((*SHAPE, "--as-written"), 2, "--as-written goes with --script"),
         (("--workload", "matmul", "--shape", "m=8", "--threads", "2"), 3, "tune --workload matmul --shape m=8"),
         (("--record", "ffffffffffffffff"), 3, "ffffffffffffffff"),
+        (("--record", "b" * 16), 2, "a failed candidate (wrong): there is no kernel to emit"),
+        (("--record", "c" * 16), 2, "was not verified on this machine's behalf, which `tune replay --record cccc"),
     ],
 )
 def test_what_is_refused(

@@ -63,6 +63,10 @@ def test_a_model_is_tuned_run_replayed_and_shown(
     with np.load(out) as found, np.load(folder / "wanted.npz") as wanted:
         np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found["z"], np.linalg.det(found["y"].astype(np.float64)), rtol=1e-2, atol=1e-6)
+        np.save(folder / "x.npy", np.full((2, 24, 24), 0.5, np.float32))
+        assert main(["run", "--model", file, "--input", f"x={folder / 'x.npy'}", "-o", str(folder / "results")]) == 0
+        np.testing.assert_array_equal(np.load(folder / "results" / "y.npy"), found["y"])
+        capsys.readouterr()
 
     assert main(["replay", "--model", file, *shape]) == 0
     assert [e["verified"] for e in events(capsys) if e["event"] == "replayed"] == [True]
@@ -83,6 +87,12 @@ BAD = [
     (["--workload", "matmul", "--input", "x=2x3"], 2, "--input goes with --model"),
     (["replay", "--model", "{net}", "--input", "x=2x24x24"], 3, "tune --model"),
     (["run", "{net}", "--input", "x=2x24x24", "--data", "{net}"], 2, "no .npz file"),
+    (["run", "{net}", "--input", "x={net}.npy"], 2, "no .npy file"),
+    (["run", "{net}", "--input", "x={doubles}"], 2, "does not take these inputs: `x` must have dtype float32"),
+    (["run", "{net}", "--model", "{net}"], 2, "name one model"),
+    (["run"], 2, "name one model"),
+    (["--model", "{net}", "--fresh"], 2, "--fresh does not go with --model"),
+    (["replay", "--model", "{net}", "--any-device"], 2, "--any-device does not go with --model"),
     (["show", "--model", "{net}", "--assembly"], 2, "--view"),
 ]
 
@@ -94,7 +104,11 @@ def test_a_mistake_is_one_clear_paragraph(
 ) -> None:  # fmt: skip
     """Each has its exit code, names the thing, and is never a traceback."""
     monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "own.db"))
-    assert main([arg.replace("{net}", str(folder / "net.onnx")) for arg in args]) == code
+    np.save(tmp_path / "doubles.npy", np.zeros((2, 24, 24)))
+    places = {"{net}": folder / "net.onnx", "{doubles}": tmp_path / "doubles.npy"}
+    for place, path in places.items():
+        args = [arg.replace(place, str(path)) for arg in args]
+    assert main(args) == code
     out, err = capsys.readouterr()
     assert words in err and err.startswith("tune: ") and err.count("\n") == 1
     assert "Traceback" not in out + err

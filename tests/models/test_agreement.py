@@ -102,19 +102,6 @@ def test_what_leaves_the_network_does_so_as_onnx_has_it() -> None:
     assert found.cost == 13 and [(c.tensor, c.source, c.target) for c in found.copies] == [("y", 1, 0)]
 
 
-def test_parts_are_written_as_the_whole_lies() -> None:
-    """Two operators that write into one tensor write in its layout, whatever each would like."""
-    parts = [
-        OperatorCosts(name, ("x",), (name,), np.array([list(row)], float).repeat(2, 0))
-        for name, row in (("a", (1, 9)), ("b", (7, 1)))
-    ]
-    reader = OperatorCosts("c", ("ab",), ("y",), np.array([[2.0, 9], [2, 9]]))
-    copies = {t: np.array([[0.0, 99], [99, 0]]) for t in ("x", "a", "b", "ab", "y")}
-    found = agree(Costs((*parts, reader), copies, frozenset("xy"), {"a": "ab", "b": "ab"}))
-    assert found.cost == 1 + 7 + 2
-    assert found.written["a"] == found.written["b"] == found.written["ab"] == 0
-
-
 def test_a_rule_for_all_costs_at_least_as_much() -> None:
     """Uniform layouts are agreements like others."""
     costs = random_costs(1, 12)

@@ -97,6 +97,52 @@ def test_depthwise_convolutions(kind: str) -> None:
     assert edges(made) == 4
 
 
+GATED = ss.parse("""
+@T.prim_func
+def gated(x: T.Buffer((1, 4, 3, 3), "float32"), w: T.Buffer((5, 4), "float32"), g: T.Buffer((1, 5), "float32"),
+          y: T.Buffer((1, 5, 3, 3), "float32")):
+    t = T.alloc_buffer((1, 5, 3, 3))
+    for i0, i1, i2, i3, j in T.grid(1, 5, 3, 3, 4):
+        with T.block("conv"):
+            v0, v1, v2, v3, vj = T.axis.remap("SSSSR", [i0, i1, i2, i3, j])
+            with T.init():
+                t[v0, v1, v2, v3] = T.float32(0)
+            t[v0, v1, v2, v3] = t[v0, v1, v2, v3] + x[v0, vj, v2, v3] * w[v1, vj]
+    for i0, i1, i2, i3 in T.grid(1, 5, 3, 3):
+        with T.block("gate"):
+            v0, v1, v2, v3 = T.axis.remap("SSSS", [i0, i1, i2, i3])
+            y[v0, v1, v2, v3] = t[v0, v1, v2, v3] * g[v0, v1]
+""")
+
+
+@pytest.mark.parametrize(("pad", "filled"), [("undef", 1), ("0.0", 0), ("inf", 1)])
+def test_zero_times_anything_is_not_zero(pad: str, filled: int) -> None:
+    """Over the edge a sum of zeros meets the padding of a gate: where that may be no number, zeros are written."""
+    assert isinstance(GATED, PrimFunc)
+    gate = TensorLayout((1, 5), block=(1, 4), pad_value=pad)
+    layouts = {"g": gate, "y": layout((1, 5, 3, 3), "nchw4c")}
+    made = laid_out(tidied(GATED), layouts, ("w",))
+    assert edges(made) == filled
+    arguments = arguments_of(made)
+    rng = np.random.default_rng(0)
+    x, w, g = (rng.integers(-3, 4, b.shape).astype("float32") for b in GATED.buffers[:3])
+    physical = [pack(a, value) for a, value in zip(arguments, (x, w, g), strict=False)]
+    physical[2][0, 1, 1:] = float("nan") if pad == "undef" else float(pad)
+    y = np.full(arguments[-1].physical_shape, np.nan, "float32")
+    ss.interpret(made, *physical, y)
+    wanted = np.einsum("nihw,oi->nohw", x, w) * g[:, :, None, None]
+    np.testing.assert_array_equal(unpack(arguments[-1], y), wanted)
+    assert (padding(arguments[-1], y) == 0).all()
+
+
+@pytest.mark.parametrize(("pad", "filled"), [("undef", 1), ("0.0", 0)])
+def test_a_depthwise_convolution_of_what_may_be_anything(pad: str, filled: int) -> None:
+    """Weights of 0 are not enough where the image holds anything over the edge."""
+    func = ss.workload("depthwise_conv2d", c=6, h=4, w=4, k=1, pad=0).func
+    layouts = {"x": layout((1, 6, 4, 4), "nchw4c", pad=pad), "y": layout((1, 6, 4, 4), "nchw4c")}
+    assert edges(laid_out(tidied(func), layouts, ("w",))) == filled
+
+
 @pytest.mark.parametrize("kind", ["nhwc+", "nchw4c+"])
 def test_a_pool_reads_a_halo_of_its_own_value(kind: str) -> None:
     """With -inf around the image no border is copied; with zeros around, the border stays a stage."""

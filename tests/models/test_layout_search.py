@@ -14,7 +14,7 @@ from network_maker import Maker, computed, drawn
 
 from stridesmith import configs
 from stridesmith.backends.devices import discover
-from stridesmith.errors import BadRecord
+from stridesmith.errors import BadRecord, Interrupted
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.models import layout_search, tuning
@@ -63,7 +63,7 @@ class Device:
     def add(self, task: Task, weight: int) -> Any:
         share = SimpleNamespace(
             run=SimpleNamespace(task=task), weight=weight, number=len(self.shares), best_us=None, known_us=None, loop=1,
-            turns=0.0, is_exhausted=False, is_untried=True, hoped_us=0.0,
+            turns=0.0, stored=0.0, is_exhausted=False, is_untried=True, hoped_us=0.0,
         )  # fmt: skip
         self.shares.append(share)
         return share
@@ -260,8 +260,10 @@ class Here:
     """An executor that builds in this process, and draws what kernels take."""
 
     until: float | None = None
-    notes: tuple[str, ...] = ()
     measured = 0
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
 
     def wait(self, tell: Any = None) -> None:
         """Nothing starts."""
@@ -295,17 +297,20 @@ class Here:
         """Nothing ends."""
 
 
-def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
-    make = Maker()
-    network = fused(make.network(_conv(make, _conv(make, make.input(1, 3, 8, 8), 16), 4, k=1)), CPU)
-    target, db = discover("cpu", 2), str(tmp_path / "own.db")
-    executor = Here()
-    # A second for each measurement, however long it takes.
+def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Network, Target, str, Here]:
+    """Two convolutions, and an executor whose every measurement takes a second, however long it takes."""
+    make, executor = Maker(), Here()
     monkeypatch.setattr(tuning.time, "monotonic", lambda: float(executor.measured))
-    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     monkeypatch.setattr(scheduler, "FIRST", 2)
     monkeypatch.setattr(scheduler, "BATCH", 3)
+    network = fused(make.network(_conv(make, _conv(make, make.input(1, 3, 8, 8), 16), 4, k=1)), CPU)
+    return network, discover("cpu", 2), str(tmp_path / "own.db"), executor
+
+
+def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     found = tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
     given = drawn(network)
@@ -314,3 +319,40 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     assert compiled(network, target, db).network == found.model.network
     with Database(db) as database:
         assert any('"layouts"' in record.script for record in database.every())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_that_is_cut_short_keeps_the_layouts_of_what_it_found(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are of programs in layouts: without them nothing that was found would run.  The error says how far.
+
+    An earlier choice stays where the best of what is known has its layouts.
+    """
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+    in_blocks = '"layouts"'
+    monkeypatch.setattr(layout_search, "predicted_us", lambda func, *_: 1.0 if in_blocks in func.script() else 2.0)
+
+    def interrupted(event: dict[str, Any]) -> None:
+        if event["event"] == "turn" and event["predicted_us"] is not None:
+            raise KeyboardInterrupt
+
+    for _ in range(1 + again):
+        with pytest.raises(Interrupted, match=r"what was measured so far .*; its best kernels so far are expected to"):
+            tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+    model = compiled(network, target, db)
+    assert model.network != network and {kernel.origin for kernel in model.kernels.values()} == {"tuned"}
+
+
+def test_a_run_that_is_cut_short_at_once_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While some operator has no kernel there is no whole to keep."""
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+
+    def interrupted(event: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as raised:
+        tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+    assert "expected to" not in str(raised.value)
+    with Database(db) as database:
+        assert kept(network, target, database) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stridesmith as ss
-from stridesmith.models.network import Network, Operator, Tensor, problems
+from stridesmith.models.network import Network, Operator, Tensor, named_apart, problems
 
 
 def relu(n: int) -> ss.PrimFunc:
@@ -47,6 +47,9 @@ def test_each_breach_is_a_sentence(chain: Network) -> None:
     assert "`first` passes `b`, float32[9], for `y`, float32[8]" in list(problems(replace(chain, tensors=wide)))
     twice = chain.with_nodes((*chain.nodes, replace(chain.nodes[0], name="again")))
     assert "`again` writes `b`, which there is already" in list(problems(twice))
+    namesakes = chain.with_nodes(tuple(replace(node, name="one") for node in chain.nodes))
+    assert "2 nodes are called `one`" in list(problems(namesakes))
+    assert [node.name for node in named_apart(namesakes.nodes)] == ["one", "one -> c"]
     constant = replace(chain, inputs=(), constants={"a": np.zeros(7, "float32")})
     assert "constant `a` is float32[7], its tensor float32[8]" in list(problems(constant))
     assert "nothing computes the output `b`" in list(problems(replace(chain, outputs=("b",), nodes=())))

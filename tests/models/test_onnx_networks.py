@@ -191,6 +191,86 @@ def test_inverse_hyperbolic_functions_reach_the_largest_numbers(op: str) -> None
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
+def test_nodes_of_one_name_have_kernels_of_their_own() -> None:
+    """ONNX does not ask for names that differ, and nodes of functions often have none."""
+    convs = [node("Conv", f"{x} w{x}", y, name="conv", pads=[1, 1, 1, 1]) for x, y in (("x", "h"), ("h", "y"))]
+    made = model(convs, {"x": (1, 4, 6, 5)}, {"wx": normal(4, 4, 3, 3), "wh": normal(4, 4, 3, 3)})
+    norm = node("LayerNormalization", "x g", "y mean", axis=-1)
+    several = model([norm], {"x": (3, 8)}, {"g": positive(8)}, outputs="y mean")
+    for one in (made, several):
+        network = read(one)
+        names = [n.name for n in network.nodes]
+        assert len(set(names)) == len(names) > 1
+        given = {name: normal(*network.tensors[name].shape) for name in network.inputs}
+        found, wanted = ss.compile(network, threads=1)(given), evaluate(network, given)
+        for name, right in wanted.items():
+            np.testing.assert_allclose(found[name], right, rtol=1e-4, atol=1e-4)
+
+
+def test_a_branch_with_a_result_that_nothing_reads_changes_nothing_else() -> None:
+    """An input that a later node leaves out stays out."""
+    values = [value("a", (2, 3)), value("b", ())]
+    body = [node("Relu", "x", "a"), node("ReduceMax", "x", "b", keepdims=0)]
+    branch = helper.make_graph(body, "body", [], values)
+    nodes = [
+        node("If", "c", "p q", then_branch=branch, else_branch=branch),
+        helper.make_node("Clip", ["p", "", "top"], ["y"]),
+    ]
+    same(model(nodes, {"x": (2, 3)}, {"c": np.array(True), "top": np.float32(0.5)}))
+
+
+@pytest.mark.parametrize(("size", "count"), [(6, 2), (10, 2), (12, 2), (10, 4), (5, 9)])
+@pytest.mark.parametrize("mode", ["asymmetric", "half_pixel", "align_corners"])
+def test_sizes_are_exact_where_scales_would_be_rounded(size: int, count: int, mode: str) -> None:
+    """A third as float32 is more than a third, and 1 divided by it is rounded down to 2."""
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size, 1)
+    resize = helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], coordinate_transformation_mode=mode, nearest_mode="floor"
+    )
+    made = model([resize], {"x": x.shape}, {"sizes": np.array([1, 1, count, 1])}, opset=13)
+    wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(evaluate(read(made), {"x": x})["y"], wanted)
+
+
+def test_older_resizes_mean_what_their_versions_say() -> None:
+    """Version 10 has no half pixels; `tf_half_pixel_for_nn` was in 11 and 12, and the reference does not know it."""
+    x = np.array([1, 2], np.float32).reshape(1, 1, 1, 2)
+    linear = model([node("Resize", "x scales", "y", mode="linear")], {"x": x.shape}, {"scales": [1, 1, 1, 2]}, opset=10)
+    np.testing.assert_array_equal(evaluate(read(linear), {"x": x})["y"].ravel(), [1, 1.5, 2, 2])
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 1, 6)
+    nearest = helper.make_node(
+        "Resize", ["x", "roi", "scales"], ["y"], coordinate_transformation_mode="tf_half_pixel_for_nn",
+        nearest_mode="floor",
+    )  # fmt: skip
+    for scale, places in ((0.5, [1, 3, 5]), (1.5, [0, 1, 1, 2, 3, 3, 4, 5, 5])):
+        constants = {"roi": np.zeros(0, np.float32), "scales": [1, 1, 1, scale]}
+        network = read(model([nearest], {"x": x.shape}, constants, opset=11))
+        assert not network.foreign
+        np.testing.assert_array_equal(evaluate(network, {"x": x})["y"].ravel(), places)
+
+
+def test_the_absolute_value_of_what_has_no_sign_is_itself() -> None:
+    """There is nothing to be subtracted from 0."""
+    x = np.array([0, 5, 128, 255], np.uint8)
+    network = read(model([node("Abs", "x", "y")], {"x": x.shape}, dtype="uint8"))
+    np.testing.assert_array_equal(evaluate(network, {"x": x})["y"], x)
+
+
+NEAR_ZERO = {"Sinh": np.sinh, "Asinh": np.arcsinh, "Atanh": np.arctanh}
+
+
+@pytest.mark.parametrize("op", NEAR_ZERO)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_keep_their_digits_near_zero(op: str, dtype: str) -> None:
+    """Where their formulas are differences of numbers near 1, or logarithms of such."""
+    near = [0.0, 1e-12, 1e-8, 1e-5, 1e-3, 0.009, 0.011, 0.1, 0.199, 0.201, 0.5, 0.9]
+    x = np.array([*near, *(-v for v in near)])
+    given = x.astype(dtype)
+    got = evaluate(read(model([node(op, "x", "y")], {"x": x.shape}, dtype=dtype)), {"x": given})["y"]
+    tolerance = 2e-6 if dtype == "float32" else 5e-13
+    np.testing.assert_allclose(got, NEAR_ZERO[op](given.astype(np.longdouble)).astype(np.float64), rtol=tolerance)
+
+
 def test_what_has_no_program_runs_through_the_reference() -> None:
     """A foreign operator between two programs, and its name in the report."""
     nodes = [node("Relu", "x", "a"), node("Det", "a", "b"), node("Neg", "b", "y")]

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, node, value
 
 from stridesmith import errors
@@ -220,3 +221,18 @@ def test_importing_the_package_loads_no_onnx() -> None:
     """The extra is loaded when a model is read."""
     code = "import sys, stridesmith, stridesmith.models, stridesmith.models.network; print('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_weights_of_four_bits_share_bytes(tmp_path: Path) -> None:
+    """A file has two of them in a byte."""
+    whole = numpy_helper.from_array(np.arange(-4, 4).astype(ml_dtypes.int4), "w")
+    tensor = TensorProto(name="w", dims=(8,), data_type=TensorProto.INT4, data_location=TensorProto.EXTERNAL)
+    for key, text in (("location", "w.bin"), ("length", "4")):
+        tensor.external_data.add(key=key, value=text)
+    (tmp_path / "w.bin").write_bytes(whole.raw_data)
+    nodes = [node("Cast", "w", "f", to=TensorProto.FLOAT), node("Add", "x f", "y")]
+    onnx.save(model(nodes, {"x": (8,)}, tensors=[tensor], opset=21), tmp_path / "small.onnx")
+    x = np.zeros(8, np.float32)
+    np.testing.assert_array_equal(evaluate(read(tmp_path / "small.onnx"), {"x": x})["y"], np.arange(-4, 4))
+    (tmp_path / "w.bin").write_bytes(whole.raw_data[:3])
+    assert "4 bytes" in refusal(tmp_path / "small.onnx", errors.StorageError)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from network_maker import Maker, computed, drawn
 
+import stridesmith as ss
 from stridesmith import configs
 from stridesmith.models.api import network_of
-from stridesmith.models.network import Network
+from stridesmith.models.network import Network, Operator, Tensor
 
 CPU = configs.target("cpu-avx2")
 TINY = np.float32(2.0**-130)
@@ -38,6 +39,16 @@ def both(make: Maker) -> tuple[str, str]:
     """Weights that something else reads, too."""
     result, weights = conv(make)
     return make.map("{0} + b[0, 0, 0, 0]", result, weights), weights
+
+
+def test_weights_of_half_floats_stay() -> None:
+    """What is subnormal among them is a normal number of float32, in which products are added up."""
+    func = ss.workload("matmul", m=2, n=3, k=4, dtype="float16").func
+    tensors = {b.name: Tensor(b.name, b.shape, b.dtype) for b in func.buffers}
+    weights = {"b": np.full((4, 3), 3e-5, np.float16)}
+    operator = Operator("product", func, ("a", "b"), ("c",))
+    network = Network("half", ("a",), ("c",), tensors, weights, (operator,))
+    np.testing.assert_array_equal(network_of(network, CPU).constants["b"], weights["b"])
 
 
 @pytest.mark.parametrize(("form", "zeros"), [(conv, True), (scaled, False), (divided, False), (both, False)])

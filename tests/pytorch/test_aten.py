@@ -155,6 +155,22 @@ def test_modules(name: str) -> None:
         assert one.name.startswith("convolution")
 
 
+def test_a_row_of_which_all_is_masked_is_zero() -> None:
+    """As in PyTorch, where a softmax would divide nothing by nothing."""
+    x = drawn(1, 4, 8)
+    bias = torch.zeros(1, 1, 4, 4)
+    bias[..., 0, :] = float("-inf")
+    bias[..., 1, 2:] = float("-inf")
+
+    def model(x: Any, bias: Any) -> Any:
+        q = k = v = x.view(1, 4, 2, 4).transpose(1, 2)
+        return F.scaled_dot_product_attention(q * 2, k, v, attn_mask=bias).relu()
+
+    with torch.no_grad():
+        assert (model(x, bias)[:, :, 0] == 0).all()
+    checked(model, x, bias)
+
+
 def test_embedding() -> None:
     """Rows of a table by their numbers."""
     checked(torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.LayerNorm(4)).eval(), torch.tensor([[1, 9, 3]]))
@@ -168,6 +184,7 @@ REST: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "number of bools": (lambda x: x == 2, (drawn(4, 5) > 0,)),
     "number beyond the type": (lambda x: x == -1, (torch.ones(4, 5, dtype=torch.uint8),)),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, 3), (drawn(1, 2, 5, 5),)),
+    "without a batch": (lambda x: F.max_pool2d(x, 2), (drawn(2, 4, 4),)),
     "random": (lambda x: F.dropout(x, 0.5, training=True), (drawn(4, 5),)),
 }
 

@@ -100,6 +100,39 @@ def test_parts_around_an_unknown_operator() -> None:
     assert not races.results
 
 
+def test_a_part_reads_what_another_part_gives() -> None:
+    """Around what runs in PyTorch, as skip connections do."""
+    first, second = network(), torch.nn.Linear(4, 4).eval()
+
+    def model(x: Any) -> Any:
+        y = first(x)
+        return second(y.sort(-1).values) + y
+
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        made, races = compiled(model, True, True, True)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-6)
+    assert not races.results
+
+
+def test_a_part_that_computes_something_else_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before it races it is compared with PyTorch: a mistake in the table costs speed and no result."""
+    model, x = network(), torch.randn(3, 6)
+
+    class Wrong(dynamo.Caller):
+        def __init__(self, kernel: Any) -> None:
+            super().__init__(kernel)
+            self.run = lambda *given: torch.zeros(3, 4)
+
+    monkeypatch.setattr(dynamo, "Caller", Wrong)
+    with torch.no_grad():
+        made, _ = compiled(model)
+        torch.testing.assert_close(made(x), model(x))
+    assert any("its kernels give other results" in record.getMessage() for record in caplog.records)
+
+
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside others"])
 def test_a_result_and_its_clone_are_two_tensors(others: bool) -> None:
     """What the model copied can be written to without changing what it was copied from, also if that was given."""

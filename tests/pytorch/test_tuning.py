@@ -50,6 +50,15 @@ def test_the_parts_of_a_model_are_tuned_as_one() -> None:
         np.testing.assert_allclose(array, value.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_one_shape_after_the_other_is_tuned() -> None:
+    """Dynamo takes an extent that changes from call to call for open; each example is a shape of its own here."""
+    torch._dynamo.reset()
+    model = halves()
+    for rows in range(2, 14):
+        networks, _ = _networks(model, torch.randn(rows, 6), Options(threads=1))
+        assert [network.tensors[network.inputs[0]].shape[0] for network in networks] == [rows, rows]
+
+
 def test_a_model_without_programs_is_refused() -> None:
     """There is nothing to tune in what has no program, and the error says what that is."""
     torch._dynamo.reset()

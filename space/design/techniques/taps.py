@@ -49,7 +49,7 @@ def _opens(site: Site, out: Collector) -> None:
     found = [(number, data) for number in site.anchor.factors if (data := _data(site, number))]
     for number, data in found[:1]:
         values = (None, (number, tuple(data.items())))
-        out.add("taps", 0, "taps", "boundary", values, ["all", "with data"], {"taps": [0, 1]})
+        out.add("taps", 0, "taps", "choice", values, ["all", "with data"], {"taps": [0, 1]})
 
 
 def _data(site: Site, number: int) -> Data:

@@ -40,6 +40,22 @@ def test_a_compiler_takes_it(format: str, file: str, tmp_path: Path) -> None:
     assert done.stdout == kernel(numbers((1, 5, 9, 9)), numbers((20, 5, 3, 3))).tobytes(), done.stderr
 
 
+def test_constants_are_no_trigraphs(tmp_path: Path) -> None:
+    """Two question marks and a sign are another sign in ISO C, also inside of strings, as some weights are."""
+    w = np.frombuffer(b"??=??/??<??(" * (20 * 5 * 9 * 4 // 12), np.float32).reshape(20, 5, 3, 3)
+    kernel = convolution().pack(w=w)
+    kernel.export(tmp_path / "held.c", "c")
+    assert "??" not in (tmp_path / "held.c").read_text()
+    if shutil.which("cc"):
+        import ctypes
+
+        flags = ["-std=c11", "-shared", "-fPIC", "-pthread", "-o", str(tmp_path / "held.so")]
+        subprocess.run(["cc", *flags, str(tmp_path / "held.c"), "-lm"], check=True)
+        x, y = numbers((1, 5, 9, 9)), np.empty((1, 20, 9, 9), np.float32)
+        assert ctypes.CDLL(str(tmp_path / "held.so")).held(x.ctypes, y.ctypes) == 0
+        assert y.tobytes() == kernel(x).tobytes()
+
+
 def test_llvm_ir_is_a_module(tmp_path: Path) -> None:
     """The text parses, and each function names the CPU that it is for."""
     import llvmlite.binding as llvm

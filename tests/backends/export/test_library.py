@@ -23,6 +23,8 @@ from stridesmith.backends.export.library import (
     Step,
     aligned,
     c_name,
+    function_name,
+    parameter_names,
     single,
 )
 from stridesmith.backends.export.module import linked
@@ -95,6 +97,21 @@ def test_what_nobody_calls_is_left_out() -> None:
 def test_names_become_names_of_c(text: str, name: str) -> None:
     """Whatever a file is called, its function has a name that C takes."""
     assert c_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("exp", "k_exp"), ("logf", "k_logf"), ("free", "k_free"), ("worker", "k_worker"), ("sum", "sum")]
+)
+def test_functions_are_not_those_of_the_c_library(text: str, name: str) -> None:
+    """A program that links ours would call ours instead of its own."""
+    assert function_name(text) == name
+
+
+def test_parameters_have_names_of_their_own() -> None:
+    """Those of networks may differ in signs that C does not have, and in capitals, which macros do not have."""
+    names = ["input.1", "input:1", "x", "X", "class"]
+    found = parameter_names([Argument(name, (2,), (2,), "float32") for name in names])
+    assert list(found.values()) == ["input_1", "input_1_2", "x", "X_2", "k_class"]
 
 
 def test_a_name_without_letters_is_refused() -> None:

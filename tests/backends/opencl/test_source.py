@@ -11,7 +11,7 @@ from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.opencl.launch import Launch
 from stridesmith.backends.opencl.source import MAX_WRITTEN_OUT, generate
 from stridesmith.backends.opencl.types import Names, bare, literal, pieces
-from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, const
+from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, binary, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
 
 I, J, T = Var("i"), Var("j"), Var("t")  # noqa: E741
@@ -281,3 +281,36 @@ def test_a_broadcast_condition_is_one_condition() -> None:
     cond = Broadcast(Binary("<", I, const(4)), 8)
     value = Call("if_then_else", (cond, Load(A, at), Broadcast(const(0.0), 8)), "float32x8")
     assert text(loops([(I, 8)], Store(OUT, at, value))).count("i < 4L") == 1
+
+
+def test_a_barrier_of_one_memory_does_not_order_the_other() -> None:
+    """What waits for local memory alone has not made what the items stored in global memory visible."""
+    kept, u, v = Buffer("kept", (64,)), Var("u"), Var("v")
+    last = Buffer("last", (64,))
+    first = bound(
+        T, 8, "threadIdx.x", seq([Store(SHARED, (T,), A[J * 8 + T]), Store(kept, (J * 8 + T,), A[J * 8 + T])])
+    )
+    second = bound(u, 8, "threadIdx.x", Store(OUT, (J * 8 + u,), SHARED[const(7) - u]))
+    third = bound(v, 8, "threadIdx.x", Store(last, (J * 8 + v,), kept[J * 8 + 7 - v]))
+    body = Allocate(SHARED, bound(J, 8, "blockIdx.x", seq([first, second, third])))
+    found = text(body, A, OUT, kept, last)
+    assert found.index("CLK_LOCAL_MEM_FENCE") < found.index("CLK_GLOBAL_MEM_FENCE")
+
+
+def test_an_address_beyond_32_bits_is_long() -> None:
+    """Also where only the constant of an unrolled index takes it there."""
+    far = Buffer("far", (3 << 30,), "int8")
+
+    def written(first: int) -> str:
+        store = Store(far, (J * 8 + T + first,), const(1, "int8"))
+        return text(bound(T, 8, "threadIdx.x", loops([(J, 1 << 27)], store)), far, target=GPU)
+
+    assert "long" in written(2**31 - 8) and "long" not in written(8)
+
+
+def test_a_division_is_not_computed_where_its_condition_does_not_hold() -> None:
+    """``j > 0 ? A[t % j] : 0`` with j = 0 ends the process, if the remainder is computed before."""
+    value = Call("if_then_else", (binary("<", const(0), J), A[T % J], const(0.0)))
+    found = text(bound(T, 64, "threadIdx.x", loops([(J, 8)], Store(OUT, (T,), value))))
+    divided = [line for line in found.splitlines() if " % " in line]
+    assert divided and all("?" in line for line in divided)

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from model_networks import residual
+from record_makers import make_record
 
 from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.models.run import in_place
-from stridesmith.models.run.kernels import build_here, kernels_of
+from stridesmith.models.run.kernels import best_record, build_here, kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import NetworkTask, tasks_of
+from stridesmith.search.records.database import Database
 from stridesmith.search.workers import kernel_cache
 from stridesmith.search.workers.protocol import Build, Built, Failed
 
@@ -47,6 +49,20 @@ def built(tasks: tuple[NetworkTask, ...]) -> int:
     builder = Builder()
     kernels_of(tasks, None, builder)
     return builder.count
+
+
+def test_weights_of_either_kind_have_the_same_kernels(tasks: tuple[NetworkTask, ...], tmp_path: Path) -> None:
+    """What was tuned as a part of more than the caches hold is found for the part alone, and the other way round."""
+    task = next(item.task for item in tasks if "constant" in item.task.interface.values())
+    other = {name: "streamed" if word == "constant" else word for name, word in task.interface.items()}
+    record = make_record(script=task.script, target=task.target.to_json(), interface=other)
+    with Database(tmp_path / "own.db") as database:
+        assert best_record(task, database) is None
+        database.put_record(record)
+        assert best_record(task, database) == best_record(replace(task, interface=other), database) == record
+        mine = make_record(99.0, script=task.script, target=task.target.to_json(), interface=dict(task.interface))
+        database.put_record(mine)
+        assert best_record(task, database) == mine
 
 
 def test_a_second_model_compiles_nothing(tasks: tuple[NetworkTask, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from stridesmith.search.calling.kernel import Kernel, build, load
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.space.schedule import Schedule
-from stridesmith.space.workloads import workload
+from stridesmith.space.workloads import from_func, workload
 
 WORK = workload("matmul", m=6, n=7, k=5)
 CPU = discover("cpu", threads=2)
@@ -140,6 +140,28 @@ def test_a_fixed_argument_must_lie_as_the_caller_has_it() -> None:
     """A layout that moves elements is refused for it, since the kernel would read the caller's memory wrongly."""
     with pytest.raises(UsageError, match=r"`b` is fixed, but this schedule wants it as `lambda i, j"):
         product("fixed")
+
+
+def test_a_program_with_layouts_of_its_own_is_given_memory_as_it_has_it(tmp_path: Path) -> None:
+    """A record's schedule may name that memory otherwise; loaded, packed and exported it is right."""
+    laid = Schedule(WORK.func)
+    for buffer in ("b", "c"):
+        laid.transform_layout("matmul", buffer, "lambda i, j: [j // 4, i, j % 4]", 0.0)
+    own = from_func(laid.func)
+    sch = Schedule(laid.func)
+    sch.transform_layout("matmul", "b", "lambda p, i, q: [p, i // 5, i % 5, q]")
+    with Database(tmp_path / "tuned.db") as database:
+        facts = {"script": own.script, "workload": own.name, "params": {}, "interface": interface_of(own)}
+        database.put_record(make_record(**facts, target=CPU.to_json(), trace=sch.trace.to_json()))
+    a, b = operands()
+    kernel = load(own, CPU, str(tmp_path / "tuned.db"))
+    assert {x.name: x.physical_shape for x in kernel.signature} == {"a": (6, 5), "b": (2, 5, 4), "c": (2, 6, 4)}
+    given = kernel.to_physical("b", b)
+    for result in (kernel(a, given), kernel.pack(b=given)(a)):
+        np.testing.assert_allclose(kernel.to_logical("c", result), a @ b, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"`b` must have shape \(2, 5, 4\)"):
+        kernel(a, b)
+    assert kernel.export(tmp_path / "own.c", "c")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,18 @@ def test_a_record_that_fails_is_never_believed_again(
     assert (database.best(WORK, HERE) is None) is (status != "ok")
 
 
+def test_what_another_version_measured_survives_a_refusal(database: Database) -> None:
+    """A version that does not know a primitive leaves the record to those that do; a wrong result counts."""
+    record = record_here(versions={"stridesmith": "9.9"})
+    database.put_record(record)
+    with pytest.raises(BadRecord, match="no primitive"):
+        replay(record, database, bench=Bench(build=Failed(status="refused", message="there is no primitive `fly`")))
+    assert database.get(record.id) == record
+    with pytest.raises(WrongResult):
+        replay(record, database, bench=Bench(race=Raced(results=(Failed(status="wrong"),), roof=ROOF)))
+    assert database.get(record.id).status == "wrong"
+
+
 def test_another_device_needs_permission(database: Database) -> None:
     """Exit 4 names both devices; with `any_device` nothing is written into the record."""
     elsewhere = replace(HERE, name="Another CPU")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from record_makers import make_record
 
-from stridesmith.errors import TemporaryError
+from stridesmith.errors import StorageError, TemporaryError
+from stridesmith.search.records import aside as aside_module
 from stridesmith.search.records import writer as writer_module
 from stridesmith.search.records.aside import ENDING, Aside, take_up
 from stridesmith.search.records.database import Database
@@ -133,3 +134,23 @@ def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch:
         assert "still in" in note and asides(path) == [aside.path]
         other.close()
         assert len(take_up(database)) == 1 and os.listdir(path.parent).count(aside.path.name) == 0
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_whole_lines(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be put aside is not there by half: what is, once there is room, can be read."""
+    with Database(path) as database:
+        aside = Aside(database)
+        aside.append([make_record(id="a" * 16)])
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
+            patch.setattr(aside_module.os, "fsync", full)
+            aside.append([make_record(id="b" * 16)])
+        aside.append([make_record(id="c" * 16)])
+        aside.leave()
+        assert len(take_up(database)) == 1
+        assert sorted(record.id[0] for record in database.every()) == ["a", "c"] and asides(path) == []

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from record_makers import SCRIPT, TARGET, make_record
 
+from stridesmith.backends.devices import discover
 from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
 from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
@@ -21,6 +22,7 @@ from stridesmith.search.records import rows, sqlite_file
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
+from stridesmith.search.records.sqlite_file import read_only_uri
 
 
 @pytest.fixture
@@ -133,6 +135,27 @@ def test_reading_creates_nothing(path: Path) -> None:
         with pytest.raises(StorageError, match="reading only"):
             database.put_record(make_record())
     assert not path.parent.exists()
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no index can be made beside it, as in the image of a container; not while another run's log waits there."""
+    fill(path, 3)
+    monkeypatch.setattr(sqlite_file.os, "access", lambda *_: False)
+    assert read_only_uri(path).endswith("?mode=ro&immutable=1")
+    with Database(path, read_only=True) as database:
+        assert database.size == 3
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    path.with_name(f"{path.name}-wal").write_bytes(b"log")
+    assert read_only_uri(path).endswith("?mode=ro")
+
+
+def test_a_device_of_this_machine_is_known_by_its_kind(path: Path) -> None:
+    """As users write it; a key names any device."""
+    here = discover("cpu")
+    with Database(path) as database:
+        database.put_record(make_record(target=here.to_json()))
+        assert database.best(SCRIPT, "cpu") == database.best(SCRIPT, here.key) == database.best(SCRIPT, here)
+        assert database.best(SCRIPT, "cpu") is not None
 
 
 def test_reading_changes_nothing(path: Path) -> None:

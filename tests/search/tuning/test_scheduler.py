@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from stridesmith.errors import Interrupted, TemporaryError
+from stridesmith.search.records import writer
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
@@ -89,7 +90,7 @@ def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.Mo
         return measured(some, *rest)
 
     monkeypatch.setattr(world.executor, "measure", measure)
-    world.run(20)
+    world.run(40)
     for task, _ in world.tasks:
         times = [ms for work, ms in asked if work == task.name]
         assert times[:FIRST] == [FIRST_MS] * FIRST and set(times[FIRST:]) == {Measure.repeat_ms}
@@ -194,3 +195,41 @@ def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None
         return share.doubt_us
 
     assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)
+
+
+def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends as it would, with a note that says where the records are; the next run begins by storing them."""
+    monkeypatch.setattr(writer, "SETTLE_SECONDS", 0.05)
+
+    def refuse(records: Any, seconds: float | None = None) -> Any:
+        raise TemporaryError("the database is locked")
+
+    with monkeypatch.context() as locked:
+        locked.setattr(world.database, "put_records", refuse)
+        done = world.run(5)
+        assert done.stopped_by == "seconds"  # type: ignore[attr-defined]
+        notes = [event["message"] for event in world.events if event["event"] == "note"]
+        assert "kept aside" in notes[0] and "the next run with this database takes them up" in notes[-1]
+        assert world.database.size == 0
+    world.events.clear()
+    world.run(1)
+    assert any("had to put aside are in the database now" in event.get("message", "") for event in world.events)
+    assert world.database.size >= done.trials
+
+
+def test_a_server_that_does_not_answer_costs_what_is_stored_and_not_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks are tuned as if they were new."""
+
+    def silent(*_: Any, **__: Any) -> Any:
+        raise TemporaryError("the server does not answer")
+
+    for name in ("best", "records"):
+        monkeypatch.setattr(world.database, name, silent)
+    monkeypatch.setattr(scheduler.Scheduler, "_races", lambda self: None)
+    done = world.run(10)
+    assert all(share.best_us is not None for share in done.shares)
+    assert any("begins without what is stored" in event.get("message", "") for event in world.events)

@@ -327,6 +327,24 @@ def test_nothing_is_measured_here_while_a_cluster_is_joined(monkeypatch: pytest.
         pass
 
 
+def test_a_cluster_whose_cores_are_taken_does_not_hold_measurements_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The actor that measures lives, builders wait for cores elsewhere: this process's own build, and are measured."""
+    monkeypatch.setattr(executor_module, "LocalPool", MagicMock())
+    late_ray("init", monkeypatch, tmp_path).go_on.set()
+    pools = {kind: MagicMock(ready=kind == "measure") for kind in executor_module.KINDS}
+    for pool in pools.values():
+        pool.is_starting_here.return_value = False
+    with RayExecutor("127.0.0.1:1", 1, first_here=True) as executor:
+        executor.scale_up(pays=True)
+        monkeypatch.setattr(executor, "_is_there", lambda *kinds: all(pools[k].ready for k in kinds or pools))
+        monkeypatch.setattr(executor, "_actors", pools)
+        executor.until = time.monotonic() + 5
+        executor.wait()
+        assert time.monotonic() < executor.until - 2
+
+
 @pytest.mark.parametrize(
     "address", ["hello", "ray://127.0.0.1:10001", "host:", ":6379", "host:0", "host:70000", "a b:1"]
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from stridesmith.backends.host import host_cpu
-from stridesmith.space.design.decision import BRANCH
+from stridesmith.space.design.decision import BRANCH, Decision
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -35,3 +36,21 @@ def test_a_sketch_without_an_alternative_is_dropped() -> None:
     work = workload("matmul", m=16, n=16, k=16)
     whole = generate(work.func, host_cpu(), {})
     assert restricted(whole, lambda d, value: d.kind != "tile").sketches == ()
+
+
+@pytest.mark.parametrize("kept", ["all", "with data"])
+def test_what_is_read_of_padding_can_be_restricted(kept: str) -> None:
+    """Whether taps of padding are left out is no boundary of an axis; either alternative may be the only one."""
+    whole = generate(workload("conv2d", ci=8, h=18, w=18, co=8, k=3, pad=12, dilation=12).func, host_cpu(), {})
+
+    def offers(decision: Decision) -> bool:
+        return "with data" in decision.labels
+
+    branched = restricted(whole, lambda d, value: d.kind != "boundary" or value == BRANCH)
+    assert any(offers(d) for sketch in branched.sketches for d in sketch.decisions)
+    part = restricted(whole, lambda d, value: not offers(d) or (value is None) == (kept == "all"))
+    assert any(d.labels == (kept,) for sketch in part.sketches for d in sketch.decisions)
+    rng = np.random.default_rng(0)
+    for sketch in part.sketches:
+        rows = sketch.draw(rng, 8, [np.arange(len(d)) for d in sketch.decisions])
+        assert len(rows) and sketch.mask(rows).all()
