@@ -133,7 +133,7 @@ def _constants(interface: Interface) -> frozenset[str]:
     return frozenset(name for name, who in interface.items() if who in PACKED_AHEAD)
 
 
-@cached(8)
+@cached(64)
 def _normal(func: PrimFunc, constants: frozenset[str]) -> tuple[Schedule, bool]:
     """The program as rules see it, and whether iterators were fused, cut or restricted for that."""
     written = _with_chains_inlined(func)

@@ -68,7 +68,7 @@ def generate(
     return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
 
 
-@cached(8)
+@cached(64)
 def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], ...], rules: tuple[Rule, ...]) -> Space:
     start = schedule_start(func)
     sketches: dict[str, Sketch] = {}
