@@ -164,9 +164,9 @@ _RESERVED = frozenset(
 _MATHEMATICS = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf",
     "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "j0",
-    "j1", "jn",
-    "ldexp", "lgamma", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nearbyint", "pow",
-    "remainder", "rint", "round", "scalbn", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc", "y0", "y1", "yn",
+    "j1", "jn", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nearbyint",
+    "pow", "remainder", "rint", "round", "scalbn", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc", "y0", "y1",
+    "yn",
 )  # fmt: skip
 _TAKEN = frozenset(
     (

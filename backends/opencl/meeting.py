@@ -24,8 +24,9 @@ from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_
 from ..passes.scopes import accesses
 from .parts import touches, writes
 
+FLAGS = ("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE")
 Fence = frozenset[str]
-"""The flags of a barrier."""
+"""Those of `FLAGS` that a barrier has."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def needs_barrier(stmt: Stmt, memories: Memories) -> bool:
 
 
 def _fence(local: bool, everywhere: bool) -> Fence:
-    return frozenset(["CLK_LOCAL_MEM_FENCE"] * local + ["CLK_GLOBAL_MEM_FENCE"] * everywhere)
+    return frozenset(flag for flag, meets in zip(FLAGS, (local, everywhere), strict=True) if meets)
 
 
 @remembered

@@ -41,7 +41,7 @@ from .access import as_ramp, lane
 from .expr import Expressions
 from .images import check_image, is_image
 from .launch import Launch, Source
-from .meeting import Fence, Memories, fence_between, fence_of_loop, needs_barrier
+from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, sizes, statements_at_top, written_out
 from .types import Helpers, Names, array_type, bare, memory_type, pieces
 from .writer import NeedsLong
@@ -209,21 +209,21 @@ class _Kernel(Expressions):
                 f"kernel `{self.name}`: statements one after the other hold loops bound to blockIdx, and groups do not "
                 f"wait for each other; put each such loop at the top of the program"
             )
-        pending: list[Stmt] = []  # since the last barrier of all memory, and by flag how many of them are ordered
-        ordered: dict[str, int] = {}
+        before: list[Stmt] = []
+        ordered = dict.fromkeys(FLAGS, 0)  # how many of them a barrier of each memory has made visible
         around = self.memories
         for item in self._in_order(stmt):
             fence = frozenset(
                 flag
-                for at, before in enumerate(pending)
-                for flag in fence_between(before, item, self.memories)
-                if at >= ordered.get(flag, 0)
+                for at in range(min(ordered.values()), len(before))
+                for flag in fence_between(before[at], item, self.memories)
+                if at >= ordered[flag]
             )
             if fence:
                 self._barrier(fence)
-                ordered |= dict.fromkeys(fence, len(pending))
+                ordered |= dict.fromkeys(fence, len(before))
             self.statement(item)
-            pending.append(item)
+            before.append(item)
         self.memories = around
 
     def _in_order(self, stmt: Stmt) -> Iterator[Stmt]:

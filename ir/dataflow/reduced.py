@@ -17,7 +17,7 @@ value of a sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -214,7 +214,7 @@ def _vanishes(source: Expr, cell: Cell) -> bool:
     """Whether ``0 * x`` is 0: always for integers, for floats if x is known to be finite."""
     if not dtypes.is_float(source.dtype):
         return True
-    return not cell.strict and is_finite(source, cell)
+    return not cell.strict and _is_finite_in(cell, source)
 
 
 def _is_zero_of_sum(number: Const, dtype: str, cell: Cell) -> bool:
@@ -237,13 +237,13 @@ def _is_end(number: Const, op: str) -> bool:
     return number.value == (high if op == "min" else low)
 
 
-def is_finite(expr: Expr, cell: Cell) -> bool:
-    """Whether a float expression surely has a finite value in a cell, given that data is finite."""
+def is_finite(expr: Expr, loaded: Callable[[Load], bool], scalars: Collection[Var] = ()) -> bool:
+    """Whether a float expression surely has a finite value, given that data is finite.
+
+    `loaded` says it of what a load reads; `scalars` are parameters.
+    """
     if isinstance(expr, Load):
-        value = cell.known.get(expr)
-        if isinstance(value, Const):
-            return math.isfinite(float(value.value))
-        return value is None and expr in cell.finite
+        return loaded(expr)
     if isinstance(expr, Const):
         return math.isfinite(float(expr.value))
     if isinstance(expr, Undef):
@@ -251,10 +251,20 @@ def is_finite(expr: Expr, cell: Cell) -> bool:
     if not dtypes.is_float(expr.dtype):
         return not isinstance(expr, Call) or expr.name == "if_then_else"
     if isinstance(expr, Var):
-        return expr in cell.scalars
+        return expr in scalars
     if not isinstance(expr, (Binary, Call, Cast, Select, Broadcast, Not)) or not is_total(expr):
         return False
-    return all(is_finite(c, cell) for c in children(expr) if isinstance(c, Expr))
+    return all(is_finite(c, loaded, scalars) for c in children(expr) if isinstance(c, Expr))
+
+
+def _is_finite_in(cell: Cell, expr: Expr) -> bool:
+    """The same in a cell."""
+
+    def loaded(load: Load) -> bool:
+        value = cell.known.get(load)
+        return math.isfinite(float(value.value)) if isinstance(value, Const) else value is None and load in cell.finite
+
+    return is_finite(expr, loaded, cell.scalars)
 
 
 def _cast(dtype: str, value: Expr) -> Expr:
