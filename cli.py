@@ -112,6 +112,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.option("--sampler", metavar="NAME", help="stridesmith (default), random, tpe, or another Optuna sampler.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
+@click.option("--devices", type=click.Choice(["all"]),
+              help="Tune for every device of the target's kind, here or in the cluster: a run for each.")
 @click.option("--resume/--fresh", default=True, help="Learn from stored measurements (default), or ignore them.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE.json",
               help="Write what happened when, for https://ui.perfetto.dev.")
@@ -125,6 +127,10 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 
     What is found is kept in a database; `tune replay` builds it again, `tune show` explains it.
     """
+    if ctx.invoked_subcommand is None and options.get("devices"):
+        from .commands.fleet import run as run_fleet
+
+        ctx.exit(run_fleet(options, _output(options), ctx.obj))
     if ctx.invoked_subcommand is None and options.get("model"):
         from .commands.models import tune as tune_model
 

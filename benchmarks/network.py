@@ -14,6 +14,7 @@ Every scenario starts a Ray cluster of its own (`ray start`), and tunes a small 
     late            a node joins while the run goes on
     head_killed     the node with head and driver is killed; the same command goes on at another node, with a new head
     other_device    a node has another CPU, as /proc/cpuinfo tells it; both tune into one database
+    devices         the same, by one command: --devices all
 
 A row says with which exit code the run ended, how long after a fault the next trial was told, what each node built, how
 many announced trials are not stored, how many records are told twice or of a device that the run does not have, and
@@ -240,10 +241,10 @@ class Scenario:
             self.net.start_ray(name, nodes[0])
         return nodes
 
-    def tune(self, node: str, head: str, seconds: float | None = None) -> Drive:
-        """A run from a node."""
+    def tune(self, node: str, head: str, *others: str) -> Drive:
+        """A run from a node, with these other options."""
         options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--threads", "1", "--seconds",
-                   str(seconds or self.seconds), "--address", f"{self.net.address(head)}:{PORT}", "--db", self.db)
+                   str(self.seconds), "--address", f"{self.net.address(head)}:{PORT}", "--db", self.db, *others)
         self.drives.append(Drive(self.net.folder, options, prefix=self.net.prefix(node)))  # fmt: skip
         return self.drives[-1]
 
@@ -367,19 +368,34 @@ def other_device(at: Scenario) -> None:
         at.row.problems.append(f"two devices have {len(winners)} rankings")
 
 
+def devices(at: Scenario) -> None:
+    head, _ = at.cluster(2)
+    other = at.net.add(fake_cpu=True)
+    at.net.start_ray(other, head)
+    drive = at.tune(head, head, "--devices", "all")
+    at.finish(drive)
+    done = {event["device_key"]: event for _, event in drive.events if event["event"] == "done"}
+    if len(done) != 2 or len({event["host"] for event in done.values()}) != 2:
+        at.row.problems.append(f"two devices have {len(done)} results")
+
+
 SCENARIOS: dict[str, Callable[[Scenario], None]] = {
     "none": none, "slow": slow, "cut_10s": cut(10.0), "cut": cut(None),
     "driver_cut_10s": cut(10.0, driver=1, victim=1), "late": late, "head_killed": head_killed,
-    "other_device": other_device,
+    "other_device": other_device, "devices": devices,
 }  # fmt: skip
 
 
 def mixed(drives: list[Drive], stored: dict[str, Any]) -> int:
-    """Records of runs whose device is not the one that the run has told."""
+    """Records whose device is not the one that their run has told when it began."""
     count = 0
     for drive in drives:
-        device = next((event["device"] for _, event in drive.events if event["event"] == "start"), None)
-        count += sum(stored[name].device.name != device for name in drive.told() if name in stored)
+        devices: dict[str, str] = {}
+        for _, event in drive.events:
+            if event["event"] == "start":
+                devices[event.get("device_key", "")] = event["device"]
+            elif event["event"] == "trial" and event["record"] in stored:
+                count += stored[event["record"]].device.name != devices.get(event.get("device_key", ""))
     return count
 
 

@@ -144,8 +144,9 @@ def _cluster(address: str) -> Iterator[Finding]:
             yield Finding(name, WARNING, "it offers no cores, so that it builds nothing", "start it with --num-cpus")
         else:
             role = "builds and measures" if node.is_here else "builds"
-            other = "" if node.device == measured else f"; another device than the one that is measured, {measured}"
-            yield Finding(name, OK, f"{role} with {node.cores} cores, {node.device}{other}")
+            device = ", ".join(node.devices.values())
+            other = "" if device == measured else f"; another device than the one that is measured, {measured}"
+            yield Finding(name, OK, f"{role} with {node.cores} cores, {device}{other}")
 
 
 def _folders() -> Iterator[Finding]:

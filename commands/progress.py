@@ -139,7 +139,7 @@ class Progress(AbstractContextManager["Progress"]):
         if self._live is None:
             self._plain(event)
         elif event["event"] == "trial" and self._improved():
-            self.output.line(f"{self._clock()}  {self.state.count():>16}  best {self.state.best()}")
+            self.output.line(f"{clock(self.state.seconds)}  {self.state.count():>16}  best {self.state.best()}")
 
     def _plain(self, event: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -157,17 +157,13 @@ class Progress(AbstractContextManager["Progress"]):
         text = "  ".join(parts)
         if text != self._shown:
             self._last, self._shown = now, text
-            self.output.line(f"{self._clock()}  {text}")
+            self.output.line(f"{clock(self.state.seconds)}  {text}")
 
     def _improved(self) -> bool:
         if self.state.best_us is None or self.state.best_us == self._shown_best:
             return False
         self._shown_best = self.state.best_us
         return True
-
-    def _clock(self) -> str:
-        minutes, seconds = divmod(int(self.state.seconds), 60)
-        return f"{minutes}:{seconds:02d}"
 
     def _panel(self) -> RenderableType:
         from rich.console import Group
@@ -180,7 +176,7 @@ class Progress(AbstractContextManager["Progress"]):
         fraction = state.fraction
         bar.add_row(
             ProgressBar(total=1.0, completed=fraction or 0.0, width=36, pulse=fraction is None),
-            Text(state.count()), Text(self._clock()), Text(f"round {state.round}, {state.phase}"),
+            Text(state.count()), Text(clock(self.state.seconds)), Text(f"round {state.round}, {state.phase}"),
         )  # fmt: skip
         facts = Table.grid(padding=(0, 2))
         facts.add_row(Text("best", style="bold"), Text(state.best(), style="bold green" if state.best_us else "dim"))
@@ -189,3 +185,9 @@ class Progress(AbstractContextManager["Progress"]):
         if state.failed:
             facts.add_row(Text("failed"), Text(state.failures()))
         return Group(bar, facts)
+
+
+def clock(seconds: float) -> str:
+    """``2:05``."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"

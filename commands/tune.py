@@ -71,7 +71,7 @@ def _overview(results: list[Result], entries: list[Entry], output: Output) -> No
         )
 
 
-def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -> TuneSettings:
+def settings_of(options: Mapping[str, Any], entry: Entry, started: float | None) -> TuneSettings:
     """The options as validated settings; what no option says the entry's file does, and then the preset."""
     from ..configs import preset
     from ..search.tuning.settings import settings
@@ -94,7 +94,7 @@ def _settings(options: Mapping[str, Any], entry: Entry, started: float | None) -
 
 
 def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: float | None) -> dict[str, Any]:
-    asked = _settings(options, entry, started)
+    asked = settings_of(options, entry, started)
     title = f"tuning {entry.work} for {asked.target}"
     state = State(title, limit_trials=asked.trial_limit, limit_seconds=asked.seconds)
     if started is not None:
@@ -163,7 +163,7 @@ def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
     from ..space.design.space import generate
     from .lookup import target_of
 
-    asked = _settings(options, entry, None)
+    asked = settings_of(options, entry, None)
     target = target_of(options)
     layouts = interface_of(entry.work, entry.interface, options.get("interface"))
     described = generate(entry.work.func, target, layouts).describe()

@@ -1,11 +1,13 @@
-"""A look at a Ray cluster before a run is lost to it: what each of its nodes would build with."""
+"""What the nodes of a Ray cluster have: their devices, what they would build with, and what is wrong with them."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .ray_calls import RayCalls
@@ -18,13 +20,19 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its address, the cores that it offers, its device, and what is wrong with it (empty: nothing)."""
+    """One node: its address, the cores that it offers, and what is wrong with it (empty: nothing).
+
+    `id` is Ray's, empty where there is no Ray.  `devices` are the keys of its devices of the kind that was asked for,
+    by the texts that choose them there; `folder` is the same for two nodes that have the same folder at that path.
+    """
 
     address: str
     cores: int
     is_here: bool = False
-    device: str = ""
     problem: str = ""
+    id: str = ""
+    devices: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,23 +54,41 @@ def look(address: str) -> Cluster:
         while not session.is_ready:
             time.sleep(LOOK_SECONDS)
         seconds, ray = time.monotonic() - began, session.ray
-        calls = RayCalls(ray)
-        return Cluster(address, str(ray.__version__), seconds, _nodes(calls, ray))
+        return Cluster(address, str(ray.__version__), seconds, nodes_of(RayCalls(ray)))
     finally:
         session.close()
 
 
-def facts() -> str:
-    """What a node says of itself, as JSON."""
-    from ...backends.host import host_cpu
+def facts(kind: str, folder: str) -> str:
+    """What this host says of itself, as JSON: its name, its devices of a kind, the versions here, what a path is."""
+    from ...backends.devices import listing
 
-    return json.dumps({"host": platform.node(), "device": host_cpu().key, "versions": versions_here()})
+    devices = {entry.selector: entry.target.key for entry in listing() if entry.target.kind == kind}
+    said = {"host": platform.node(), "devices": devices, "versions": versions_here(), "folder": _identity(folder)}
+    return json.dumps(said)
 
 
-def _nodes(calls: RayCalls, ray: Any) -> list[Node]:
+def _identity(folder: str) -> str:
+    """What two hosts have in common that have the same folder at a path; empty where there is none."""
+    try:
+        boot, found = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat(folder)
+    except OSError:
+        return ""
+    return f"{boot}/{found.st_dev}/{found.st_ino}"
+
+
+def node_here(kind: str, folder: str) -> Node:
+    """This host, where there is no Ray."""
+    said = json.loads(facts(kind, folder))
+    return Node(said["host"], os.cpu_count() or 1, True, devices=said["devices"], folder=said["folder"])
+
+
+def nodes_of(calls: RayCalls, kind: str = "cpu", folder: str = "/") -> list[Node]:
+    """Every live node, with what it says of itself.  Raises RayLost."""
+    ray = calls.ray
     here = str(calls.call(lambda: ray.get_runtime_context().get_node_id()))
     alive = [node for node in calls.call(ray.nodes) if node["Alive"]]
-    asked = {str(node["NodeID"]): calls.call(_ask, ray, str(node["NodeID"])) for node in alive}
+    asked = {str(node["NodeID"]): calls.call(_ask, ray, str(node["NodeID"]), kind, folder) for node in alive}
     deadline = time.monotonic() + PROBE_SECONDS
     found = []
     for node in alive:
@@ -73,17 +99,17 @@ def _nodes(calls: RayCalls, ray: Any) -> list[Node]:
     return found
 
 
-def _ask(ray: Any, node: str) -> Any:
+def _ask(ray: Any, node: str, kind: str, folder: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    return ray.remote(facts).options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote()
+    return ray.remote(facts).options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote(kind, folder)
 
 
 def _node(calls: RayCalls, node: Any, task: Any, is_here: bool) -> Node:
-    address, cores = str(node["NodeManagerAddress"]), int(node["Resources"].get("CPU", 0))
+    address, cores, name = str(node["NodeManagerAddress"]), int(node["Resources"].get("CPU", 0)), str(node["NodeID"])
     if task is None:
-        return Node(address, cores, is_here, problem=f"it ran nothing within {PROBE_SECONDS:g} s")
+        return Node(address, cores, is_here, f"it ran nothing within {PROBE_SECONDS:g} s", name)
 
     def answer() -> str:
         from ray.exceptions import RayError
@@ -96,5 +122,6 @@ def _node(calls: RayCalls, node: Any, task: Any, is_here: bool) -> Node:
 
     said = json.loads(calls.call(answer))
     if problem := said.get("problem"):
-        return Node(address, cores, is_here, problem=problem)
-    return Node(f"{address} ({said['host']})", cores, is_here, said["device"], differences(said["versions"]))
+        return Node(address, cores, is_here, problem, name)
+    problem = differences(said["versions"])
+    return Node(f"{address} ({said['host']})", cores, is_here, problem, name, said["devices"], said["folder"])

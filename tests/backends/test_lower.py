@@ -130,6 +130,36 @@ def test_packed_panel_after_every_pass():
     check_every_pass(function(PACKED))
 
 
+DATA_DEPENDENT = """
+@T.prim_func
+def f(n: T.Buffer((8,), "int64"), x: T.Buffer((8, 16), "float32"), y: T.Buffer((8, 16), "float32")):
+    for i in range(8):
+        {before}
+        for j in T.{kind}(16, annotations={{"peel": True}}):
+            {inside}
+            if {outer}:
+                if {cond}:
+                    y[i, j] = x[i, j] + T.float32(10)
+"""
+DEPENDENT = [
+    ("n[i] = i * 2", "", "i < 8", "j < n[i]"),
+    ("m: T.int64 = n[i] * 3", "", "i < 8", "j + i < m"),
+    ("", "m: T.int64 = n[i] * 3", "i < 8", "j + i < m"),
+    ("", "n[i] = i + 1", "i < 8", "j < n[i]"),
+    ("", "", "i < 8", "j < n[i] * 4"),
+    ("", "", "i < 7", "j < n[i + 1]"),
+    ("", "", "0 <= n[i] and n[i] < 4", "j < n[n[i] * 2]"),
+]
+
+
+@pytest.mark.parametrize("kind", ["serial", "vectorized"])
+@pytest.mark.parametrize(("before", "inside", "outer", "cond"), DEPENDENT, ids=[" ".join(case) for case in DEPENDENT])
+def test_conditions_on_data_are_tested_where_they_can_be(before, inside, outer, cond, kind):
+    """Not above the store that they read, nor the let, nor the test that keeps what they read in bounds."""
+    lines = DATA_DEPENDENT.format(before=before, inside=inside, outer=outer, cond=cond, kind=kind).splitlines()
+    check_every_pass(parse("\n".join(line for line in lines if line.strip())))
+
+
 def test_peeled_loops_hold_no_conditions():
     """Four variants stand side by side under conditions on the tile's number; no loop inside holds a condition."""
     lowered = lower(tiled(), CPU)
