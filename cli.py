@@ -429,8 +429,7 @@ def _report(error: StridesmithError, as_json: bool) -> int:
         print(f"tune: {message}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         if as_json:
-            event = {"event": "error", "code": error.exit_code, "kind": error.kind, "message": message}
-            print(json_line(event), flush=True)
+            print(json_line({**error.event(), "message": message}), flush=True)
     return error.exit_code
 
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class StridesmithError(Exception):
@@ -53,6 +53,10 @@ class StridesmithError(Exception):
 
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "internal"
+
+    def event(self) -> dict[str, Any]:
+        """The JSON event that tells of it."""
+        return {"event": "error", "code": self.exit_code, "kind": self.kind, "message": str(self)}
 
 
 class UsageError(StridesmithError, ValueError):
@@ -206,3 +210,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the nearest of `known`, else an empty text."""
     near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def of_kind(kind: str) -> type[StridesmithError]:
+    """The first class of errors, from the root on, that an event calls so; the root where there is none."""
+    waiting: list[type[StridesmithError]] = [StridesmithError]
+    while waiting:
+        found = waiting.pop(0)
+        if found.kind == kind:
+            return found
+        waiting += found.__subclasses__()
+    return StridesmithError

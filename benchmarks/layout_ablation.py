@@ -3,8 +3,10 @@
     python benchmarks/models.py --models resnet50,mobilenet_v2 --seconds 600 --ablation agreed,alone,nhwc --out FOLDER
     python benchmarks/layout_ablation.py --file net.onnx --input x=1x3x224x224 --seconds 600 --only agreed,alone
 
-Each rule tunes in a process of its own, from an empty database.  Then all of them take turns in one process; a ratio
-is the median over the turns of what a rule took over what `agreed` took in the same turn.
+Each rule tunes in a process of its own, from an empty database, or with ``--known FOLDER`` from a copy of
+``FOLDER/NETWORK.db``: what `models.py` found in it under free layouts serves all rules, and the seconds are for what
+each needs beside it.  Then all of them take turns in one process; a ratio is the median over the turns of what a rule
+took over what `agreed` took in the same turn.
 
     agreed    each tensor as the operators that share it agree, with halos where they pay
     alone     each operator by itself: every tensor as ONNX has it
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -67,7 +70,7 @@ def case_of(rule: str, network: Network, target: Target) -> Case:
     if rule in ("again", "branched"):
         layouts = {name: tuple(k for k in some if not k.has_halo) for name, some in found.items()}
         return Case(with_tests(network) if rule == "branched" else network, layouts)
-    forms = {name: _form(rule, len(network.tensors[name].shape)) for name in found}
+    forms = {name: _form(rule, network.tensors[name].shape) for name in found}
     layouts = {name: some if len(some) < 2 else _under(forms[name], some) for name, some in found.items()}
     prefers = {
         name: [k for k, layout in enumerate(some) if layout.form == forms[name]] or [0]
@@ -77,12 +80,15 @@ def case_of(rule: str, network: Network, target: Target) -> Case:
     return Case(network, layouts, prefers)
 
 
-def _form(rule: str, rank: int) -> Form:
-    """The form of an image under a rule; all else stays as it is."""
-    plain = tuple(range(rank))
-    if rank != 4 or rule == "nchw":
+def _form(rule: str, shape: tuple[int, ...]) -> Form:
+    """The form of an image under a rule, unless it has less channels than a block; all else stays as it is."""
+    plain = tuple(range(len(shape)))
+    if len(shape) != 4 or rule == "nchw":
         return plain, (-1, 1)
-    return ((0, 2, 3, 1), (-1, 1)) if rule == "nhwc" else (plain, (1, int(rule.removeprefix("block"))))
+    if rule == "nhwc":
+        return (0, 2, 3, 1), (-1, 1)
+    size = int(rule.removeprefix("block"))
+    return plain, (1, size) if shape[1] >= size else (-1, 1)
 
 
 def _under(form: Form, some: tuple[TensorLayout, ...]) -> tuple[TensorLayout, ...]:
@@ -121,7 +127,10 @@ def tune(rule: str, path: Path, arguments: argparse.Namespace) -> None:
     target = discover("cpu", arguments.threads or None)
     case = case_of(rule, network_of(path, target, input_shapes(arguments.input)), target)
     db = arguments.out / f"{path.stem}.{rule}.db"
-    db.unlink(missing_ok=True)
+    for file in (db, db.with_name(f"{db.name}-wal"), db.with_name(f"{db.name}-shm")):
+        file.unlink(missing_ok=True)
+    if arguments.known:
+        shutil.copy(arguments.known / f"{path.stem}.db", db)
     found = tune_network(
         case.network, target, arguments.seconds, db=str(db), layouts=case.layouts, prefers=case.prefers
     )
@@ -132,6 +141,7 @@ def tuned(rule: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any
     """Tune under a rule, in a process of its own."""
     again = [sys.executable, __file__, "--file", str(path), "--tune", rule, "--seconds", str(arguments.seconds)]
     again += ["--out", str(arguments.out), "--threads", str(arguments.threads)]
+    again += ["--known", str(arguments.known)] if arguments.known else []
     again += [word for shape in arguments.input for word in ("--input", shape)]
     done = subprocess.run(again, capture_output=True, text=True)
     lines = done.stdout.splitlines()
@@ -169,7 +179,8 @@ def race(rules: list[str], path: Path, arguments: argparse.Namespace) -> dict[st
 
 def told(row: Mapping[str, Any]) -> str:
     """A network's results as lines."""
-    lines = [f"{row['model']}, {row['seconds']:.0f} s for each rule"]
+    known = " beside what was known" if row["known"] else ""
+    lines = [f"{row['model']}, {row['seconds']:.0f} s for each rule{known}"]
     for rule, found in row["rules"].items():
         if "problem" in found:
             lines.append(f"  {rule:9} {found['problem']}")
@@ -192,6 +203,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--turn", type=float, default=0.3, help="seconds of one turn")
     parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
+    parser.add_argument("--known", type=Path, help="a folder of databases to begin with, NETWORK.db for each")
     parser.add_argument("--tune", choices=RULES, help="tune under this rule alone, and race nothing")
     parser.add_argument("--out", type=Path, default=Path("models"))
     return parser.parse_args()
@@ -203,7 +215,7 @@ def compare(path: Path, arguments: argparse.Namespace) -> None:
     rules = {rule: nothing if arguments.again else tuned(rule, path, arguments) for rule in arguments.only}
     raced = race([rule for rule, found in rules.items() if "problem" not in found], path, arguments)
     row = {
-        "model": path.stem, "seconds": arguments.seconds,
+        "model": path.stem, "seconds": arguments.seconds, "known": bool(arguments.known),
         "rules": {rule: {**found, **raced.get(rule, {})} for rule, found in rules.items()},
     }  # fmt: skip
     with (arguments.out / "layouts.jsonl").open("a") as file:

@@ -47,6 +47,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers")
     parser.add_argument("--again", action="store_true", help="race again what the folder has tuned")
     parser.add_argument("--ablation", default="", help=f"race rules for layouts instead of peers, of {','.join(RULES)}")
+    parser.add_argument("--known", type=Path, help="for an ablation, a folder of databases to begin with")
     parser.add_argument("--table", action="store_true", help="only tell what the folder has")
     parser.add_argument("--out", type=Path, default=Path("models"))
     return parser.parse_args()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import NoSchedule, TemporaryError, UsageError
+from ..errors import UsageError, of_kind
 from .options import all_work
 from .output import Output, latency, number, percent
 from .progress import PLAIN_SECONDS, State, clock
@@ -38,7 +38,7 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
     entries = all_work(options)
     asked = [settings_of(options, entry, None) for entry in entries]
     output.line("stridesmith: looking for devices")
-    with fleet(kind, options.get("address"), options.get("db")) as found:
+    with fleet(kind, options.get("address"), options.get("db"), options.get("threads")) as found:
         _tell(found, output)
         if options.get("dry_run"):
             return 0
@@ -62,7 +62,7 @@ def _tell(fleet: Fleet, output: Output) -> None:
 
 
 def _overview(outcomes: Sequence[Outcome], entries: Sequence[Entry], output: Output) -> None:
-    """What came of each run.  Raises NoSchedule, or TemporaryError where a run failed for another reason."""
+    """What came of each run.  Raises the error of the first run that has found nothing."""
     rows: list[tuple[object, ...]] = []
     for outcome in outcomes:
         last, name, device = outcome.last, entries[outcome.entry].name, outcome.place.device
@@ -77,11 +77,10 @@ def _overview(outcomes: Sequence[Outcome], entries: Sequence[Entry], output: Out
     if not failed:
         return
     first = failed[0]
-    text = (
-        f"{len(failed)} of {len(outcomes)} runs found nothing, the results of the others are recorded; the first one: "
+    raise of_kind(first.last["kind"])(
+        f"{len(failed)} of {len(outcomes)} runs have no result, those of the others are recorded; the first one: "
         f"{entries[first.entry].name} on {first.place.device}: {first.last['message']}"
     )
-    raise (NoSchedule if all(o.last["kind"] == NoSchedule.kind for o in failed) else TemporaryError)(text)
 
 
 class FleetProgress(AbstractContextManager["FleetProgress"]):

@@ -47,6 +47,11 @@ CARRIED = 0.93
 """What reading a border from a halo is hoped to leave of a latency."""
 MIXED = 1.03
 """What a kernel between different layouts takes, of the mean of those that keep to one."""
+UNKNOWN_US = 1e6
+"""What an operator counts as of which nothing is known in the layouts that it starts with: as much in all layouts, but
+for what keeps it in those."""
+FAILED_US = 1e8
+"""What it counts as where no candidate was valid, nor the program as it is written: any other layouts are better."""
 FIRST_GAIN = 0.3
 """What a first turn gains over the kernel that the estimate likes best."""
 ALL_FIRST = 3.3
@@ -57,8 +62,12 @@ EXPLORING = 0.6
 """The share of the seconds in which what was never measured is hoped for."""
 HEAVY = 6
 """Kinds of operators with most work, of which the estimate is asked what to begin with."""
-ESTIMATING = 0.04
-"""The share of the seconds that may go to estimates."""
+ESTIMATING, ESTIMATES = 0.04, 4
+"""The share of the seconds that may go to estimates, and how many of them may follow each other: builders wait."""
+LATE = 0.75
+"""The share of the seconds after which no combination is tried that never was."""
+SMALL_SAVING = 0.05
+"""What a hopeful whole must save of the best one to be measured as fast as can be."""
 
 
 @dataclass(eq=False)
@@ -108,12 +117,15 @@ class LayoutSearch:
     def revise(self, scheduler: Scheduler) -> None:
         """Weights by the whole that is cheapest as far as can be hoped; at the end by the cheapest that is known."""
         self._look_up(scheduler)
-        gain, explores = FIRST_GAIN, scheduler.clock.seconds < EXPLORING * scheduler.limit
+        gain, share_of_limit = FIRST_GAIN, scheduler.clock.seconds / scheduler.limit
         self._revisions += 1
         if scheduler.is_ending:
             found = self.best()
-        elif explores and self._revisions % 2:
+        elif share_of_limit < EXPLORING and self._revisions % 2:
             found = self._hoped(scheduler)
+            gain = self._first_gain(found)
+        elif share_of_limit > LATE and scheduler.is_whole:
+            found = agree(self.tables.costs(self._price(inf, HOPE)), self.prefers)
         else:
             found = agree(self.tables.costs(self._price(UNSEEN, HOPE)), self.prefers)
             gain = ALL_FIRST
@@ -131,6 +143,11 @@ class LayoutSearch:
         self._look_up(scheduler)
         cost = self._best_measured(self.prefers).cost
         return None if cost == inf else cost
+
+    @property
+    def knows_something(self) -> bool:
+        """Whether any task has a kernel."""
+        return any(share.best_us is not None for share in self._shares.values())
 
     # --- wholes -----------------------------------------------------------------------------------
 
@@ -180,17 +197,34 @@ class LayoutSearch:
         return min(wholes, key=cost)
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
-        """The cheapest whole by hopeful costs; what it needs is looked up and estimated first, while there is time."""
+        """The cheapest whole by hopeful costs; what takes most of it is estimated first, while there is time."""
+        left = ESTIMATES
         while True:
             found = agree(self.tables.costs(self._price(UNTRIED, HOPE)), self.prefers)
-            news = [at for at in dict.fromkeys(self.tables.chosen(found)) if self._at(*at).task is None]
-            if not news or self._estimating > ESTIMATING * scheduler.limit:
+            price, counts = self._price(1.0), Counter(self.tables.chosen(found))
+            news = sorted(filter(self._lacks_estimate, counts), key=lambda at: -counts[at] * price(*at))
+            if not news:
                 return found
-            began = time.monotonic()
             for at in news:
+                if not left or self._estimating > ESTIMATING * scheduler.limit:
+                    return found
+                began = time.monotonic()
                 if self._share(*at, scheduler).best_us is None:
                     self._estimate(*at)
-            self._estimating += time.monotonic() - began
+                    left -= 1
+                self._estimating += time.monotonic() - began
+
+    def _first_gain(self, hoped: Agreement) -> float:
+        """The share of what it takes that a first turn of each untried combination is hoped to gain.
+
+        Where the hopeful whole saves little beside the best of what was tried, no more than that.
+        """
+        tried = agree(self.tables.costs(self._price(inf, HOPE)), self.prefers).cost
+        price, counts = self._price(1.0), Counter(self.tables.chosen(hoped))
+        untried = sum(n * price(*at) for at, n in counts.items() if self._measured(*at) == inf)
+        if tried == inf or tried - hoped.cost > SMALL_SAVING * tried or not untried:
+            return FIRST_GAIN
+        return min(FIRST_GAIN, max(tried - hoped.cost, 0.0) / untried)
 
     # --- what is known ----------------------------------------------------------------------------
 
@@ -202,6 +236,12 @@ class LayoutSearch:
         if known.task is None:
             known.task = kind.task(layouts, self.target)
         return known.task
+
+    def _lacks_estimate(self, at: tuple[Kind, Combination]) -> bool:
+        """Whether a combination that was never tried could be estimated; copies cannot."""
+        known, (kind, _) = self._at(*at), at
+        tried = known.share is not None and not known.share.is_untried
+        return not tried and known.estimate_us is None and kind in self.base and kind in self.tables.grids
 
     def _share(self, kind: Kind, layouts: Combination, scheduler: Scheduler) -> Share:
         """The share of a combination, which other combinations may have, too, where they are one program."""
@@ -241,45 +281,52 @@ class LayoutSearch:
     def _measured(self, kind: Kind, layouts: Combination) -> float:
         """The best so far; infinite for what was not measured."""
         known = self._known.get((kind, layouts))
-        us = None if known is None or known.share is None else known.share.best_us
+        us = None if known is None or known.share is None else known.share.trial_us
         return inf if us is None else us
 
     def _price(self, untried: float, hope: float = 0.0) -> Price:
         """What was measured, less what `hope` says of more turns; of what was not, a share of what seems likely."""
         guesses: dict[tuple[Kind, Combination], float] = {}
+        others = Counter(
+            kind for (kind, layouts), known in self._known.items()
+            if known.share is not None and not known.share.is_untried and layouts != self.base.get(kind)
+        )  # fmt: skip
         carried = CARRIED if untried < 1.0 else 1.0
 
         def tried(kind: Kind, layouts: Combination) -> float | None:
             known = self._known.get((kind, layouts))
             share = None if known is None else known.share
-            if share is None or share.is_untried:
+            if share is None or share.is_untried or (share.best_us is None and share.is_playing):
                 return None
             if share.best_us is None:
-                return inf
+                return FAILED_US
             turns = STORED_TURNS if share.known_us is not None and share.loop is None else share.turns + share.stored
             return share.best_us * (1.0 if share.is_exhausted else 1.0 - hope / (1.0 + turns))
 
         def likely(kind: Kind, layouts: Combination) -> float:
             found = tried(kind, layouts)
             if found is not None:
-                return found
+                return min(found, UNKNOWN_US)
             if (kind, layouts) not in guesses:
                 guesses[kind, layouts] = self._guess(kind, layouts, likely, carried)
             return guesses[kind, layouts]
 
         def price(kind: Kind, layouts: Combination) -> float:
             found = tried(kind, layouts)
-            return untried * likely(kind, layouts) if found is None else found
+            if found is not None:
+                return found
+            hoped = untried if untried >= 1.0 else 1.0 - (1.0 - untried) / (1.0 + others[kind])  # less after each try
+            return hoped * likely(kind, layouts)
 
         return price
 
     def _guess(self, kind: Kind, layouts: Combination, price: Price, carried: float) -> float:
-        """What a combination may take, from those that it resembles; infinite where nothing is known of its kind."""
+        """What a combination may take, from those that it resembles."""
         if kind not in self.tables.grids:
             return PER_NEST_US + sum(_nbytes(kind, k, layout) for k, layout in enumerate(layouts)) / BYTES_PER_US
         grid, base = self.tables.grids[kind], self.base.get(kind)
         if base is None or layouts == base:
-            return inf
+            return UNKNOWN_US
         bare = tuple(layout.without_halo for layout in layouts)
         if bare != layouts:
             halos = sum(layout.has_halo for layout in layouts[: kind.reads])

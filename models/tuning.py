@@ -133,7 +133,10 @@ def tune_network(
 
 @contextlib.contextmanager
 def _best_kept(guide: LayoutSearch, scheduler: Scheduler, earlier: Chosen | None, database: Database) -> Iterator[None]:
-    """Of a run that is cut short, keep the cheapest whole of what was measured: by its layouts records are found."""
+    """Of a run that is cut short, keep the cheapest whole of what was measured: by its layouts records are found.
+
+    Where some operator has no kernel yet, those in which the others were measured stay, unless there was a choice.
+    """
     from ..search.tuning.interruption import error_of, uninterrupted
 
     try:
@@ -141,7 +144,7 @@ def _best_kept(guide: LayoutSearch, scheduler: Scheduler, earlier: Chosen | None
     except (KeyboardInterrupt, StridesmithError) as error:
         with uninterrupted():
             us = guide.predicted_us(scheduler)
-            if us is not None:
+            if us is not None or (earlier is None and guide.knows_something):
                 _keep_layouts(guide, earlier, database)
         known = "" if us is None else f"; its best kernels so far are expected to take {us:.0f} us together"
         if isinstance(error, KeyboardInterrupt):

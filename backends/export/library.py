@@ -176,8 +176,15 @@ _TAKEN = frozenset(
         "memcmp", "memcpy", "memmove", "memset", "open", "pause", "pipe", "poll", "printf", "puts", "qsort", "raise",
         "rand", "read", "realloc", "recv", "remove", "rename", "select", "send", "signal", "sleep", "srand", "stat",
         "strlen", "syscall", "system", "time", "times", "wait", "write",
-        # names of the modules that are linked with it
-        "at_load", "busy", "cpu_fits", "cpuid", "fits", "helpers", "join", "leave", "now", "record", "set_up", "share",
-        "slots", "task", "threads", "total", "unit", "units", "version", "word", "worker", "workers",
+        # what the modules call that are linked with it
+        "clock_gettime", "posix_memalign", "pthread_atfork", "pthread_attr_destroy", "pthread_attr_init",
+        "pthread_attr_setdetachstate", "pthread_attr_setstacksize", "pthread_create", "sched_getaffinity",
+        "sched_getcpu", "sched_setaffinity", "sched_yield",
+        # and what they call their own
+        "at_load", "busy", "callers_core", "cpu_fits", "cpuid", "ensure_workers", "fits", "helpers", "is_open",
+        "is_over", "join", "leave", "leave_callers_core", "look_for_job", "no_message", "note_callers_core", "now",
+        "pool_reset", "record", "reset_sleep", "saved_registers", "set_up", "set_up_forks", "share", "sleep_while",
+        "slots", "stridesmith_parallel", "take_ranges", "task", "threads", "total", "unit", "units", "version", "wake",
+        "wake_workers", "word", "worker", "workers", *(f"message{number}" for number in range(10)),
     )
 )  # fmt: skip

@@ -6,8 +6,9 @@ places     each device once: here if it is here, else where fewest cores build
 runs       a process on each host makes them for its devices, one after the other; hosts do so beside each other
 ```
 
-Each run is one of `tuner`, on the host whose device it measures; on a cluster all nodes build for all runs.  Where a
-host is lost, its runs that have not ended begin again on another one that has the device, if there is any.
+Each run is one of `tuner`, on the host whose device it measures; the cores of a cluster that build are shared among the
+hosts that measure.  Where a host is lost, its runs that have not ended begin again on another one that has the device,
+if there is any.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import DeviceMissing, TemporaryError, UsageError
+from ...errors import DeviceMissing, Interrupted, TemporaryError, UsageError
 from ..workers.cluster import Node, node_here, nodes_of
 from ..workers.hosts import Host, HostProcess, News, RayHost
 from ..workers.ray_calls import RayCalls, RayLost
 from ..workers.ray_session import RaySession
-from .interruption import error_of, heard, uninterrupted
+from .interruption import ENDING, error_of, heard, uninterrupted
 from .settings import TuneSettings
 
 MEMBER = f"{__package__}.member"
 KINDS = ("cpu", "opencl")
 LOOK_SECONDS = 0.1
 END_SECONDS = 5.0
+CUT_SHORT = tuple(error.kind for error in (Interrupted, *ENDING.values()))
 UNFINISHED = "its process ended before all runs were made"
 
 
@@ -46,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the run for the entry of this number ended on a device: its last event, ``done`` or ``error``."""
+    """How an entry's run, by its number, ended on a device: the event ``done``, or ``error`` where there is none."""
 
     entry: int
     place: Place
@@ -78,11 +80,12 @@ class Fleet:
     def places(self) -> list[Place]:
         """Each device once, at the best of the nodes that have it."""
         found: dict[str, Place] = {}
-        for place in self._all_places():
+        for place in self.all_places:
             found.setdefault(place.device, place)
         return list(found.values())
 
-    def _all_places(self) -> list[Place]:
+    @property
+    def all_places(self) -> list[Place]:
         """Of all nodes: this host first, then those where fewest cores build, since building disturbs measuring."""
         nodes = sorted(self.nodes, key=lambda node: (not node.is_here, node.cores, node.address))
         return [Place(node, *pair) for node in nodes for pair in node.devices.items()]
@@ -93,88 +96,28 @@ class Fleet:
         Raises UsageError where hosts do not share the database, and Interrupted after Ctrl-C, when the best so far of
         each run is kept.
         """
-        self._check_database(asked)
-        hosts: dict[str, list[Place]] = {}
-        for place in self.places:
-            hosts.setdefault(place.node.address, []).append(place)
-        works = [_Work(self._host(places[0].node), places, list(range(len(asked)))) for places in hosts.values()]
-        outcomes: list[Outcome] = []
-        tried: set[str] = set()
-
-        def take(work: _Work, news: News) -> None:
-            for entry, place, event in work.events(news):
-                emit(place, entry, event)
-                if event["event"] in ("done", "error"):
-                    outcomes.append(Outcome(entry, place, event))
-
+        runs = _Runs(self, asked, emit)
+        runs.check_database()
         try:
             with heard():
-                for work in works:
-                    work.begin(self._requests(asked, work))
-                while running := [work for work in works if not work.is_over]:
-                    for work in running:
-                        news = work.host.news()
-                        take(work, news)
-                        if work.is_over and work.left(outcomes):
-                            tried.add(work.places[0].node.address)
-                            works += self._elsewhere(asked, work, news.problem or UNFINISHED, tried, outcomes, emit)
+                runs.begin()
+                while runs.look():
                     time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt as interrupt:
             with uninterrupted():
-                _end(works, take)
-            best = sum(outcome.is_found for outcome in outcomes)
-            raise error_of(interrupt)(f"interrupted; {best} results are recorded, and each run's best so far") from None
+                runs.end()
+            found = sum(outcome.is_found for outcome in runs.outcomes.values())
+            raise error_of(interrupt)(f"interrupted; {found} results are recorded, each run's best so far included"
+                                      ) from None  # fmt: skip
         finally:
             with uninterrupted():
-                for work in works:
+                for work in runs.works:
                     work.host.close()
-        return sorted(outcomes, key=lambda outcome: outcome.entry)
+        return sorted(runs.outcomes.values(), key=lambda outcome: outcome.entry)
 
-    def _host(self, node: Node) -> Host:
+    def host(self, node: Node) -> Host:
+        """What makes runs on a node."""
         return HostProcess() if node.is_here or self.calls is None else RayHost(self.calls, node.id)
-
-    def _requests(self, asked: Sequence[TuneSettings], work: _Work) -> str:
-        """The settings of the runs of a host, in the order of `_Work.plan`."""
-        runs = []
-        for entry, place in work.plan:
-            options = {"target": place.selector, "address": self.address, "start": None, "db": _full(asked[entry].db)}
-            runs.append(asked[entry].model_copy(update=options).model_dump(mode="json"))
-        return json.dumps(runs)
-
-    def _elsewhere(
-        self, asked: Sequence[TuneSettings], lost: _Work, problem: str, tried: set[str], outcomes: list[Outcome],
-        emit: Emit,
-    ) -> list[_Work]:  # fmt: skip
-        """Begin again what a host that is lost leaves undone, where its devices are as well."""
-        begun = []
-        for place, left in lost.left(outcomes):
-            others = [p for p in self._all_places() if p.device == place.device and p.node.address not in tried]
-            where = f"; {others[0].node.address} goes on with its {place.device}" if others else ""
-            note = {"event": "note", "message": f"{place.node.address} is lost: {problem}{where}"}
-            emit(place, left[0], note)
-            if others:
-                work = _Work(self._host(others[0].node), [others[0]], left)
-                work.begin(self._requests(asked, work))
-                begun.append(work)
-            else:
-                told = {"event": "error", "code": 75, "kind": "temporary", "message": f"the host is lost: {problem}"}
-                outcomes += [Outcome(entry, place, told) for entry in left]
-        return begun
-
-    def _check_database(self, asked: Sequence[TuneSettings]) -> None:
-        """A file can take the records of several hosts only if it is the same file for all of them."""
-        from ..records.database import default_path
-        from ..records.engine import locate
-
-        nodes = {place.node.address for place in self.places}
-        folders = {place.node.folder for place in self.places}
-        for url in {settings.db or default_path() for settings in asked}:
-            path = locate(url)[1]
-            if path is not None and len(nodes) > 1 and (len(folders) > 1 or "" in folders):
-                raise UsageError(
-                    f"the hosts of a cluster cannot share the file {path}: give a server's database, as in "
-                    f"--db postgresql://host/name"
-                )
 
 
 @dataclass
@@ -187,75 +130,174 @@ class _Work:
     is_over: bool = False
 
     @property
+    def node(self) -> Node:
+        return self.places[0].node
+
+    @property
     def plan(self) -> list[tuple[int, Place]]:
         return [(entry, place) for place in self.places for entry in self.entries]
 
-    def begin(self, request: str) -> None:
-        self.host.start(MEMBER, request)
 
-    def left(self, outcomes: Sequence[Outcome]) -> list[tuple[Place, list[int]]]:
-        """The entries without an outcome, of each place that has some."""
-        ended = {(outcome.entry, outcome.place.device) for outcome in outcomes}
-        left = [(p, [entry for entry in self.entries if (entry, p.device) not in ended]) for p in self.places]
-        return [(place, entries) for place, entries in left if entries]
+class _Runs:
+    """All runs of a fleet: `outcomes` by entry and device, of those that have ended."""
 
-    def events(self, news: News) -> Iterator[tuple[int, Place, Mapping[str, Any]]]:
-        """What the process has told."""
-        self.is_over = news.is_over
+    def __init__(self, fleet: Fleet, asked: Sequence[TuneSettings], emit: Emit) -> None:
+        self.fleet, self.asked, self.emit = fleet, asked, emit
+        self.works: list[_Work] = []
+        self.outcomes: dict[tuple[int, str], Outcome] = {}
+        self.is_ending = False
+        self._tried: set[str] = set()
+        self._builders: int | None = None
+
+    def check_database(self) -> None:
+        """Raise UsageError for a file that is not the same one for all hosts."""
+        file = next((path for settings in self.asked if (path := _file(settings.db)) is not None), None)
+        nodes = [place.node for place in self.fleet.places]
+        if file is not None and not all(_share_files(nodes[0], node) for node in nodes):
+            raise UsageError(
+                f"the hosts of a cluster cannot share the file {file}: give a server's database, as in "
+                f"--db postgresql://host/name"
+            )
+
+    def begin(self) -> None:
+        """Start a process on each host that has something to measure."""
+        hosts: dict[str, list[Place]] = {}
+        for place in self.fleet.places:
+            hosts.setdefault(place.node.id, []).append(place)
+        if self.fleet.calls is not None:
+            self._builders = max(1, sum(node.cores for node in self.fleet.nodes) // len(hosts))
+        for places in hosts.values():
+            self._start(places, list(range(len(self.asked))))
+
+    def look(self) -> bool:
+        """Hear what there is to hear; False when all runs have ended."""
+        for work in [work for work in self.works if not work.is_over]:
+            news = self._hear(work)
+            left = self._left(work) if work.is_over else []
+            if left:
+                work.host.close()
+                self._tried.add(work.node.id)
+                for place, entries in left:
+                    self._elsewhere(place, entries, news.problem or UNFINISHED)
+        return not all(work.is_over for work in self.works)
+
+    def end(self) -> None:
+        """Let all runs end with the best so far, and hear what that is."""
+        self.is_ending = True
+        deadline = time.monotonic() + END_SECONDS
+        for work in self.works:
+            work.host.end()
+        while time.monotonic() < deadline and (running := [work for work in self.works if not work.is_over]):
+            for work in running:
+                self._hear(work)
+            time.sleep(LOOK_SECONDS)
+
+    def _start(self, places: list[Place], entries: list[int]) -> None:
+        work = _Work(self.fleet.host(places[0].node), places, entries)
+        self.works.append(work)
+        runs = []
+        for entry, place in work.plan:
+            settings = self.asked[entry]
+            here = {
+                "target": place.selector, "address": self.fleet.address, "builders": self._builders, "start": None,
+                "db": str(_file(settings.db) or settings.db or _default_db()),
+            }  # fmt: skip
+            runs.append(settings.model_copy(update=here).model_dump(mode="json"))
+        work.host.start(MEMBER, json.dumps(runs))
+
+    def _hear(self, work: _Work) -> News:
+        news = work.host.news()
+        work.is_over = news.is_over
         for line in news.lines:
             told = json.loads(line)
-            yield *self.plan[told["run"]], told["event"]
+            entry, place = work.plan[told["run"]]
+            self._take(entry, place, told["event"])
+        return news
+
+    def _take(self, entry: int, place: Place, event: Mapping[str, Any]) -> None:
+        self.emit(place, entry, event)
+        at = entry, place.device
+        if event["event"] == "done":
+            self.outcomes[at] = Outcome(entry, place, event)
+        elif event["event"] == "error":
+            if event["kind"] in CUT_SHORT and not self.is_ending:  # by somebody on that host
+                self.outcomes.pop(at, None)
+            else:
+                self.outcomes.setdefault(at, Outcome(entry, place, event))
+
+    def _left(self, work: _Work) -> list[tuple[Place, list[int]]]:
+        """The entries without an outcome, of each place that has some."""
+        left = [(p, [entry for entry in work.entries if (entry, p.device) not in self.outcomes]) for p in work.places]
+        return [(place, entries) for place, entries in left if entries]
+
+    def _elsewhere(self, lost: Place, entries: list[int], problem: str) -> None:
+        """Begin again what a host that is lost leaves undone, where its device is as well."""
+        needs_folder = any(_file(self.asked[entry].db) is not None for entry in entries)
+        others = [
+            place for place in self.fleet.all_places
+            if place.device == lost.device and place.node.id not in self._tried
+            and (not needs_folder or _share_files(lost.node, place.node))
+        ]  # fmt: skip
+        where = f"; {others[0].node.address} goes on with its {lost.device}" if others else ""
+        message = f"{lost.node.address} is lost: {problem}{where}"
+        self.emit(lost, entries[0], {"event": "note", "message": message})
+        if others:
+            self._start(others[:1], entries)
+        else:
+            for entry in entries:
+                self._take(entry, lost, TemporaryError(f"the host is lost: {problem}").event())
 
 
-def _end(works: Sequence[_Work], take: Callable[[_Work, News], None]) -> None:
-    """Let all runs end with the best so far, and hear what that is."""
-    deadline = time.monotonic() + END_SECONDS
-    for work in works:
-        if not work.is_over:
-            work.host.end()
-    while time.monotonic() < deadline and any(not work.is_over for work in works):
-        for work in works:
-            if not work.is_over:
-                take(work, work.host.news())
-        time.sleep(LOOK_SECONDS)
+def _share_files(one: Node, other: Node) -> bool:
+    """Whether the database's folder is the same for both."""
+    return one.id == other.id or one.folder == other.folder != ""
 
 
-def _full(db: str | None) -> str:
-    """A database's text that means the same to a process in another folder."""
-    from ..records.database import default_path
+def _file(db: str | None) -> str | None:
+    """The path of a database that is a file, which means the same to a process in another folder."""
     from ..records.engine import locate
 
-    text = db or default_path()
-    path = locate(text)[1]
-    return text if path is None else str(path)
+    path = locate(db or _default_db())[1]
+    return None if path is None else str(path)
+
+
+def _default_db() -> str:
+    from ..records.database import default_path
+
+    return default_path()
 
 
 @contextmanager
-def fleet(kind: str, address: str | None, db: str | None) -> Iterator[Fleet]:
+def fleet(kind: str, address: str | None, db: str | None, threads: int | None = None) -> Iterator[Fleet]:
     """The devices of a kind, of this host or of the cluster at `address`, which is left at the end.
 
-    Raises DeviceMissing where there are none, and what joining a cluster raises.
+    `threads` are those that the runs' kernels use of a CPU.  Raises DeviceMissing where there are none, TemporaryError
+    where the cluster is lost, and what joining one raises.
     """
-    folder = os.path.dirname(_full(db)) or "/"
-    session = RaySession(address) if address or os.environ.get("RAY_ADDRESS") else None
-    if session is None or session.address is None:
-        yield _usable(Fleet(kind, [node_here(kind, folder)]))
+    folder = os.path.dirname(_file(db) or "")
+    session = RaySession(address)
+    here = node_here(kind, threads, folder)
+    if session.address is None:
+        yield _usable(Fleet(kind, [here]))
         return
+    named = session.address
     session.begin()
     lost = False
     try:
         while not session.is_ready:
             time.sleep(LOOK_SECONDS)
-        ray = session.ray
-        calls = RayCalls(ray)
-        nodes = nodes_of(calls, kind, folder)
-        at = str(calls.call(lambda: ray.get_runtime_context().gcs_address))
-        made = _usable(Fleet(kind, nodes, calls, at))
-        yield made
+        calls = RayCalls(session.ray)
+        # Runs for this host are made by this process's children, whose devices may be others than a Ray worker's.
+        nodes = [
+            replace(node, devices=here.devices, folder=here.folder) if node.is_here else node
+            for node in nodes_of(calls, kind, threads, folder)
+        ]
+        at = str(calls.call(lambda: session.ray.get_runtime_context().gcs_address))
+        yield _usable(Fleet(kind, nodes, calls, at))
         lost = bool(calls.lost)
     except RayLost as error:
         lost = True
-        raise TemporaryError(f"the Ray cluster at {address} was lost: {error}") from None
+        raise TemporaryError(f"the Ray cluster at {named} was lost: {error}") from None
     finally:
         session.close(is_lost=lost)
 

@@ -1,8 +1,8 @@
 """Runs on one host for a driver elsewhere: ``python -m stridesmith.search.tuning.member``.
 
 Reads one line from stdin, a JSON list of settings, makes their runs one after the other, and prints a line of JSON for
-each event: ``{"run": 0, "event": {...}}``; an error's event is the last of its run.  After SIGTERM, or when stdin
-closes, the run under way ends as after Ctrl-C, with the best so far, and no other begins.
+each event: ``{"run": 0, "event": {...}}``; an error's event is the last of its run.  When stdin closes, the run under
+way ends as after SIGTERM, with the best so far, and no other begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def main() -> None:
     """Make the runs that stdin asks for."""
     answers = claim_stdout()
     asked = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    is_closed = threading.Event()
+    threading.Thread(target=_end_with_stdin, args=(is_closed,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt), heard():
         for number, options in enumerate(asked):
 
@@ -34,7 +35,7 @@ def main() -> None:
                 with contextlib.suppress(BrokenPipeError):  # the driver has gone; SIGTERM is on its way
                     send(answers, json.dumps({"run": number, "event": event}, default=str))
 
-            if not _run(options, tell):
+            if not _run(options, tell) or is_closed.is_set():  # a signal that came while results were stored is lost
                 return
 
 
@@ -44,17 +45,17 @@ def _run(options: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) 
 
     try:
         tune(settings(**options), tell)
-    except (StridesmithError, ValueError, OSError, RuntimeError) as problem:
-        error = problem if isinstance(problem, StridesmithError) else InternalError(
-            f"internal error: {type(problem).__name__}: {str(problem)[:300]}"
-        )  # fmt: skip
-        tell({"event": "error", "code": error.exit_code, "kind": error.kind, "message": str(error)})
+    except StridesmithError as error:
+        tell(error.event())
         return not isinstance(error, Interrupted)
+    except Exception as error:
+        tell(InternalError(f"internal error: {type(error).__name__}: {str(error)[:300]}").event())
     return True
 
 
-def _end_with_stdin() -> None:
+def _end_with_stdin(is_closed: threading.Event) -> None:
     sys.stdin.read()
+    is_closed.set()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

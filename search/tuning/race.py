@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ..records.record import Record, script_hash
-from ..workers import protocol
+from ..workers import kernel_cache, protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
 from . import events
 from .budget import race_seconds
@@ -147,11 +147,12 @@ def race(
     failed = Race()
     entrants: list[Entrant] = []
     traces = [None if record is None else record.trace for record in runners]
-    replies = executor.build([Build(script=task.script, target=task.target, trace=trace) for trace in traces])
-    for record, found in zip(runners, replies, strict=True):
+    jobs = [Build(script=task.script, target=task.target, trace=trace) for trace in traces]
+    for record, job, found in zip(runners, jobs, executor.build(jobs), strict=True):
         reply = in_interface(task, found)
         if isinstance(reply, Built):
             entrants.append((record, reply.kernel))
+            kernel_cache.store(protocol.to_text(job), reply)  # one of them is likely to be asked for
         elif record is not None:
             _disqualify(failed, record, reply)
     if not entrants:

@@ -50,9 +50,12 @@ LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its ro
 RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
 RACE_SECONDS, FINALISTS = 0.25, 2
 RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
+SHORT_RACE_SHARE, RACE_TURNS = 0.03, 1.5  # and at most this one until half of the tasks have had so many turns
+PLAYING = 2.0  # how much more than any other the task in play must be worth to be played again at once
+ESTIMATE_COST = 0.5  # what the caller takes to build a task without a kernel as the estimate likes it
 DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
 SPARE_SECONDS = 2.0  # what is left for the caller at the end
-LEAST_SECONDS = 0.5  # what a turn, and what a first one, counts as at least
+LEAST_SECONDS, FIRST_SECONDS = 0.5, 1.0  # what a turn counts as at least, and what a first one does
 
 
 @dataclass(eq=False)
@@ -60,7 +63,7 @@ class Share:
     """A task with its weight, its search, and what its turns have gained.
 
     `known_us` is what the database had before, `stored` how many turns its candidates are; `gains` are microseconds by
-    turn, and `turns` counts in batches.
+    turn.  `turns` counts in batches those that have begun, `played` those that have ended, which took `seconds`.
     `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
     `spent` are the seconds of its turns and its race by activity.
     """
@@ -72,6 +75,7 @@ class Share:
     loop: Loop | None = None
     gains: list[float] = field(default_factory=list)
     turns: float = 0.0
+    played: float = 0.0
     stored: float = 0.0
     seconds: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)
@@ -88,10 +92,21 @@ class Share:
     @property
     def best_us(self) -> float | None:
         """The fastest that is known of the task, before or in this run."""
-        if self.raced_us is not None:
-            return self.raced_us
+        return self.trial_us if self.raced_us is None else self.raced_us
+
+    @property
+    def trial_us(self) -> float | None:
+        """The same by trials alone: times of tasks that have raced and of others are not of one kind.
+
+        The least of several trials is what luck has made least; a race tells what that takes.
+        """
         found = (self.known_us, self.untuned_us, self.run.results.best_us)
         return min((us for us in found if us is not None), default=None)
+
+    @property
+    def is_playing(self) -> bool:
+        """Whether a turn of it is under way."""
+        return self.turns > self.played
 
     @property
     def is_untried(self) -> bool:
@@ -119,14 +134,14 @@ class Share:
         """Microseconds of the model that a second of this task is expected to gain."""
         best = self.best_us
         if self.is_untried:
-            return self.weight * self.hoped_us / LEAST_SECONDS
+            return self.weight * self.hoped_us / FIRST_SECONDS
         if best is None or self.is_exhausted:
             return 0.0
         floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0  # of memory: what lies in caches may be faster
         hope = max(best - floor, LEAST_HOPE * best) / (self.turns + self.stored + 2.0)
         recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
         gain = RECENT * recent + (1 - RECENT) * hope
-        return self.weight * gain / max(self.seconds / max(self.turns, FIRST / BATCH), LEAST_SECONDS)
+        return self.weight * gain / max(self.seconds / max(self.played, FIRST / BATCH), LEAST_SECONDS)
 
 
 class Guide(Protocol):
@@ -162,6 +177,7 @@ class Scheduler:
         self.is_ending = False
         self.guided = 0.0  # seconds of the guide's, which no task is charged with
         self.race_cost = RACE_COST
+        self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
         self.shares: list[Share] = []
         for task, weight in tasks:
@@ -241,8 +257,8 @@ class Scheduler:
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
-        follows = self._choose(waiting)
-        asked = None if follows is None else self._ask(follows)
+        follows = self._choose(waiting, share)
+        asked = None if follows in (None, share) else self._ask(follows)
         trials = [] if loop is None else loop.build(candidates, self.clock.seconds + max(self._left(), 0.0))
         found = [] if asked is None else asked.result()  # nothing computes here while kernels are measured
         if loop is not None:
@@ -253,15 +269,18 @@ class Scheduler:
             mirror_round(share.run, loop.study)
         if share.best_us is None:
             self._measure_untuned(share)
+        share.played = share.turns
         share.seconds += self.clock.seconds - began - (self.guided - guided)
         share.spend(spent, self.clock.spent)
         if before is not None and share.best_us is not None:
             share.gains.append(before - share.best_us)
         self._tell(share, weight)
+        if follows is share:  # what was measured just now says what to try next
+            found = self._ask(share).result()
         return follows, found
 
-    def _choose(self, waiting: list[Share]) -> Share | None:
-        """The task of the next turn."""
+    def _choose(self, waiting: list[Share], playing: Share | None = None) -> Share | None:
+        """The task of the next turn: the one that is `playing` only where it is worth waiting for what it finds."""
         if waiting:
             return waiting.pop(0)
         if self.guide is not None and self._left() > 0:
@@ -271,7 +290,11 @@ class Scheduler:
         if self.roof is None:
             self._measure_roof()
         open_shares = [share for share in self.shares if share.weight and not share.is_exhausted]
-        return max(open_shares, key=lambda share: share.expected(self.roof), default=None)
+
+        def worth(share: Share) -> float:
+            return share.expected(self.roof) / (PLAYING if share is playing else 1.0)
+
+        return max(open_shares, key=worth, default=None)
 
     def _ask(self, share: Share) -> Future[list[Candidate]]:
         """Candidates for the next turn of a task; none where its space has no more."""
@@ -305,8 +328,16 @@ class Scheduler:
 
     def _left(self) -> float:
         """Seconds that turns may still use."""
-        racing = sum(self.race_cost for share in self.shares if share.weight and share.is_new)
-        return self.limit - self.clock.seconds - min(racing, RACE_SHARE * self.limit) - SPARE_SECONDS
+        needed = [share for share in self.shares if share.weight]
+        racing = sum(self.race_cost for share in needed if share.is_new)
+        estimating = 0.0 if self.is_whole else sum(ESTIMATE_COST for share in needed if share.best_us is None)
+        ending = min(racing, self._race_share() * self.limit) + estimating + SPARE_SECONDS
+        return self.limit - self.clock.seconds - ending
+
+    def _race_share(self) -> float:
+        """The share of the seconds that races may take: less while turns still gain more than a race can decide."""
+        turns = sorted(share.played + share.stored for share in self.shares if share.weight)
+        return RACE_SHARE if turns and turns[len(turns) // 2] >= RACE_TURNS else SHORT_RACE_SHARE
 
     def _measure_untuned(self, share: Share) -> None:
         """Where no candidate was valid, the program as it was written is the one kernel that there is."""
@@ -333,7 +364,7 @@ class Scheduler:
     def _races(self) -> None:
         """Race the fastest of each task that has news, those with most to say first, while there is time."""
         news = [share for share in self.shares if share.weight and share.is_new]
-        end = min(self.clock.seconds + RACE_SHARE * self.limit, self.limit - 0.5 * SPARE_SECONDS)
+        end = min(self.clock.seconds + self._race_share() * self.limit, self.limit - 0.5 * SPARE_SECONDS)
         for share in sorted(news, key=lambda share: -share.doubt_us):
             began, spent = self.clock.seconds, self.clock.spent
             if began + self.race_cost > end:
@@ -404,10 +435,12 @@ class Scheduler:
     def _tell(self, share: Share, weight: int, raced: bool = False) -> None:
         self.turn += 1
         share.run.tell_notes()
+        predicted_us = self.predicted_us
+        self.is_whole = predicted_us is not None
         self._send(
             events.Turn(
                 **share.run.task.identity(), turn=self.turn, task=share.number, weight=weight,
-                best_us=share.best_us, predicted_us=self.predicted_us, trials=self.trials, seconds=self.clock.seconds,
+                best_us=share.best_us, predicted_us=predicted_us, trials=self.trials, seconds=self.clock.seconds,
                 raced=raced,
             )
         )

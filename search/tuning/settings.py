@@ -37,10 +37,12 @@ class TuneSettings(BaseModel):
     (program text; `script_name` chooses among several functions) says what is
     tuned.  `interface` is one word for all arguments, or a word for each that it
     names.  `trials` None means the default, or no limit where `seconds` or
-    `stop_at` is given.  `start` is the `time.monotonic()` value that the clock
-    counts from.  `mirror` keeps a copy of the study for Optuna's tools beside the database,
-    `trace` is a file for the run's trace.  `faults` are put into the candidates of those trial numbers, for
-    testing what guards against them.
+    `stop_at` is given.  `builders` is how many processes compile in all, by
+    default one for each core.  `start` is the `time.monotonic()` value that the
+    clock counts from.  `mirror` keeps a copy of the study for Optuna's tools
+    beside the database, `trace` is a file for the run's trace.  `faults` are put
+    into the candidates of those trial numbers, for testing what guards against
+    them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,6 +62,7 @@ class TuneSettings(BaseModel):
     pins: dict[str, str] = Field(default_factory=dict)
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     address: str | None = None
+    builders: Annotated[int, Field(ge=1, le=65536)] | None = None
     db: str | None = None
     resume: bool = True
     mirror: bool = True

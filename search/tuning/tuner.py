@@ -259,4 +259,6 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
     prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed)}
     if builders_schedule:
         prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
-    return RayExecutor(settings.address, task.target.threads, prepared=prepared, first_here=True)
+    return RayExecutor(
+        settings.address, task.target.threads, builders=settings.builders, prepared=prepared, first_here=True
+    )

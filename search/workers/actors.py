@@ -56,8 +56,12 @@ def host_of_processes() -> str:
 
 def start_actor(ray: Any, node: str, cpus: int, limits: str) -> Any:
     """A handle of a new actor on `node`."""
+    options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": on_node(node)}
+    return ray.remote(concurrency_groups={SIGNS: 1})(BenchActor).options(**options).remote(limits)
+
+
+def on_node(node: str) -> Any:
+    """What puts a task or an actor of Ray's on this node, and on no other."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    options = {"num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": place}
-    return ray.remote(concurrency_groups={SIGNS: 1})(BenchActor).options(**options).remote(limits)
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)

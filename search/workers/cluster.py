@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .actors import on_node
 from .ray_calls import RayCalls
 from .ray_session import RaySession
 from .versions import differences, versions_here
@@ -59,11 +60,17 @@ def look(address: str) -> Cluster:
         session.close()
 
 
-def facts(kind: str, folder: str) -> str:
-    """What this host says of itself, as JSON: its name, its devices of a kind, the versions here, what a path is."""
-    from ...backends.devices import listing
+def facts(kind: str, threads: int | None, folder: str) -> str:
+    """What this host says of itself, as JSON: its name, its devices of a kind, the versions here, what a path is.
 
-    devices = {entry.selector: entry.target.key for entry in listing() if entry.target.kind == kind}
+    `threads` are those of a CPU that kernels use, by default all.
+    """
+    from ...backends.devices import discover, listing
+
+    if kind == "cpu":
+        devices = {kind: discover(kind, threads).key}
+    else:
+        devices = {entry.selector: entry.target.key for entry in listing() if entry.target.kind == kind}
     said = {"host": platform.node(), "devices": devices, "versions": versions_here(), "folder": _identity(folder)}
     return json.dumps(said)
 
@@ -77,18 +84,18 @@ def _identity(folder: str) -> str:
     return f"{boot}/{found.st_dev}/{found.st_ino}"
 
 
-def node_here(kind: str, folder: str) -> Node:
+def node_here(kind: str, threads: int | None, folder: str) -> Node:
     """This host, where there is no Ray."""
-    said = json.loads(facts(kind, folder))
+    said = json.loads(facts(kind, threads, folder))
     return Node(said["host"], os.cpu_count() or 1, True, devices=said["devices"], folder=said["folder"])
 
 
-def nodes_of(calls: RayCalls, kind: str = "cpu", folder: str = "/") -> list[Node]:
-    """Every live node, with what it says of itself.  Raises RayLost."""
+def nodes_of(calls: RayCalls, kind: str = "cpu", threads: int | None = None, folder: str = "/") -> list[Node]:
+    """Every live node, with what it says of itself (see `facts`).  Raises RayLost."""
     ray = calls.ray
     here = str(calls.call(lambda: ray.get_runtime_context().get_node_id()))
     alive = [node for node in calls.call(ray.nodes) if node["Alive"]]
-    asked = {str(node["NodeID"]): calls.call(_ask, ray, str(node["NodeID"]), kind, folder) for node in alive}
+    asked = {str(node["NodeID"]): calls.call(_ask, ray, str(node["NodeID"]), kind, threads, folder) for node in alive}
     deadline = time.monotonic() + PROBE_SECONDS
     found = []
     for node in alive:
@@ -99,11 +106,8 @@ def nodes_of(calls: RayCalls, kind: str = "cpu", folder: str = "/") -> list[Node
     return found
 
 
-def _ask(ray: Any, node: str, kind: str, folder: str) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    return ray.remote(facts).options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote(kind, folder)
+def _ask(ray: Any, node: str, *question: Any) -> Any:
+    return ray.remote(facts).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote(*question)
 
 
 def _node(calls: RayCalls, node: Any, task: Any, is_here: bool) -> Node:

@@ -103,6 +103,11 @@ def members(token: str, folder: str = "") -> list[int]:
     return found
 
 
+def import_path() -> str:
+    """``PYTHONPATH`` for a process that is to import what this one does; it cannot have a path with its separator."""
+    return os.pathsep.join(path for path in sys.path if path and os.pathsep not in path)
+
+
 def name_of(pid: int) -> str:
     """The command of a process, at most 15 characters; empty where the system does not tell."""
     try:

@@ -1,11 +1,12 @@
 """Hosts that run modules of ours as processes of their own: this one, and those of a Ray cluster.
 
-Such a process gets one line of text on its stdin, which stays open: it is to end when that closes, which happens when
-whoever has started it is gone.  What it prints are lines of text.
+Such a process gets one line of text on its stdin, which stays open: it is to end when that closes, which also happens
+when whoever has started it is gone.  What it prints are lines of text.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -16,6 +17,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from . import guardian
+from .actors import on_node
 from .protocol import Failed
 from .ray_calls import RayCalls, RayLost
 
@@ -25,8 +28,10 @@ SILENT_SECONDS, START_SECONDS = 30.0, 90.0
 """After which a host elsewhere that says nothing counts as lost: links come back before, actors are up before."""
 LINES = 500
 """Lines in one answer."""
-RAYS_OWN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Variables of Ray's that a process needs to join a cluster; the others are about the worker that starts it."""
+WORDS_SECONDS = 1.0
+"""How long the last words of a process that has failed are waited for."""
+TO_JOIN = ("RAY_AUTH_", "RAY_USE_TLS", "RAY_TLS_", "RAY_JOB_CONFIG_JSON_ENV_VAR")
+"""How Ray's variables begin that a process needs to join a cluster; others are about the process that starts it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class News:
 
 
 class Host(Protocol):
-    """Runs one process at a time."""
+    """Runs one process."""
 
     def start(self, module: str, request: str) -> None:
         """Begin to run a module of ours, with a line on its stdin."""
@@ -52,37 +57,39 @@ class Host(Protocol):
         """What has come since it was asked last; returns at once."""
 
     def end(self) -> None:
-        """Ask the process to end (SIGTERM); `news` tells when it has."""
+        """Ask the process to end, by closing its stdin; `news` tells when it has."""
 
     def close(self) -> None:
-        """Kill the process if it runs."""
+        """The process is to be gone, if it runs, and nothing more is heard of it."""
 
 
 class HostProcess:
-    """The process on the host on which this object is."""
+    """A `Host`: the one on which this object is."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._words = [""]
+        self._listener: threading.Thread | None = None
 
     def start(self, module: str, request: str) -> None:
-        """Begin to run a module of ours, with a line on its stdin."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_") or name in RAYS_OWN}
-        env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path and os.pathsep not in path)
-        self._process = subprocess.Popen(
+        env = {
+            name: value for name, value in os.environ.items()
+            if not name.startswith("RAY_") or name.startswith(TO_JOIN)
+        }  # fmt: skip
+        process = self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env=env, start_new_session=True,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+            env={**env, "PYTHONPATH": guardian.import_path()},
         )  # fmt: skip
-        self._lines, self._words = queue.SimpleQueue(), [""]
-        for target, kept in ((_read, self._lines), (_listen, self._words)):
-            threading.Thread(target=target, args=(self._process, kept), daemon=True).start()
-        assert self._process.stdin is not None
-        self._process.stdin.write(request.replace("\n", " ") + "\n")
-        self._process.stdin.flush()
+        _in_background(_write, process, request)
+        _in_background(_read, process, self._lines)
+        self._listener = _in_background(_listen, process, self._words)
 
     def news(self, seconds: float = 0.0) -> News:
         """What has come since it was asked last; waits at most so long for the first line."""
+        if self._process is None:
+            return News(problem="its process could not be started")
         lines: list[str] = []
         try:
             line = self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
@@ -93,8 +100,9 @@ class HostProcess:
             return News(lines)
         if line is not None:
             return News([*lines, line])
-        assert self._process is not None
         code = self._process.wait()
+        if code and self._listener is not None:
+            self._listener.join(WORDS_SECONDS)
         return News(lines, code, f"its process ended with {code}: {self._words[0]}" if code else "")
 
     def news_text(self) -> str:
@@ -103,17 +111,29 @@ class HostProcess:
         return json.dumps([found.lines, found.code, found.problem])
 
     def end(self) -> None:
-        """Ask the process to end."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):  # what was not written yet is lost, and not wanted
+                self._process.stdin.close()
 
     def close(self) -> None:
-        """Kill the process if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+            self.end()
+
+
+def _in_background(work: Any, *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _write(process: subprocess.Popen[str], request: str) -> None:
+    """The request, which may be longer than a pipe takes before the process reads it."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError, ValueError):  # the process has ended, which `news` tells
+        process.stdin.write(request.replace("\n", " ") + "\n")
+        process.stdin.flush()
 
 
 def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
@@ -133,7 +153,7 @@ def _listen(process: subprocess.Popen[str], words: list[str]) -> None:
 
 
 class RayHost:
-    """A `HostProcess` in an actor on a node of a cluster; what Ray cannot do any more is a problem in `news`."""
+    """A `Host`: a `HostProcess` in an actor on a node of a cluster; what Ray cannot do any more is a problem."""
 
     def __init__(self, calls: RayCalls, node: str) -> None:
         self._calls, self._node = calls, node
@@ -143,16 +163,14 @@ class RayHost:
         self._problem = ""
 
     def start(self, module: str, request: str) -> None:
-        """Begin to run a module of ours, with a line on its stdin."""
         try:
             self._handle = self._calls.call(_actor, self._calls.ray, self._node)
             self._calls.send(self._handle.start.remote, module, request)
-            self._ask()
         except RayLost as error:
             self._problem = f"Ray was lost ({error})"
+        self._ask()
 
     def news(self) -> News:
-        """What has come since it was asked last."""
         if self._problem:
             return News(problem=self._problem)
         try:
@@ -161,30 +179,30 @@ class RayHost:
                 is_silent = time.monotonic() - self._asked > self._patience
                 return News(problem=f"it said nothing for {self._patience:g} s" if is_silent else "")
             reply = self._calls.reply(self._answer)
-            if isinstance(reply, Failed):
-                return News(problem=reply.message)
-            self._patience = SILENT_SECONDS
-            self._ask()
         except RayLost as error:
             return News(problem=f"Ray was lost ({error})")
+        if isinstance(reply, Failed):
+            return News(problem=reply.message)
+        self._patience = SILENT_SECONDS
+        self._ask()
         return News(*json.loads(reply))
 
     def _ask(self) -> None:
-        self._answer, self._asked = self._calls.call(self._handle.news_text.remote), time.monotonic()
+        """Ask for what comes next; what goes wrong is told then."""
+        if not self._problem:
+            try:
+                self._answer, self._asked = self._calls.call(self._handle.news_text.remote), time.monotonic()
+            except RayLost as error:
+                self._problem = f"Ray was lost ({error})"
 
     def end(self) -> None:
-        """Ask the process to end."""
         if self._handle is not None:
             self._calls.send(self._handle.end.remote)
 
     def close(self) -> None:
-        """End the actor, and with it the process, whose stdin closes."""
         if self._handle is not None:
             self._calls.send(self._calls.ray.kill, self._handle)
 
 
 def _actor(ray: Any, node: str) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    return ray.remote(HostProcess).options(num_cpus=0, max_restarts=0, scheduling_strategy=place).remote()
+    return ray.remote(HostProcess).options(num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node)).remote()

@@ -285,7 +285,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k != guardian.VARIABLE}
     env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path and os.pathsep not in path)
+    env["PYTHONPATH"] = guardian.import_path()
     env["POCL_CACHE_DIR"] = str(scratch / "pocl")
     env["PYOPENCL_NO_CACHE"] = "1"
     (scratch / "pocl").mkdir(exist_ok=True)

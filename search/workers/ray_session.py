@@ -159,7 +159,7 @@ class RaySession:
         self._owner = guardian.own(self._folder, self._token)
         self._guardian = subprocess.Popen(
             [sys.executable, "-P", "-m", "stridesmith.search.workers.guardian", self._token, self._folder],
-            stdin=subprocess.PIPE, start_new_session=True, env=_guardian_environment(),
+            stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, "PYTHONPATH": guardian.import_path()},
         )  # fmt: skip
         os.environ.setdefault("RAY_AUTH_TOKEN", AUTH_TOKEN)
         os.environ[guardian.VARIABLE] = self._token
@@ -324,10 +324,6 @@ def _keeping_sigterm() -> Iterator[None]:
     finally:
         if known:
             library.sigaction(signal.SIGTERM, before, None)
-
-
-def _guardian_environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _short_folder() -> str:

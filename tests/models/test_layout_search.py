@@ -51,6 +51,28 @@ def _conv(make: Maker, x: str, co: int, k: int = 3) -> str:
 
 
 @dataclass
+class Known:
+    """A share of a scheduler without workers."""
+
+    run: Any
+    weight: int
+    number: int
+    best_us: float | None = None
+    known_us: float | None = None
+    loop: Any = 1
+    turns: float = 0.0
+    stored: float = 0.0
+    hoped_us: float = 0.0
+    is_exhausted: bool = False
+    is_untried: bool = True
+    is_playing: bool = False
+
+    @property
+    def trial_us(self) -> float | None:
+        return self.best_us
+
+
+@dataclass
 class Device:
     """A scheduler without workers: a turn of a task makes what it takes known, and more turns find nothing more."""
 
@@ -58,15 +80,12 @@ class Device:
     limit: float = 40.0
     clock: Any = field(default_factory=lambda: SimpleNamespace(seconds=0.0))
     is_ending: bool = False
-    shares: list[Any] = field(default_factory=list)
+    is_whole: bool = True
+    shares: list[Known] = field(default_factory=list)
 
     def add(self, task: Task, weight: int) -> Any:
-        share = SimpleNamespace(
-            run=SimpleNamespace(task=task), weight=weight, number=len(self.shares), best_us=None, known_us=None, loop=1,
-            turns=0.0, stored=0.0, is_exhausted=False, is_untried=True, hoped_us=0.0,
-        )  # fmt: skip
-        self.shares.append(share)
-        return share
+        self.shares.append(Known(SimpleNamespace(task=task), weight, len(self.shares)))
+        return self.shares[-1]
 
     def us(self, task: Task) -> float:
         """What a task takes: less where all that has a layout is in blocks, more where only some of it is."""
@@ -131,6 +150,27 @@ def test_it_starts_with_what_the_estimate_likes(network: Network, liked: str, mo
     guide = LayoutSearch(network, alternatives(network, CPU), CPU)
     texts = [task.script for task, _ in guide.first_tasks()]
     assert any(" % " in text for text in texts) is bool(liked)
+
+
+def test_while_an_operator_is_unknown_all_stay_in_the_layouts_that_they_began_with(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was tuned in them runs then, and the others beside it: a run may be too short for a turn of each."""
+    monkeypatch.setattr(layout_search, "predicted_us", in_blocks)
+    guide, device = LayoutSearch(network, alternatives(network, CPU), CPU), Device(0.5)
+    for task, weight in guide.first_tasks():
+        device.add(task, weight)
+    assert guide.predicted_us(device) is None and not guide.knows_something  # type: ignore[arg-type]
+    for share in device.shares[:2]:
+        share.turns, share.is_untried, share.best_us = 1.0, False, device.us(share.run.task)
+        assert guide.predicted_us(device) is None and guide.knows_something  # type: ignore[arg-type]
+        assert dict(guide.best().written) == dict(guide.start.written)
+    assert any(guide.start.written.values())
+
+
+def in_blocks(func: PrimFunc, *_: object) -> float:
+    """An estimate that likes blocks."""
+    return 1.0 if any(" % " in layout.index_map for layout in func.layouts) else 2.0
 
 
 def test_what_is_agreed_on_was_measured(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,6 +382,21 @@ def test_a_run_that_is_cut_short_keeps_the_layouts_of_what_it_found(
             tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
     model = compiled(network, target, db)
     assert model.network != network and {kernel.origin for kernel in model.kernels.values()} == {"tuned"}
+
+
+def test_what_a_first_turn_found_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is cut short before every operator has a kernel keeps the layouts of the one that has."""
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+    monkeypatch.setattr(layout_search, "predicted_us", in_blocks)
+
+    def interrupted(event: dict[str, Any]) -> None:
+        if event["event"] == "turn":
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="what was measured so far"):
+        tuning.tune_network(network, target, 60, db=db, executor=executor, emit=interrupted)  # type: ignore[arg-type]
+    origins = sorted(kernel.origin for kernel in compiled(network, target, db).kernels.values())
+    assert origins == ["estimated", "tuned"]
 
 
 def test_a_run_that_is_cut_short_at_once_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
@@ -105,6 +106,16 @@ def test_names_become_names_of_c(text: str, name: str) -> None:
 def test_functions_are_not_those_of_the_c_library(text: str, name: str) -> None:
     """A program that links ours would call ours instead of its own."""
     assert function_name(text) == name
+
+
+def test_functions_are_not_those_of_the_modules_that_are_linked() -> None:
+    """Whatever the pool and the library's own functions are called, or call, a user's kernel may be called so."""
+    text = linked(chain()).text
+    named = set(re.findall(r"^(?:define|declare)[^@]*@([\w.]+)\(", text, re.MULTILINE))
+    named |= set(re.findall(r"^@([\w.]+) =", text, re.MULTILINE))
+    inside = {name for name in named if name.isidentifier() and "chain" not in name}
+    assert "worker" in inside and "pthread_create" in inside
+    assert {name for name in inside if function_name(name) == name} == set()
 
 
 def test_parameters_have_names_of_their_own() -> None:

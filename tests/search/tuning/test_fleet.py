@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,13 +22,24 @@ import pytest
 from stridesmith.commands import fleet as command
 from stridesmith.commands.output import Output
 from stridesmith.configs import Entry
-from stridesmith.errors import DeviceMissing, Interrupted, NoSchedule, TemporaryError, UsageError
+from stridesmith.errors import (
+    DeviceLost,
+    DeviceMissing,
+    InternalError,
+    Interrupted,
+    NoSchedule,
+    StorageError,
+    StridesmithError,
+    TemporaryError,
+    UsageError,
+)
 from stridesmith.ir.target import Target
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.recording import RecordedSketch, Recording, load, save
 from stridesmith.search.tasks.task import Roof
 from stridesmith.search.tuning import fleet as module
+from stridesmith.search.tuning import member as member_module
 from stridesmith.search.tuning.fleet import Fleet, Outcome, Place
 from stridesmith.search.tuning.settings import TuneSettings, settings
 from stridesmith.search.workers.cluster import Node, node_here
@@ -88,9 +103,10 @@ def test_hosts_that_do_not_share_a_file_need_a_server(tmp_path: Path) -> None:
 
 def test_this_host_says_what_it_has(tmp_path: Path) -> None:
     """Its devices by the texts that choose them, and an identity of the folder that other folders do not have."""
-    here, other = node_here("cpu", str(tmp_path)), node_here("opencl", "/no/such/folder")
+    here, other = node_here("cpu", 3, str(tmp_path)), node_here("opencl", None, "/no/such/folder")
     assert list(here.devices) == ["cpu"] and here.is_here and not here.problem
-    assert here.folder and here.folder != node_here("cpu", "/").folder and other.folder == ""
+    assert here.devices["cpu"].endswith("threads=3"), "records of other numbers of threads stand apart"
+    assert here.folder and here.folder != node_here("cpu", None, "/").folder and other.folder == ""
     assert all(name.startswith("opencl") for name in other.devices)
 
 
@@ -152,7 +168,7 @@ def events(host: HostProcess, until: str, seconds: float = 60.0) -> tuple[list[d
     raise TimeoutError(found)
 
 
-def test_sigterm_ends_the_process_with_the_best_so_far(tmp_path: Path) -> None:
+def test_the_process_ends_with_the_best_so_far(tmp_path: Path) -> None:
     """It tells the best, and an error with the code of SIGTERM as its last event; no other run begins."""
     host = HostProcess()
     both = json.loads(request(tmp_path, trials=1_000_000)) * 2
@@ -170,19 +186,58 @@ def test_sigterm_ends_the_process_with_the_best_so_far(tmp_path: Path) -> None:
 
 def test_the_process_ends_when_its_driver_is_gone(tmp_path: Path) -> None:
     """Its stdin closes then; what was told is stored."""
-    host = HostProcess()
-    host.start(module.MEMBER, request(tmp_path, trials=1_000_000))
-    assert host._process is not None and host._process.stdin is not None
-    try:
-        found, _ = events(host, "trial")
-        host._process.stdin.close()
-        more, news = events(host, "no such event")
-    finally:
-        host._process.kill()
-    assert news.is_over
-    told = {event["record"] for event in [*found, *more] if event["event"] == "trial"}
+    code = (
+        "import sys, time; from stridesmith.search.workers.hosts import HostProcess;"
+        "host = HostProcess(); host.start(sys.argv[1], sys.argv[2]);"
+        "[print(line, flush=True) for _ in iter(int, 1) for line in host.news(1.0).lines]"
+    )
+    asked = request(tmp_path, trials=1_000_000)
+    driver = subprocess.Popen([sys.executable, "-c", code, module.MEMBER, asked], stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    told = [json.loads(next(driver.stdout))["event"] for _ in range(12)]
+    member = next(pid for pid in pids() if module.MEMBER in pids()[pid])
+    driver.kill()
+    driver.wait()
+    deadline = time.monotonic() + 20
+    while member in pids() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert member not in pids()
+    records = {event["record"] for event in told if event["event"] == "trial"}
     with Database(str(tmp_path / "x.db")) as database:
-        assert told <= {record.id for record in database.every()}
+        assert records and records <= {record.id for record in database.every()}
+
+
+def pids() -> dict[int, str]:
+    """The live processes of this test, with their commands."""
+    found: dict[int, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return {pid: text for pid, text in found.items() if text}
+
+
+def test_a_signal_that_is_lost_while_results_are_stored_ends_the_process_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No other run begins, though the one under way ended as if nothing had come."""
+    made: list[TuneSettings] = []
+    lost = threading.Event()
+    request = json.dumps([{"workload": "matmul"}] * 3)
+    reader, writer = os.pipe()
+    os.write(writer, request.encode() + b"\n")
+
+    def tune(options: TuneSettings, tell: Any) -> None:
+        made.append(options)
+        os.close(writer)
+        assert lost.wait(30)
+
+    monkeypatch.setattr(member_module.os, "kill", lambda *_: lost.set())
+    monkeypatch.setattr("stridesmith.search.tuning.tuner.tune", tune)
+    monkeypatch.setattr(member_module, "claim_stdout", lambda: None)
+    with open(reader) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        member_module.main()
+    assert len(made) == 1
 
 
 def test_a_process_that_fails_gives_its_last_words() -> None:
@@ -239,7 +294,7 @@ def line(run: int, **event: Any) -> str:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, Scripted]) -> None:
-    monkeypatch.setattr(Fleet, "_host", lambda self, node: hosts[node.address])
+    monkeypatch.setattr(Fleet, "host", lambda self, node: hosts[node.address])
 
 
 DONE = {"event": "done", "latency_us": 1.0, "record": "r"}
@@ -269,11 +324,45 @@ def test_runs_of_a_lost_host_begin_again_where_their_device_is(monkeypatch: pyte
     assert lost.is_closed and taking.is_closed
 
 
+def test_runs_that_somebody_ends_on_a_host_are_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were they told to have a result or not; the errors of other runs stay with them."""
+    cut = line(1, event="error", kind="terminate", code=143, message="interrupted")
+    wrong = line(0, event="error", kind="usage", code=2, message="no such pin")
+    ended = Scripted(News([wrong, line(1, **DONE), cut], 0))
+    taking = Scripted(News([line(0, **DONE)], 0))
+    scripted(monkeypatch, {"quiet": ended, "near": taking})
+    asked = [matmul(seed=1, db="sqlite://"), matmul(seed=2, db="sqlite://")]
+    outcomes = Fleet("cpu", [QUIET, NEAR]).tune(asked, lambda *_: None)
+    assert [run["seed"] for run in taking.asked[0]] == [2]
+    assert [outcome.last.get("code") for outcome in outcomes] == [2, None] and ended.is_closed
+
+
+def test_runs_of_a_lost_host_go_where_the_same_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path may be there and be another file."""
+    here, far = replace(HERE, devices={"cpu": "B"}), replace(NEAR, folder="g")
+    scripted(monkeypatch, {"here": Scripted(News(problem="it broke")), "near": Scripted(), "quiet": Scripted()})
+    (outcome,) = Fleet("cpu", [here, far]).tune([matmul(db=str(tmp_path / "x.db"))], lambda *_: None)
+    assert outcome.place.node == here and outcome.last["message"] == "the host is lost: it broke"
+
+
+def test_cores_that_build_are_shared_among_the_hosts_that_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first to ask has all of them for its whole run."""
+    hosts = {"here": Scripted(News([line(0, **DONE)], 0)), "near": Scripted(News([line(0, **DONE)], 0))}
+    scripted(monkeypatch, hosts)
+    made = Fleet("cpu", [HERE, NEAR], calls=Calls(), address="10.0.0.1:6379")  # type: ignore[arg-type]
+    made.tune([matmul(db="sqlite://")], lambda *_: None)
+    asked = [host.asked[0][0] for host in hosts.values()]
+    assert [(run["builders"], run["address"]) for run in asked] == [(5, "10.0.0.1:6379")] * 2
+
+
 def test_a_device_that_all_of_its_hosts_lose_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each host is tried once."""
     scripted(monkeypatch, {name: Scripted(News(problem=f"{name} broke")) for name in ("quiet", "near")})
-    outcomes = Fleet("cpu", [QUIET, NEAR]).tune([matmul(db="sqlite://")], lambda *_: None)
+    told: list[str] = []
+    hear = lambda place, entry, event: told.append(event["event"])  # noqa: E731
+    outcomes = Fleet("cpu", [QUIET, NEAR]).tune([matmul(db="sqlite://")], hear)
     assert [outcome.last["message"] for outcome in outcomes] == ["the host is lost: near broke"]
+    assert told == ["note", "note", "error"]
 
 
 class Calls:
@@ -365,7 +454,8 @@ def test_the_display_names_each_device(capsys: pytest.CaptureFixture[str]) -> No
     found = Outcome(0, places[0], DONE)
     command._overview([found], entries, Output("plain"))
     assert "1.000 us" in capsys.readouterr().out
-    for kind, error in (("no_schedule", NoSchedule), ("temporary", TemporaryError)):
-        lost = Outcome(0, places[1], {"event": "error", "kind": kind, "message": "it failed"})
-        with pytest.raises(error, match=r"1 of 2 runs found nothing.*product on B: it failed"):
+    for error in (NoSchedule, TemporaryError, UsageError, DeviceLost, StorageError, InternalError):
+        lost = Outcome(0, places[1], error("it failed").event())
+        with pytest.raises(StridesmithError, match=r"1 of 2 runs have no result.*product on B: it failed") as raised:
             command._overview([found, lost], entries, Output("plain"))
+        assert (raised.value.exit_code, raised.value.kind) == (error.exit_code, error.kind)

@@ -197,6 +197,18 @@ def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None
     assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)
 
 
+def test_time_is_left_for_tasks_that_had_no_turn(world: World) -> None:
+    """Whoever asked builds them as the estimate likes them, which takes its time: a short run has fewer turns."""
+    work = [workload("matmul", m=m, n=9, k=11) for m in range(10, 30)]
+    world.tasks = [(replace(world.tasks[0][0], work=one, interface=interface_of(one)), 1) for one in work]
+    done = world.run(24)
+    unknown = [share for share in done.shares if share.best_us is None]
+    searched = max(event["seconds"] for event in world.events if event["event"] == "turn" and "raced" not in event)
+    left = 24 - scheduler.SPARE_SECONDS - scheduler.SHORT_RACE_SHARE * 24 - searched
+    assert 0 < len(unknown) < len(work)
+    assert left >= scheduler.ESTIMATE_COST * len(unknown) - 2.0  # a turn's time, in which a task becomes known
+
+
 def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
