@@ -13,7 +13,9 @@ A whole that only seems cheap becomes dearer with each turn, and another one tak
 and gets the seconds.  That is optimism in the face of uncertainty (Lai and Robbins): what is worth knowing is what the
 hopeful choice contains.  In every other turn, and after a part of the seconds in each, what was not measured counts as
 dearer than what resembles it, and the whole that is cheapest then is measured to its end: hopes change with what is
-learned, and would go from one whole to the next.
+learned, and would go from one whole to the next.  The hope for an operator's other layouts falls with each of them that
+is tried; where the hopeful whole would save little, its first turns count for no more than that, and towards the end
+only what was tried goes on.
 """
 
 from __future__ import annotations

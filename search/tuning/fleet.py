@@ -33,7 +33,7 @@ MEMBER = f"{__package__}.member"
 KINDS = ("cpu", "opencl")
 LOOK_SECONDS = 0.1
 END_SECONDS = 5.0
-CUT_SHORT = tuple(error.kind for error in (Interrupted, *ENDING.values()))
+CUT_SHORT = (Interrupted.kind, *(error.kind for error in ENDING.values()))
 UNFINISHED = "its process ended before all runs were made"
 
 
@@ -287,9 +287,9 @@ def fleet(kind: str, address: str | None, db: str | None, threads: int | None = 
         while not session.is_ready:
             time.sleep(LOOK_SECONDS)
         calls = RayCalls(session.ray)
-        # Runs for this host are made by this process's children, whose devices may be others than a Ray worker's.
+        # Runs for this host are made by children of this process, which have its devices and need nothing of Ray's.
         nodes = [
-            replace(node, devices=here.devices, folder=here.folder) if node.is_here else node
+            replace(node, devices=here.devices, folder=here.folder, problem="") if node.is_here else node
             for node in nodes_of(calls, kind, threads, folder)
         ]
         at = str(calls.call(lambda: session.ray.get_runtime_context().gcs_address))

@@ -168,6 +168,80 @@ def test_while_an_operator_is_unknown_all_stay_in_the_layouts_that_they_began_wi
     assert any(guide.start.written.values())
 
 
+def begun(network: Network, estimate: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Device, LayoutSearch]:
+    """The network after one turn of each task that it starts with."""
+    monkeypatch.setattr(layout_search, "predicted_us", estimate)
+    device, guide = Device(1.0), LayoutSearch(network, alternatives(network, CPU), CPU)
+    for task, weight in guide.first_tasks():
+        device.add(task, weight)
+    for share in device.shares:
+        share.turns, share.is_untried, share.best_us = 1.0, False, device.us(share.run.task)
+    return device, guide
+
+
+def test_what_would_save_little_is_hoped_to_gain_little(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first turn counts for its share of what the hopeful whole saves, where that is a few hundredths of it."""
+    device, guide = begun(network, lambda *_: 1.0, monkeypatch)
+    guide.revise(device)  # type: ignore[arg-type]
+    eager = [share.hoped_us / device.us(share.run.task) for share in device.shares if share.weight and share.is_untried]
+    assert eager and min(eager) > 0.2, "all untried combinations may be 15 % faster"
+    monkeypatch.setattr(layout_search, "UNTRIED", 0.985)
+    monkeypatch.setattr(layout_search, "CARRIED", 1.0)
+    device, guide = begun(network, lambda *_: 1.0, monkeypatch)
+    guide.revise(device)  # type: ignore[arg-type]
+    calm = [share.hoped_us / device.us(share.run.task) for share in device.shares if share.weight and share.is_untried]
+    assert calm and max(calm) < 0.1
+
+
+def test_each_try_lowers_the_hope_for_the_others(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one kind, where combinations come out as they resemble each other: else it goes around in them for long."""
+    device, guide = begun(network, lambda *_: 1.0, monkeypatch)
+    guide.revise(device)  # type: ignore[arg-type]
+    price = guide._price(layout_search.UNTRIED)
+    grids = guide.tables.grids
+    kind = next(kind for kind, grid in grids.items() if kind in guide.base and len(grid.combinations) > 5)
+    open_ones = [layouts for _, layouts in grids[kind].combinations if price(kind, layouts) < inf][1:]
+    before = {layouts: price(kind, layouts) for layouts in open_ones}
+    share = guide._share(kind, open_ones[0], device)  # type: ignore[arg-type]
+    share.is_untried, share.turns, share.best_us = False, 1.0, device.us(share.run.task)
+    after = guide._price(layout_search.UNTRIED)
+    bare = [k for k in open_ones[1:] if not any(layout.has_halo for layout in k) and k != guide.base[kind]]
+    assert bare and any(after(kind, layouts) > 1.02 * before[layouts] for layouts in bare)
+
+
+def test_estimates_of_one_revision_are_few(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builders wait for them; those with most work come first, and the others in their turn."""
+    asked: list[str] = []
+    device, guide = begun(network, lambda func, *_: asked.append(func.name) or 1.0, monkeypatch)
+    known = len(asked)
+    guide.revise(device)  # type: ignore[arg-type]
+    assert 0 < len(asked) - known <= 2 * layout_search.ESTIMATES, "each with that of what its kind began with"
+
+
+def test_nothing_new_is_tried_late(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tried gets the last quarter of the seconds, where that is a whole."""
+    for is_whole in (True, False):
+        device, guide = begun(network, lambda *_: 1.0, monkeypatch)
+        device.clock.seconds, device.is_whole = 0.8 * device.limit, is_whole
+        monkeypatch.setattr(layout_search, "UNSEEN", 0.5)
+        guide.revise(device)  # type: ignore[arg-type]
+        assert any(share.is_untried for share in device.shares if share.weight) is not is_whole
+
+
+def test_what_is_being_measured_is_not_taken_for_impossible(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task in its first turn has no result yet; one whose turn gave none is avoided, its kind's others are not."""
+    device, guide = begun(network, lambda *_: 1.0, monkeypatch)
+    guide.predicted_us(device)  # type: ignore[arg-type]
+    first = device.shares[0]
+    kind, layouts = next(at for at in guide.base.items() if guide._share(*at, device) is first)  # type: ignore[arg-type]
+    first.best_us, first.is_playing = None, True
+    assert guide._price(1.0)(kind, layouts) == layout_search.UNKNOWN_US
+    first.is_playing = False
+    assert guide._price(1.0)(kind, layouts) == layout_search.FAILED_US
+    others = [k for _, k in guide.tables.grids[kind].combinations if k != layouts]
+    assert all(guide._price(1.0)(kind, k) < layout_search.FAILED_US for k in others)
+
+
 def in_blocks(func: PrimFunc, *_: object) -> float:
     """An estimate that likes blocks."""
     return 1.0 if any(" % " in layout.index_map for layout in func.layouts) else 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,23 @@ def test_races_take_a_share_and_begin_where_there_is_doubt(world: World) -> None
         return share.doubt_us
 
     assert doubt(100.0, 101.0) > 10 * doubt(100.0, 120.0) == 10 * doubt(100.0)
+
+
+def test_a_task_in_play_is_played_again_only_if_it_is_worth_much_more(world: World) -> None:
+    """Its turn has not told yet what the next one may gain, and another task's turn can be prepared meanwhile."""
+    world.tasks = [(task, 1) for task, _ in world.tasks]
+    world.run(60)
+    turns = [event["task"] for event in world.events if event["event"] == "turn" and "raced" not in event]
+    again = sum(one == other for one, other in itertools.pairwise(turns[2:]))
+    assert len(turns) > 8 and again <= 0.3 * len(turns), turns
+
+
+def test_what_a_task_takes_does_not_change_with_its_race(world: World) -> None:
+    """For comparing it with tasks that had none: a race tells what the luckiest of some trials takes."""
+    done = world.run(30)
+    raced = [share for share in done.shares if share.raced_us is not None]
+    assert raced and all(share.best_us == share.raced_us for share in raced)
+    assert all(share.trial_us == share.run.results.best_us for share in raced)
 
 
 def test_time_is_left_for_tasks_that_had_no_turn(world: World) -> None:
