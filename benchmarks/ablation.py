@@ -26,6 +26,7 @@ from typing import Any
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
+from stridesmith.ir.target import Target
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.tuning.settings import settings
@@ -129,9 +130,8 @@ def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, work
     return {"record": record, "sketch": record.sketch, "labels": {k.split("/", 1)[-1]: v for k, v in labels.items()}}
 
 
-def raced(entry: Entry, records: Mapping[str, Record]) -> dict[str, float]:
+def raced(entry: Entry, records: Mapping[str, Record], target: Target) -> dict[str, float]:
     """Median microseconds of each variant's winner, taking turns in one process."""
-    target = discover("cpu")
     with Bench() as bench:
         traces = [(record.script, record.trace) for record in records.values()]
         built = [bench.build(Build(script=script, target=target, trace=trace)) for script, trace in traces]
@@ -199,7 +199,7 @@ def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -
         for entry, seed in todo:
             order = VARIANTS[seed % len(VARIANTS) :] + VARIANTS[: seed % len(VARIANTS)]
             found = {v: tuned(entry, v, seed, arguments.trials, arguments.out, workers) for v in order}
-            us = raced(entry, {v: found[v].pop("record") for v in VARIANTS})
+            us = raced(entry, {v: found[v].pop("record") for v in VARIANTS}, discover("cpu"))
             lines.append({"name": entry.name, "seed": seed, "trials": arguments.trials, "us": us, "candidates": found})
             with log.open("a") as file:
                 file.write(json.dumps(lines[-1]) + "\n")

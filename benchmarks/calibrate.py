@@ -78,9 +78,11 @@ Line = dict[str, Any]
 
 def target_of(options: argparse.Namespace) -> Target:
     """This machine as a target of the named class."""
-    name = options.target
-    if name not in ISA:
-        return discover(options.device)
+    return as_class(options.target) if options.target in ISA else discover(options.device)
+
+
+def as_class(name: str) -> Target:
+    """This machine's CPU with the instruction set of a class."""
     host, wanted = discover("cpu"), described(ISA[name])
     if host.isa == wanted.isa:
         return host

@@ -15,29 +15,23 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ablation import Kept
+from ablation import Kept, raced
+from calibrate import as_class
 from racing import read
 
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
-from stridesmith.configs.load import target as described
 from stridesmith.configs.schema import Entry
 from stridesmith.ir.target import Target
 from stridesmith.search.records.record import Record
-from stridesmith.search.tasks.interface import interface_of
-from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.tuning.tuner import tune
-from stridesmith.search.workers.bench import Bench
 from stridesmith.search.workers.executor import RayExecutor
-from stridesmith.search.workers.protocol import Build, Race
 
-NARROWER = {"avx512": "cpu-avx2"}
+NARROWER = {"avx512": "avx2"}
 NEAR = 0.9
 
 
@@ -45,11 +39,7 @@ def second_class(host: Target) -> Target:
     """This machine with a narrower instruction set."""
     if host.isa not in NARROWER:
         raise SystemExit(f"this machine has {host.isa}, of which no narrower set is described")
-    wanted = described(NARROWER[host.isa])
-    return replace(
-        host, isa=wanted.isa, cpu=wanted.cpu, features=wanted.features,
-        vector_bits=wanted.vector_bits, registers=wanted.registers,
-    )  # fmt: skip
+    return as_class(NARROWER[host.isa])
 
 
 def tuned(entry: Entry, target: Target, trials: int, db: Path, workers: RayExecutor) -> Record:
@@ -60,15 +50,6 @@ def tuned(entry: Entry, target: Target, trials: int, db: Path, workers: RayExecu
         trials=trials, db=str(db), mirror=False,
     )  # fmt: skip
     return tune(options, executor=Kept(workers))
-
-
-def raced(task: Task, records: list[Record]) -> list[float]:
-    """Median microseconds of each, taking turns in one process."""
-    with Bench() as bench:
-        built = [bench.build(Build(script=task.script, target=task.target, trace=r.trace)) for r in records]
-        kernels = tuple(reply.kernel for reply in built)
-        job = Race(kernels=kernels, work=task.name, seed=12345, called=task.called, rounds=30, seconds=6.0)
-        return [statistics.median(r.samples) * 1e6 for r in bench.measure(job).results]
 
 
 def row_of(entry: Entry, trials: int, folder: Path, workers: RayExecutor) -> dict[str, Any]:
@@ -82,8 +63,7 @@ def row_of(entry: Entry, trials: int, folder: Path, workers: RayExecutor) -> dic
     alone = tuned(entry, second, trials, alone_db, workers)
     shutil.copy(first_db, after_db)
     after = tuned(entry, second, max(1, trials // 10), after_db, workers)
-    task = Task(entry.work, second, interface_of(entry.work, entry.interface))
-    alone_us, after_us = raced(task, [alone, after])
+    alone_us, after_us = raced(entry, {"alone": alone, "after": after}, second).values()
     return {
         "name": entry.name, "trials": trials, "first_us": first.latency_us, "alone_us": alone_us, "after_us": after_us,
         "speed": alone_us / after_us, "is_from_first": bool(after.origin),

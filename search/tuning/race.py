@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ..records.record import Record, script_hash
-from ..workers import kernel_cache, protocol
+from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
 from . import events
 from .budget import race_seconds
@@ -32,7 +32,8 @@ UNRACED = 2  # of earlier runs' fastest that take part though no race has had th
 class Race:
     """What a race found: the records with their new samples, fastest first, and the device's limits.
 
-    `failed` are records that do not hold, as failures; `baseline_samples` those of the untuned program.
+    `failed` are records that do not hold, as failures; `baseline_samples` those of the untuned program.  `built` has
+    what was built for it, by the jobs.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -40,6 +41,7 @@ class Race:
     baseline_samples: tuple[float, ...] = ()
     roof: Roof | None = None
     problem: str = ""
+    built: list[tuple[Build, Built]] = field(default_factory=list)
 
     def without(self, failed: Sequence[Record], problem: str) -> Race:
         """This race without records that have failed since."""
@@ -146,19 +148,20 @@ def race(
     """
     failed = Race()
     entrants: list[Entrant] = []
+    built: list[tuple[Build, Built]] = []
     traces = [None if record is None else record.trace for record in runners]
     jobs = [Build(script=task.script, target=task.target, trace=trace) for trace in traces]
     for record, job, found in zip(runners, jobs, executor.build(jobs), strict=True):
         reply = in_interface(task, found)
         if isinstance(reply, Built):
             entrants.append((record, reply.kernel))
-            kernel_cache.store(protocol.to_text(job), reply)  # one of them is likely to be asked for
+            built.append((job, reply))
         elif record is not None:
             _disqualify(failed, record, reply)
     if not entrants:
         return replace(failed, problem="nothing could be rebuilt")
     outcome = race_built(executor, task, entrants, seed, seconds, roof, first)
-    return replace(outcome, failed=[*failed.failed, *outcome.failed])
+    return replace(outcome, failed=[*failed.failed, *outcome.failed], built=built)
 
 
 class Measuring(Protocol):

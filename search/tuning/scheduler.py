@@ -25,7 +25,8 @@ from ...errors import DeviceLost, StorageError, TemporaryError
 from ..records.aside import take_up
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
-from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed
+from ..workers import kernel_cache
+from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed, to_text
 from . import events
 from .budget import LATE_SECONDS, LONG_SECONDS
 from .clock import Clock
@@ -373,6 +374,8 @@ class Scheduler:
             outcome = final_race(share.run, roof=False)
             if outcome.records:
                 share.raced_us = outcome.records[0].latency_us
+            for job, built in outcome.built:  # a model is made of winners
+                kernel_cache.store(to_text(job), built)
             self.race_cost = 0.5 * (self.race_cost + self.clock.seconds - began)
             share.spend(spent, self.clock.spent)
             self._tell(share, share.weight, raced=True)

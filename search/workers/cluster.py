@@ -12,7 +12,7 @@ from typing import Any
 
 from .actors import on_node
 from .ray_calls import RayCalls
-from .ray_session import RaySession
+from .ray_session import RaySession, usable_cores
 from .versions import differences, versions_here
 
 PROBE_SECONDS = 45.0  # a node that has not started a worker of Ray's by then is told as one that does not answer
@@ -87,7 +87,7 @@ def _identity(folder: str) -> str:
 def node_here(kind: str, threads: int | None, folder: str) -> Node:
     """This host, where there is no Ray."""
     said = json.loads(facts(kind, threads, folder))
-    return Node(said["host"], os.cpu_count() or 1, True, devices=said["devices"], folder=said["folder"])
+    return Node(said["host"], usable_cores(), True, devices=said["devices"], folder=said["folder"])
 
 
 def nodes_of(calls: RayCalls, kind: str = "cpu", threads: int | None = None, folder: str = "/") -> list[Node]:

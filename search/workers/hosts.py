@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -122,7 +123,7 @@ class HostProcess:
             self.end()
 
 
-def _in_background(work: Any, *arguments: Any) -> threading.Thread:
+def _in_background(work: Callable[..., None], *arguments: object) -> threading.Thread:
     thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
     return thread

@@ -359,7 +359,10 @@ def test_a_device_that_all_of_its_hosts_lose_is_given_up(monkeypatch: pytest.Mon
     """Each host is tried once."""
     scripted(monkeypatch, {name: Scripted(News(problem=f"{name} broke")) for name in ("quiet", "near")})
     told: list[str] = []
-    hear = lambda place, entry, event: told.append(event["event"])  # noqa: E731
+
+    def hear(_: Place, entry: int, event: Mapping[str, Any]) -> None:
+        told.append(event["event"])
+
     outcomes = Fleet("cpu", [QUIET, NEAR]).tune([matmul(db="sqlite://")], hear)
     assert [outcome.last["message"] for outcome in outcomes] == ["the host is lost: near broke"]
     assert told == ["note", "note", "error"]

@@ -21,7 +21,8 @@ from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
 from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler
-from stridesmith.search.workers.protocol import Measure
+from stridesmith.search.workers import kernel_cache
+from stridesmith.search.workers.protocol import Build, Built, Measure, to_text
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -205,6 +206,20 @@ def test_a_task_in_play_is_played_again_only_if_it_is_worth_much_more(world: Wor
     turns = [event["task"] for event in world.events if event["event"] == "turn" and "raced" not in event]
     again = sum(one == other for one, other in itertools.pairwise(turns[2:]))
     assert len(turns) > 8 and again <= 0.3 * len(turns), turns
+
+
+def test_what_has_raced_need_not_be_built_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes a model of the winners finds them compiled, by the question that it asks (`models.run.kernels`)."""
+    kept: dict[str, Built] = {}
+    monkeypatch.setattr(kernel_cache, "store", kept.__setitem__)
+    done = world.run(30)
+    raced = [share.run.task for share in done.shares if share.raced_us is not None]
+    assert raced
+    for task in raced:
+        best = world.database.best(task.script, task.target, task.interface)
+        assert best is not None
+        job = Build(script=task.script, target=task.target, trace=best.trace)
+        assert isinstance(kept[to_text(job)], Built)
 
 
 def test_what_a_task_takes_does_not_change_with_its_race(world: World) -> None:
