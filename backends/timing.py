@@ -18,6 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 MIN_SAMPLE_SECONDS = 300e-6
@@ -36,6 +37,9 @@ MIN_PAIRS = 5
 LONG_SECONDS = 5e-3
 COSTLY_SECONDS = 0.03
 CHANCES = 4
+SUDDEN = 1.15
+ATTEMPTS = 3
+PAUSE_SECONDS = 0.03
 
 
 class Timed(Protocol):
@@ -44,13 +48,33 @@ class Timed(Protocol):
     def time(self, calls: int) -> float: ...
 
 
-def hopeless(
-    bound: Timed, probe: float, best: float | None, rival: Timed | None = None, known: float = 1.0
-) -> float | None:
+@dataclass
+class Rival:
+    """A kernel with which others take turns, the seconds that are `known` of a call, and how it fared `lately`.
+
+    `lately` is how many times as long as is known it took, as a moving mean over the candidates before.
+    """
+
+    bound: Timed
+    known: float
+    lately: float = 1.0
+
+    @classmethod
+    def begun(cls, bound: Timed, known: float) -> Rival:
+        """One that was called for some milliseconds, to see how it fares now."""
+        now = min(warm_up(bound) for _ in range(MIN_SAMPLES)) / known
+        return cls(bound, known, min(max(now, 1 / DRIFT), DRIFT))
+
+    def slowdown(self) -> float:
+        """How many times as long as is known it takes now: 1 where it takes no longer, `DRIFT` at most."""
+        return min(max(warm_up(self.bound) / self.known, 1.0), DRIFT)
+
+
+def hopeless(bound: Timed, probe: float, best: float | None, rival: Rival | None = None) -> float | None:
     """Seconds of a call that takes more than `HOPELESS` times `best`; None where it does not.
 
     `probe` is what one call took, perhaps a cold one: only a long one is believed.  Others have several chances, and
-    all have a `rival` that tells by how much the machine is slower than when it took the seconds that are `known`:
+    all have a `rival` that tells by how much the machine is slower than when it took the seconds that are known:
     where threads have to wake up, or lose their core for a while, milliseconds of warm calls were seen to take ten
     times as long as the next ones.
     """
@@ -59,14 +83,9 @@ def hopeless(
     for _ in range(1 if probe >= COLD_SECONDS else CHANCES):
         if probe < COLD_SECONDS:
             probe = min(probe, warm_up(bound))
-        if probe <= HOPELESS * best * slowdown(rival, known):
+        if probe <= HOPELESS * best * (rival.slowdown() if rival else 1.0):
             return None
     return probe
-
-
-def slowdown(rival: Timed | None, known: float) -> float:
-    """How many times as long as is `known` of it a rival takes now: 1 where it takes no longer, `DRIFT` at most."""
-    return 1.0 if rival is None else min(max(warm_up(rival) / known, 1.0), DRIFT)
 
 
 def measure(bound: Timed, probe: float, seconds: float, best: float | None = None) -> list[float]:
@@ -90,8 +109,8 @@ def measure(bound: Timed, probe: float, seconds: float, best: float | None = Non
     return samples
 
 
-def in_turns(bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float) -> list[float]:
-    """Samples of `bound` as they would be had `rival` taken the seconds that are `known` of it all the while.
+def in_turns(bound: Timed, probe: float, rival: Rival, seconds: float, best: float) -> list[float]:
+    """Samples of `bound` as they would be had `rival` taken the seconds that are known of it all the while.
 
     The two take turns for about `seconds`; ``sample = time * known / time of rival`` for neighbours in time, so that
     a drift that meets both cancels.  `probe` is what one call of `bound` took, perhaps a cold one; one that takes
@@ -101,32 +120,54 @@ def in_turns(bound: Timed, probe: float, rival: Timed, known: float, seconds: fl
     """
     probe = min(probe, warm_up(bound))
     if probe > seconds:
-        return [probe / slowdown(rival, known)]
-    samples = _pairs(bound, probe, rival, known, seconds, best)
-    return samples if statistics.median(samples) >= best else _pairs(bound, probe, rival, known, seconds, best)
+        return [probe / rival.slowdown()]
+    samples = _steady_samples(bound, probe, rival, seconds, best)
+    return samples if statistics.median(samples) >= best else _steady_samples(bound, probe, rival, seconds, best)
 
 
-def _pairs(bound: Timed, probe: float, rival: Timed, known: float, seconds: float, best: float) -> list[float]:
-    """Turns of the two for about `seconds`, as relative samples of `bound`.
+def _steady_samples(bound: Timed, probe: float, rival: Rival, seconds: float, best: float) -> list[float]:
+    """Relative samples of `bound`, taken while the rival takes about as long as it did `lately`.
 
-    A rival that takes more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as
-    they are.
+    What slows a machine down for a tenth of a second does not slow all kernels alike: one of 1.09 ms was seen to take
+    1.5 while the candidate beside it took 1.13 as before, which then seemed to be a quarter faster than it was.  So
+    where the rival takes more than `SUDDEN` times as long as lately, the turns are taken again after a pause, unless
+    the candidate is far from the best anyway, and what stays slow is believed up to that much; a slow state that lasts
+    has its whole weight some candidates later.  In no case does it take a candidate below the `best` that did not take
+    less itself: some kernels suffer more than others for as long as such a state lasts.  A rival that takes more than
+    `DRIFT` times as long as is known, or as little, is no measure: the times stay as they are.
     """
-    mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(known, MIN_SAMPLE_SECONDS)
+    for attempt in range(ATTEMPTS):
+        times, rivals = _pairs(bound, probe, rival, seconds, best)
+        slowdown, most = statistics.median(rivals) / rival.known, SUDDEN * rival.lately
+        if slowdown <= most or min(times) > FAR * best * most:
+            break
+        if attempt < ATTEMPTS - 1:
+            time.sleep(PAUSE_SECONDS * 2**attempt)
+    if not 1 / DRIFT <= slowdown <= DRIFT:
+        return times
+    rival.lately = (rival.lately + slowdown) / 2
+    excess = max(slowdown / most, 1.0)
+    relative = (mine * rival.known / yours * excess for mine, yours in zip(times, rivals, strict=True))
+    return [max(sample, min(mine, best)) for sample, mine in zip(relative, times, strict=True)]
+
+
+def _pairs(bound: Timed, probe: float, rival: Rival, seconds: float, best: float) -> tuple[list[float], list[float]]:
+    """Turns of the two for about `seconds`: the seconds of a call of each, as many of one as of the other."""
+    mine, yours = calls_for(probe, MIN_SAMPLE_SECONDS), calls_for(rival.known, MIN_SAMPLE_SECONDS)
     start = time.monotonic()
     times: list[float] = []
     rivals: list[float] = []
-    samples: list[float] = []
-    while len(samples) < MAX_SAMPLES:
+    least = math.inf
+    while len(times) < MAX_SAMPLES:
         times.append(_warm(bound, mine, LONG_SECONDS))
-        rivals.append(_warm(rival, yours, LONG_SECONDS))
-        samples.append(times[-1] * known / rivals[-1])
+        rivals.append(_warm(rival.bound, yours, LONG_SECONDS))
+        least = min(least, times[-1] * rival.known / rivals[-1])
         spent = time.monotonic() - start
-        if (len(samples) >= MIN_SAMPLES and spent > seconds) or (spent > COSTLY_SECONDS and min(samples) > FAR * best):
+        if (len(times) >= MIN_SAMPLES and spent > seconds) or (spent > COSTLY_SECONDS and least > FAR * best):
             break
-        if len(samples) >= MIN_PAIRS and min(samples) > CLOSE * best:
+        if len(times) >= MIN_PAIRS and least > CLOSE * best:
             break
-    return samples if 1 / DRIFT <= statistics.median(rivals) / known <= DRIFT else times
+    return times, rivals
 
 
 def _warm(bound: Timed, calls: int, long: float = math.inf) -> float:

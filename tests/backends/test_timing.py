@@ -7,11 +7,15 @@ import time
 import pytest
 
 from stridesmith.backends.timing import (
+    ATTEMPTS,
+    DRIFT,
     MAX_SAMPLES,
     MIN_PAIRS,
     MIN_SAMPLE_SECONDS,
     MIN_SAMPLES,
+    SUDDEN,
     WARM_UP_SECONDS,
+    Rival,
     Timed,
     calls_for,
     hopeless,
@@ -100,30 +104,78 @@ def test_a_drift_that_meets_both_cancels() -> None:
     """Whatever the slowdown, a kernel of 4 ms beside a rival of 2 ms, known as 2 ms, takes 4 ms."""
     slowdown = Weather([1.0, 1.9, 2.4])
     kernel, rival = slowdown.kernel(4e-3), slowdown.kernel(2e-3, last=True)
-    samples = in_turns(kernel, 4e-3, rival, 2e-3, 0.005, best=4e-3)
+    samples = in_turns(kernel, 4e-3, Rival(rival, 2e-3, lately=1.9), 0.005, best=4e-3)
     assert len(samples) == slowdown.turns >= MIN_SAMPLES
     assert samples == pytest.approx([4e-3] * len(samples))
 
 
 def test_a_rival_that_is_not_itself_is_no_measure() -> None:
     """A rival that takes 100 times what is known of it leaves the times as they are."""
-    assert set(in_turns(Clockwork(2e-3), 2e-3, Clockwork(1e-3), 1e-5, 0.01, best=2e-3)) == {2e-3}
+    assert set(in_turns(Clockwork(2e-3), 2e-3, Rival(Clockwork(1e-3), 1e-5), 0.01, best=2e-3)) == {2e-3}
+
+
+class Disturbed(Clockwork):
+    """Takes `factor` times as long while the calls `slow` go on."""
+
+    def __init__(self, seconds: float, factor: float, slow: range) -> None:
+        super().__init__(seconds)
+        self.factor, self.slow = factor, slow
+
+    def time(self, calls: int) -> float:
+        self.log.append((self.seconds, calls))
+        return self.seconds * (self.factor if len(self.log) in self.slow else 1.0)
+
+
+def test_what_slows_the_rival_alone_for_a_moment_does_not_make_a_candidate_fast() -> None:
+    """The turns are taken again, and none of the first ones counts."""
+    disturbed = Disturbed(1e-3, 1.5, range(2 * MAX_SAMPLES))
+    rival = Rival(disturbed, 1e-3)
+    assert in_turns(Clockwork(1.1e-3), 1.1e-3, rival, 1.0, best=1.08e-3) == pytest.approx([1.1e-3] * MAX_SAMPLES)
+    assert len(disturbed.log) == 2 * 2 * MAX_SAMPLES
+    assert rival.lately == pytest.approx(1.0)
+
+
+def test_a_slow_state_that_lasts_counts_in_full_some_candidates_later() -> None:
+    """All take 1.6 times as long: the first one is corrected by a part of it, after its attempts, the tenth wholly."""
+    steady = Clockwork(1.6e-3)
+    rival = Rival(steady, 1e-3)
+    found = [in_turns(Clockwork(2.4e-3), 2.4e-3, rival, 1.0, best=1.3e-3)[0] for _ in range(10)]
+    assert found[0] == pytest.approx(2.4e-3 / SUDDEN)
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == pytest.approx(1.5e-3)
+    assert len(steady.log) <= 2 * MIN_PAIRS * (ATTEMPTS * 4 + 6)
+    assert rival.lately < DRIFT
+
+
+def test_a_slow_rival_alone_makes_no_new_best() -> None:
+    """Beside a rival that is slower than known a candidate of 1.1 ms equals a best of 1 ms; one of 0.9 ms is faster."""
+    slow = Rival(Clockwork(1.3e-3), 1e-3, lately=1.3)
+    assert set(in_turns(Clockwork(1.1e-3), 1.1e-3, slow, 1.0, best=1e-3)) == {1e-3}
+    assert set(in_turns(Clockwork(0.9e-3), 0.9e-3, slow, 1.0, best=1e-3)) == {0.9e-3}
+
+
+def test_a_rival_that_was_cold_when_it_was_timed_first_is_a_measure_from_then_on() -> None:
+    """It takes three quarters of what is known; a moment in which it takes all of it is a sudden one."""
+    disturbed = Disturbed(0.75e-3, 4 / 3, range(40, 60))
+    rival = Rival(disturbed, 1e-3)
+    found = [in_turns(Clockwork(1.5e-3), 1.5e-3, rival, 1.0, best=1.5e-3)[0] for _ in range(8)]
+    assert found == pytest.approx([2e-3] * 8)
 
 
 def test_only_rivals_of_the_best_take_turns_for_long() -> None:
     """Slower ones: a few pairs, fewer where a pair takes long, and no pair where one call takes all of the time."""
-    rival = Clockwork(1e-3)
-    assert len(in_turns(Clockwork(5e-3), 5e-3, rival, 1e-3, 1.0, best=1e-3)) == MIN_PAIRS
-    assert len(in_turns(Clockwork(1.3e-3), 1.3e-3, rival, 1e-3, 1.0, best=1e-3)) == MIN_PAIRS
-    assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1e-3, 1.0, best=2e-3)) == MAX_SAMPLES
-    assert in_turns(Clockwork(2.0), 2.0, rival, 1e-3, 1.0, best=1e-3) == [2.0]
+    rival = Rival(Clockwork(1e-3), 1e-3)
+    assert len(in_turns(Clockwork(5e-3), 5e-3, rival, 1.0, best=1e-3)) == MIN_PAIRS
+    assert len(in_turns(Clockwork(1.3e-3), 1.3e-3, rival, 1.0, best=1e-3)) == MIN_PAIRS
+    assert len(in_turns(Clockwork(2e-3), 2e-3, rival, 1.0, best=2e-3)) == MAX_SAMPLES
+    assert in_turns(Clockwork(2.0), 2.0, rival, 1.0, best=1e-3) == [2.0]
 
     class Long(Clockwork):
         def time(self, calls: int) -> float:
             time.sleep(0.02)
             return self.seconds
 
-    assert len(in_turns(Long(0.02), 0.02, Long(0.01), 0.01, 1.0, best=0.01)) < MIN_PAIRS
+    assert len(in_turns(Long(0.02), 0.02, Rival(Long(0.01), 0.01), 1.0, best=0.01)) < MIN_PAIRS
 
 
 def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
@@ -134,10 +186,10 @@ def test_a_new_best_is_timed_again_and_its_luck_does_not_count() -> None:
             self.log.append((self.seconds, calls))
             return self.seconds / (2 if len(self.log) < 2 * MAX_SAMPLES else 1)
 
-    samples = in_turns(Lucky(1e-3), 1e-3, Clockwork(1e-3), 1e-3, 1.0, best=1e-3)
+    samples = in_turns(Lucky(1e-3), 1e-3, Rival(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)
     assert samples == [1e-3] * MAX_SAMPLES
     faster = Clockwork(0.5e-3)
-    assert set(in_turns(faster, 0.5e-3, Clockwork(1e-3), 1e-3, 1.0, best=1e-3)) == {0.5e-3}
+    assert set(in_turns(faster, 0.5e-3, Rival(Clockwork(1e-3), 1e-3), 1.0, best=1e-3)) == {0.5e-3}
     assert len(faster.log) >= 4 * MAX_SAMPLES
 
 
@@ -151,9 +203,9 @@ def test_a_kernel_that_was_out_of_luck_is_not_hopeless() -> None:
 
     assert hopeless(Unlucky(1e-4), 2e-3, 1e-4) is None
     assert hopeless(Clockwork(5e-4), 5e-4, 1e-4) == 5e-4
-    assert hopeless(Clockwork(5e-4), 5e-4, 1e-4, Clockwork(2e-4), 1e-4) is None
-    assert hopeless(Clockwork(0.4), 0.4, 0.1, Clockwork(0.2), 0.1) is None
-    assert hopeless(Clockwork(0.4), 0.4, 0.1, Clockwork(0.1), 0.1) == 0.4
+    assert hopeless(Clockwork(5e-4), 5e-4, 1e-4, Rival(Clockwork(2e-4), 1e-4)) is None
+    assert hopeless(Clockwork(0.4), 0.4, 0.1, Rival(Clockwork(0.2), 0.1)) is None
+    assert hopeless(Clockwork(0.4), 0.4, 0.1, Rival(Clockwork(0.1), 0.1)) == 0.4
 
 
 def test_a_race_takes_turns() -> None:
