@@ -1,4 +1,4 @@
-"""Six design spaces that were measured whole: the search finds what is fast in them with far fewer trials than chance."""
+"""Six design spaces that were measured whole: the search finds what is fast in them in far fewer trials than chance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spaces() -> dict[str, Recording]:
 
 
 def by_chance(recording: Recording) -> float:
-    """The mean number of trials until one of k good candidates of n was drawn without replacement: (n + 1) / (k + 1)."""
+    """The mean number of draws without replacement until one of k good candidates of n: (n + 1) / (k + 1)."""
     latencies = np.concatenate([sketch.latencies for sketch in recording.sketches])
     return (len(latencies) + 1) / (int((latencies <= NEAR * recording.best_us).sum()) + 1)
 
