@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,22 @@ from .engine import BUSY_SECONDS, attempt, engine_of, locate
 from .record import SCHEMA, Record, marked, printable
 from .rows import RACED_FIRST, device_id, dump, is_program, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
-from .tables import CHOICES, DEVICES, META, RECORDS, RUNS, TABLES, WORKLOADS, ddl, insert_if_new, lock_schema
+from .tables import (
+    CHOICES,
+    DEVICES,
+    META,
+    RECORDS,
+    RUNS,
+    TABLES,
+    WORKLOADS,
+    complete,
+    ddl,
+    has_checksums,
+    insert_if_new,
+    is_complete,
+    lock_schema,
+    widths,
+)
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -72,7 +87,7 @@ class Database:
         def put() -> None:
             with self._write(seconds) as connection:
                 for record in sorted(records, key=lambda record: record.id):  # all writers in one order: no deadlock
-                    upsert(connection, record)
+                    upsert(connection, record, self._checked)
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
         return [record.id for record in records]
@@ -181,7 +196,7 @@ class Database:
         """The record of this id, or of the only id that starts with it; NoRecord otherwise."""
         if not record_id or not all(c in "0123456789abcdef" for c in record_id):
             raise NoRecord(f"no record {record_id!r} in {self.name}: an id is up to 16 hexadecimal digits")
-        rows = self._fetch(joined().where(RECORDS.c.id.like(record_id + "%")).limit(2))
+        rows = self._fetch(joined(self._checked).where(RECORDS.c.id.like(record_id + "%")).limit(2))
         if len(rows) > 1:
             raise UsageError(f"several records in {self.name} start with {record_id!r}; give more of the id")
         if not rows:
@@ -190,7 +205,7 @@ class Database:
 
     def every(self) -> Iterator[Record]:
         """All records, oldest first, for export; rows that do not validate go to `notes`."""
-        yield from self._stream(joined().order_by(RECORDS.c.created, RECORDS.c.id))
+        yield from self._stream(joined(self._checked).order_by(RECORDS.c.created, RECORDS.c.id))
 
     def merge(self, records: Iterable[Record], source: str = "") -> int:
         """Add records from elsewhere, unverified until they are tried here; return how many were new.
@@ -206,7 +221,7 @@ class Database:
             with self._write() as connection:
                 for record in given:
                     if connection.execute(sa.select(RECORDS.c.id).where(RECORDS.c.id == record.id)).first() is None:
-                        upsert(connection, record)
+                        upsert(connection, record, self._checked)
                         count += 1
             return count
 
@@ -222,7 +237,7 @@ class Database:
     def winners(self) -> list[Record]:
         """The best verified record of each (program, device, interface), by workload name."""
         best: dict[tuple[str, str, str], Record] = {}
-        query = joined().where(RECORDS.c.status == "ok", RECORDS.c.verified).order_by(*RACED_FIRST)
+        query = joined(self._checked).where(RECORDS.c.status == "ok", RECORDS.c.verified).order_by(*RACED_FIRST)
         for record in self._stream(query):
             best.setdefault((record.script, record.device_key, interface_key(dict(record.interface))), record)
         return sorted(best.values(), key=lambda r: (r.workload, r.device_key, r.id))
@@ -309,7 +324,7 @@ class Database:
                     f"the database {self.path} is damaged; `tune` with --db {self.path} "
                     f"saves what can be read into a new file and keeps the old one"
                 )
-            aside, rows = sqlite_file.salvage(self.path, ddl(), {t.name: len(t.c) for t in TABLES.sorted_tables})
+            aside, rows = sqlite_file.salvage(self.path, ddl(), widths())
             if aside != self.path:
                 self.notes.append(
                     f"the database {self.path} was damaged: {rows} rows were saved into a new file, "
@@ -336,13 +351,6 @@ class Database:
                 lock_schema(connection)
                 TABLES.create_all(connection, checkfirst=True)
                 insert_if_new(connection, META, {"key": "schema", "value": str(SCHEMA)})
-        elif create and not self.read_only:
-            with self._read() as connection:
-                complete = sa.inspect(connection).has_table("runs")
-            if not complete:  # a database from before there were facts of runs
-                with self._write() as connection:
-                    lock_schema(connection)
-                    RUNS.create(connection, checkfirst=True)
         with self._read() as connection:
             if not sa.inspect(connection).has_table("meta"):
                 raise StorageError(f"{self.name} is a database, but not one of stridesmith; it was left untouched")
@@ -352,6 +360,13 @@ class Database:
                 f"{self.name} has schema version {value}, but this stridesmith reads version {SCHEMA}; "
                 f"use the version that wrote it, or export there and import here"
             )
+        with self._read() as connection:
+            lacks = not self.read_only and not is_complete(connection)
+        if lacks:
+            with suppress(sa.exc.ProgrammingError), self._write() as connection:  # not everybody may change tables
+                complete(connection)
+        with self._read() as connection:
+            self._checked = has_checksums(connection)
 
     def _select(
         self,
@@ -368,7 +383,7 @@ class Database:
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
         known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*is_program(script))
         on = sa.select(DEVICES.c.id).where(DEVICES.c.key == key)
-        query = joined().where(
+        query = joined(self._checked).where(
             RECORDS.c.workload_id == known.scalar_subquery(),
             RECORDS.c.device_id == on.scalar_subquery(),
         )

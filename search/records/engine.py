@@ -85,6 +85,7 @@ def _server(url: sa.URL) -> sa.Engine:
 def _manual(connection: Any, _: object) -> None:
     """Transactions are begun by `_begin`: sqlite3's own start too late to be sure of the lock."""
     connection.isolation_level = None
+    connection.text_factory = sqlite_file.text_of
 
 
 def _connected(connection: Any, _: object) -> None:

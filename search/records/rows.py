@@ -1,12 +1,15 @@
 """Records as rows of the tables, and rows as records.
 
 What look-ups need is a column, the rest of a record is JSON in `payload`; every row read is validated as if it came
-from a stranger.
+from a stranger.  A checksum of all that is read tells a row in which a disk has changed a digit: SQLite sees damage to
+its own structures alone.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -24,14 +27,20 @@ _PAYLOAD = (
     "space_version", "max_abs_error", "seed", "dtype", "run", "foretold",
 )  # fmt: skip
 
+_CHECKED = (
+    "id", "interface", "status", "stage", "verified", "latency_us", "trial", "sketch", "created", "target", "payload",
+    "script", "workload", "params", "key",
+)  # fmt: skip
+
 RACED_FIRST = (RECORDS.c.stage, RECORDS.c.latency_us, RECORDS.c.id)
 """The order of rank, by its index: ``race`` comes before ``trial``."""
 
 
-def joined() -> sa.Select[Any]:
-    """A query of all columns that `record_of` reads."""
-    columns = [c for c in RECORDS.c if c.name not in ("workload_id", "device_id")]
-    names = (WORKLOADS.c.script, WORKLOADS.c.name.label("workload"), WORKLOADS.c.params)
+def joined(checked: bool = True) -> sa.Select[Any]:
+    """A query of all columns that `record_of` reads; not `checked` where the database has no checksums."""
+    left_out = ("workload_id", "device_id", *([] if checked else [RECORDS.c.checksum.name]))
+    columns = [c for c in RECORDS.c if c.name not in left_out]
+    names = (WORKLOADS.c.script, WORKLOADS.c.name.label("workload"), WORKLOADS.c.params, DEVICES.c.key)
     return sa.select(*columns, *names).select_from(RECORDS.join(WORKLOADS).join(DEVICES))
 
 
@@ -41,7 +50,11 @@ def is_program(script: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bo
 
 
 def record_of(row: dict[str, Any]) -> Record:
-    """A row as a validated record."""
+    """A row as a validated record.  Raises BadRecord where it is none, or not the one that was stored."""
+    checksum = row.pop(RECORDS.c.checksum.name, None)
+    if checksum is not None and checksum != _checksum(row):
+        raise BadRecord(f"record {row['id']!r} is not what was stored: its checksum is another one")
+    row.pop(DEVICES.c.key.name)
     try:
         payload = json.loads(row.pop("payload"))
         data = row | {"target": json.loads(row["target"]), "params": json.loads(row["params"])} | payload
@@ -51,30 +64,39 @@ def record_of(row: dict[str, Any]) -> Record:
     return validate(data)
 
 
-def upsert(connection: sa.Connection, record: Record) -> None:
-    """Store a record, in place of one of its id."""
+def upsert(connection: sa.Connection, record: Record, checked: bool = True) -> None:
+    """Store a record, in place of one of its id; `checked` as in `joined`."""
     data = record.model_dump()
+    workload_id, work = _workload(connection, record)
     values = {
-        "workload_id": _workload_id(connection, record),
+        "workload_id": workload_id,
         "device_id": device_id(connection, record.device),
         "interface": interface_key(dict(record.interface)),
         "target": dump(record.target),
         "payload": dump({name: data[name] for name in _PAYLOAD}),
         **{name: data[name] for name in ("status", "stage", "verified", "latency_us", "trial", "sketch", "created")},
     }
+    if checked:
+        values["checksum"] = _checksum(values | work | {"id": record.id, "key": record.device_key})
     changed = connection.execute(RECORDS.update().where(RECORDS.c.id == record.id).values(**values))
     if changed.rowcount == 0:
         insert_if_new(connection, RECORDS, {"id": record.id, **values})
 
 
-def _workload_id(connection: sa.Connection, record: Record) -> int:
+def _checksum(row: Mapping[str, Any]) -> str:
+    """Of what a row of `joined` says, in hexadecimal digits."""
+    return f"{zlib.crc32(json.dumps([row[name] for name in _CHECKED], default=repr).encode()):08x}"
+
+
+def _workload(connection: sa.Connection, record: Record) -> tuple[int, dict[str, str]]:
+    """The row of a record's program, which is made where there is none, and what it says of it."""
     digest = script_hash(record.script)
     for _ in range(8):
-        query = sa.select(WORKLOADS.c.id, WORKLOADS.c.script).where(WORKLOADS.c.hash == digest)
-        rows = connection.execute(query).all()
-        for number, script in rows:
+        columns = (WORKLOADS.c.id, WORKLOADS.c.script, WORKLOADS.c.name, WORKLOADS.c.params)
+        rows = connection.execute(sa.select(*columns).where(WORKLOADS.c.hash == digest)).all()
+        for number, script, name, params in rows:
             if script == record.script:
-                return int(number)
+                return int(number), {"script": script, "workload": name, "params": params}
         new = {"hash": digest, "collision": len(rows), "name": record.workload}
         insert_if_new(connection, WORKLOADS, {**new, "params": dump(record.params), "script": record.script})
     raise StorageError(f"cannot store the program of record {record.id}: eight others have its hash")

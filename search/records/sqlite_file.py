@@ -20,7 +20,8 @@ from ...errors import StorageError, TemporaryError
 from .salvage import rows_of_pages
 
 MAGIC = b"SQLite format 3\0"
-CHECKED_BYTES = 256 * 2**20
+FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
+CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
     "fuse.sshfs", "afs", "9p",
@@ -35,7 +36,7 @@ def inspect(path: Path) -> str:
         if path.is_dir():
             raise StorageError(f"{path} is a folder; give the path of a file for the database")
         with path.open("rb") as file:
-            head = file.read(len(MAGIC))
+            head, formats = file.read(len(MAGIC)), file.read(FORMATS.stop)[FORMATS]
     except OSError as error:
         raise StorageError(f"cannot read the database {path}: {error.strerror or error}") from None
     if not head:
@@ -45,6 +46,8 @@ def inspect(path: Path) -> str:
             f"{path} is not a stridesmith database (it does not start with SQLite's magic) and was left untouched; "
             f"give another path with --db or STRIDESMITH_DB"
         )
+    if any(number not in (1, 2) for number in formats):
+        return "damaged"  # SQLite would read it, and refuse to write
     return "sound" if _sound(path) else "damaged"
 
 
@@ -54,14 +57,15 @@ def _sound(path: Path) -> bool:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if path.stat().st_size > CHECKED_BYTES:
                 return True
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+            # With the indices, out of which SQLite reads values, too.
+            return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
     except sqlite3.OperationalError as error:
         if is_lock(error):
             raise TemporaryError(locked(path)) from None
         if "disk" in str(error) or "unable to open" in str(error):
             raise StorageError(f"cannot read the database {path}: {error}") from None
         return False
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # the latter of messages that quote what they found
         return False
 
 
@@ -87,13 +91,13 @@ def locked(path: object) -> str:
     return f"the database {path} is locked by another process; try again, or give another one with --db"
 
 
-def salvage(path: Path, create: str, expected: dict[str, int]) -> tuple[Path, int]:
+def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tuple[Path, int]:
     """Set a damaged file aside and put what it still holds into a new one at `path`.
 
-    `create` is the SQL of an empty database, `expected` the number of columns of
-    each table.  Returns the old file's new name and the number of rows saved.
-    Several processes may find the damage at once: the first repairs, the others
-    wait and find a sound file.
+    `create` is the SQL of an empty database, `expected` how many columns a row of
+    each table may have: all of them, or only the first ones.  Returns the old
+    file's new name and the number of rows saved.  Several processes may find the
+    damage at once: the first repairs, the others wait and find a sound file.
     """
     with _exclusive(path):
         if inspect(path) != "damaged":
@@ -113,41 +117,50 @@ def salvage(path: Path, create: str, expected: dict[str, int]) -> tuple[Path, in
     return aside, count
 
 
-def _refill(copy: Path, fresh: Path, create: str, expected: dict[str, int]) -> int:
+def _refill(copy: Path, fresh: Path, create: str, expected: dict[str, tuple[int, ...]]) -> int:
     count = 0
     with closing(sqlite3.connect(fresh)) as new:
         new.executescript(create)
         info = {table: new.execute(f"PRAGMA table_info({table})").fetchall() for table in expected}
         types = {table: [column[2] for column in columns] for table, columns in info.items()}
-        for table, columns in expected.items():
+        for table, widths in expected.items():
             names = [column[1] for column in info[table]]
-            statement = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * columns)})"
-            for row in _rows(copy, table, names, types):
-                with suppress(sqlite3.IntegrityError):
-                    count += new.execute(statement, row).rowcount
+            for width in widths:
+                values = ", ".join("?" * width)
+                statement = f"INSERT OR IGNORE INTO {table} ({', '.join(names[:width])}) VALUES ({values})"
+                for row in _rows(copy, table, names, width, types):
+                    with suppress(sqlite3.IntegrityError):
+                        count += new.execute(statement, row).rowcount
         new.commit()
     return count
 
 
-def _rows(copy: Path, table: str, names: list[str], types: dict[str, list[str]]) -> Iterator[tuple[object, ...]]:
-    """Rows read through SQL from both ends, then from the raw pages; duplicates are harmless.
+def _rows(
+    copy: Path, table: str, names: list[str], width: int, types: dict[str, list[str]]
+) -> Iterator[tuple[object, ...]]:
+    """Rows of `width` columns read through SQL from both ends, then from the raw pages; duplicates are harmless.
 
     A page does not say whose it is, so that the `types` of all tables tell which one a row belongs to.
     """
+    own = types[table][:width]
     for order in ("ASC", "DESC"):
         try:
             with closing(sqlite3.connect(copy)) as old:
+                old.text_factory = text_of
                 old.execute("PRAGMA writable_schema=ON")  # lets SQLite open a file that was cut
-                query = f"SELECT {', '.join(names)} FROM {table} NOT INDEXED ORDER BY rowid {order}"
+                found = [column[1] for column in old.execute(f"PRAGMA table_info({table})")]
+                if set(names[width:]) & set(found):  # its rows have been read as whole ones
+                    continue
+                query = f"SELECT {', '.join(names[:width])} FROM {table} NOT INDEXED ORDER BY rowid {order}"
                 for row in old.execute(query):
-                    if _fits(row, types[table]):
+                    if _fits(row, own):
                         yield row
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
             continue
     others = [other for name, other in types.items() if name != table]
-    for row in rows_of_pages(copy, len(names)):
-        is_another = not _fits(row, types[table], exact=True) and any(_fits(row, other, exact=True) for other in others)
-        if _fits(row, types[table]) and not is_another:
+    for row in rows_of_pages(copy, width):
+        is_another = not _fits(row, own, exact=True) and any(_fits(row, other, exact=True) for other in others)
+        if _fits(row, own) and not is_another:
             yield row
 
 
@@ -195,6 +208,11 @@ def _exclusive(path: Path) -> Iterator[None]:
     finally:
         os.close(handle)
         Path(f"{path}.repair-lock").unlink(missing_ok=True)
+
+
+def text_of(raw: bytes) -> str:
+    """A text column, of which damage may have made something else: whether it is what was stored is asked later."""
+    return raw.decode("utf-8", "replace")
 
 
 def read_only_uri(path: Path) -> str:

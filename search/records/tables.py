@@ -4,13 +4,14 @@
 meta       key | value                        the schema's version
 workloads  id | hash | collision | name | params | script     canonical programs
 devices    id | key | target                                  Target.key and its facts
-records    id | workload_id | device_id | interface | ... | payload
+records    id | workload_id | device_id | interface | ... | payload | checksum
 choices    network | device_id | payload                      layouts of whole networks
 runs       name | created | payload           what a run tells beside its records
 ```
 
 A hash finds and full text decides: two programs of one hash are two rows with
-different `collision` numbers.
+different `collision` numbers.  The checksum of a record is that of `rows`; one of
+an earlier version has none.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ RECORDS = sa.Table(
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("checksum", sa.String(8)),
     sa.Index("records_by_rank", "workload_id", "device_id", "status", "stage", "latency_us", "id"),
 )
 CHOICES = sa.Table(
@@ -89,6 +91,30 @@ def ddl() -> str:
     parts = [str(CreateTable(table).compile(dialect=dialect)) for table in TABLES.sorted_tables]
     parts += [str(CreateIndex(i).compile(dialect=dialect)) for t in TABLES.sorted_tables for i in t.indexes]
     return ";".join([*parts, f"INSERT INTO meta VALUES ('schema', '{SCHEMA}');"])
+
+
+def widths() -> dict[str, tuple[int, ...]]:
+    """How many columns a row of each table may have: those of earlier versions have fewer."""
+    found = {table.name: (len(table.c),) for table in TABLES.sorted_tables}
+    return found | {RECORDS.name: (len(RECORDS.c), len(RECORDS.c) - 1)}
+
+
+def is_complete(connection: sa.Connection) -> bool:
+    """Whether a database has what was added to the tables since their first version."""
+    return sa.inspect(connection).has_table(RUNS.name) and has_checksums(connection)
+
+
+def has_checksums(connection: sa.Connection) -> bool:
+    """Whether its records have checksums."""
+    return any(column["name"] == RECORDS.c.checksum.name for column in sa.inspect(connection).get_columns(RECORDS.name))
+
+
+def complete(connection: sa.Connection) -> None:
+    """Add that, inside a transaction."""
+    lock_schema(connection)
+    RUNS.create(connection, checkfirst=True)
+    if not has_checksums(connection):
+        connection.execute(sa.text(f"ALTER TABLE {RECORDS.name} ADD COLUMN {RECORDS.c.checksum.name} VARCHAR(8)"))
 
 
 def lock_schema(connection: sa.Connection) -> None:

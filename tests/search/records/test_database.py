@@ -15,7 +15,7 @@ import pytest
 from record_makers import SCRIPT, TARGET, make_record
 
 from stridesmith.backends.devices import discover
-from stridesmith.errors import NoRecord, StorageError, TemporaryError, UsageError
+from stridesmith.errors import BadRecord, NoRecord, StorageError, TemporaryError, UsageError
 from stridesmith.ir.target import Target
 from stridesmith.search.records import database as module
 from stridesmith.search.records import rows, sqlite_file
@@ -256,6 +256,76 @@ def test_a_cut_database_keeps_what_stands_before_the_cut(tmp_path: Path, share: 
         assert database.best(SCRIPT, TARGET).latency_us == 1.0
     if share > 10:
         assert len(saved) > 0.6 * len(records) * share / 20
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"30303", b"30503"), (b"TestCPUx", b"TestCPUy"), (b"@workload", b"@Workload"), (b"1.7e-05", b"1.6e-05"),
+        (b"zq=fixed", b"zq=fixee"),
+    ],
+)  # fmt: skip
+def test_a_record_of_which_a_digit_has_changed_is_left_out(path: Path, old: bytes, new: bytes) -> None:
+    """The file is sound for SQLite; the others are there, and the note says which is missing."""
+    script = "def main(): pass  # @workload"
+    device = Target(kind="cpu", name="TestCPUx", vendor="T", isa="avx2", threads=1)
+    target = device.to_json()
+    given = [make_record(17.0, script=script, target=target, params={"m": 30303}, interface={"zq": "fixed"})]
+    others = [make_record(5.0, trace=[["op", {"n": n}]]) for n in range(5)]
+    with Database(path) as database:
+        database.put_records([*given, *others])
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new))
+    with Database(path) as database:
+        assert sorted(r.id for r in database.every()) == sorted(r.id for r in others)
+        assert [given[0].id in note and "checksum" in note for note in database.notes] == [True]
+        with pytest.raises(BadRecord, match="checksum"):
+            database.get(given[0].id)
+
+
+def test_a_record_whose_program_is_another_ones_is_left_out(path: Path) -> None:
+    """What a row refers to counts as its own."""
+    first, second = make_record(5.0), make_record(6.0, script=SCRIPT + " ")
+    with Database(path) as database:
+        database.put_records([first, second])
+    with sqlite3.connect(path) as connection:
+        one = connection.execute("SELECT workload_id FROM records WHERE id = ?", (first.id,)).fetchone()
+        connection.execute("UPDATE records SET workload_id = ?", one)
+    with Database(path) as database:
+        assert [r.id for r in database.every()] == [first.id] and second.id in database.notes[0]
+
+
+def older(path: Path) -> None:
+    """Take away what later versions have added."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE records DROP COLUMN checksum")
+        connection.execute("DROP TABLE runs")
+
+
+def test_a_database_without_checksums_is_read_and_gets_them(path: Path) -> None:
+    """Who may only read takes its records as they are; who writes adds the column, and old rows stay without."""
+    records = {r.id: r for r in fill(path, 4)}
+    older(path)
+    with Database(path, read_only=True) as database:
+        assert {r.id: r for r in database.every()} == records and not database.notes
+    with Database(path) as database:
+        new = make_record(3.0)
+        database.put_record(new)
+        assert {r.id: r for r in database.every()} == {**records, new.id: new}
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT count(*), count(checksum) FROM records").fetchone()
+        assert found == (5, 1)
+
+
+def test_a_damaged_database_without_checksums_is_salvaged(path: Path) -> None:
+    """Its rows have a column less."""
+    records = {r.id: r for r in fill(path, 200, trace_size=30)}
+    older(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
+    with Database(path) as database:
+        saved = list(database.every())
+        assert len(saved) > 100 and all(records[r.id] == r for r in saved)
 
 
 def test_an_empty_file_becomes_a_database(path: Path) -> None:
