@@ -366,8 +366,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The seconds of a run count from the start of the process; from this call where a caller gives the arguments.
     """
-    started = STARTED if argv is None else time.monotonic()
-    args = spread_pins(list(sys.argv[1:] if argv is None else argv))
+    if argv is not None:
+        return _main(argv, time.monotonic())
+    code = _main(sys.argv[1:], STARTED)
+    from .search.workers.threads import leave
+
+    leave(code)
+    return code
+
+
+def _main(argv: Sequence[str], started: float) -> int:
+    args = spread_pins(list(argv))
     as_json = _wants_json(args)
     try:
         with heard():

@@ -66,6 +66,16 @@ def to_driver(number: signal.Signals) -> Injection:
     return lambda drive: os.kill(drive.process.pid, number)
 
 
+def to_ray_and_driver(title: str) -> Injection:
+    """Stop the processes of Ray's with this name, and interrupt the run at once."""
+
+    def inject(drive: Drive) -> None:
+        to_named(title, signal.SIGSTOP)(drive)
+        os.kill(drive.process.pid, signal.SIGINT)
+
+    return inject
+
+
 def to_driver_and_guardian(drive: Drive) -> None:
     """SIGKILL to both at once."""
     _, _, keeper = drive.session()
@@ -107,6 +117,9 @@ FAULTS: dict[str, Fault] = {
     "actors_stopped": Fault(to_named("ray::BenchActor", signal.SIGSTOP), 0),
     "measuring_actor_stopped": Fault(to_measuring_actor, 0),
     "sigint": Fault(to_driver(signal.SIGINT), 130, END_SECONDS),
+    "raylet_stopped_sigint": Fault(to_ray_and_driver("raylet"), 130, END_SECONDS),
+    "gcs_stopped_sigint": Fault(to_ray_and_driver("gcs_server"), 130, END_SECONDS),
+    "actors_stopped_sigint": Fault(to_ray_and_driver("ray::BenchActor"), 130, END_SECONDS),
     "sigterm": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS),
     "sighup": Fault(to_driver(signal.SIGHUP), 129, END_SECONDS),
     "driver_killed": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS),
@@ -237,6 +250,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of faults, separated by commas")
     parser.add_argument("--seconds", type=float, default=30.0, help="the time limit of each run")
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts behind it ignore this one
     trials: dict[str, Callable[[], tuple[float | None, str]]] = {
         name: (lambda fault=fault: try_once(fault, asked.seconds)) for name, fault in FAULTS.items()
     }

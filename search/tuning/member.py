@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import InternalError, Interrupted, StridesmithError
 from ..workers.main import claim_stdout, send
+from ..workers.threads import leave
 from .interruption import heard
 from .settings import settings
 
@@ -61,3 +62,4 @@ def _end_with_stdin(is_closed: threading.Event) -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)

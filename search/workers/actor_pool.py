@@ -211,11 +211,13 @@ class ActorPool:
             self._stop(actor)
 
     def close(self, seconds: float) -> None:
-        """End all actors; idle ones may take some seconds to end their workers."""
-        with contextlib.suppress(Exception):
-            ending = [self._calls.call(actor.handle.close.remote) for actor in self.idle()]
-            if ending:
-                self._calls.call(self._calls.ray.wait, ending, num_returns=len(ending), timeout=seconds)
+        """End all actors; idle ones may take so many seconds to end their workers, whatever Ray does."""
+        ray, idle = self._calls.ray, self.idle()
+        if idle:
+            self._calls.send(
+                lambda: ray.wait([a.handle.close.remote() for a in idle], num_returns=len(idle), timeout=seconds),
+                seconds=seconds,
+            )
         for actor in list(self.actors):
             self._stop(actor)
 

@@ -169,8 +169,9 @@ class RayExecutor:
         """End all actors and workers, and Ray if it is ours.  Safe to call twice."""
         pools: list[ActorPool | LocalPool] = [*self._benches.values(), *self._actors.values()]
         self._benches, self._actors = {}, {}
+        deadline = time.monotonic() + CLOSE_SECONDS
         for pool in pools:
-            pool.close(CLOSE_SECONDS)
+            pool.close(max(0.0, deadline - time.monotonic()))
         self._session.close(is_lost=self._is_lost)
 
     def __enter__(self) -> RayExecutor:

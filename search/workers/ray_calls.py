@@ -56,10 +56,10 @@ class RayCalls:
             self._lose(f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
             raise AssertionError from error  # not reached
 
-    def send(self, function: Callable[..., object], *arguments: Any, **options: Any) -> None:
-        """Ask for something that nobody waits for; what becomes of it does not matter."""
+    def send(self, function: Callable[..., object], *arguments: Any, seconds: float = 0.0, **options: Any) -> None:
+        """Ask for something of which it does not matter what becomes, and wait for it at most so many seconds."""
         if not self.lost:
-            self._thread.submit(lambda: function(*arguments, **options))
+            concurrent.futures.wait([self._thread.submit(lambda: function(*arguments, **options))], seconds)
 
     def reply(self, task: Any) -> str | Failed:
         """What a finished task of an actor gave, or that the actor was lost."""

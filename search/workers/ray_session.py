@@ -26,7 +26,7 @@ from typing import Any
 
 from ...errors import TemporaryError, UsageError
 from . import guardian, host_lock
-from .threads import DaemonThread
+from .threads import DaemonThread, cannot_end
 
 START_ATTEMPTS = 3
 SERVICES = ("start_monitor", "start_api_server", "start_log_monitor")
@@ -107,6 +107,7 @@ class RaySession:
             return
         wait([self._started], END_SECONDS)
         if not self._started.done():
+            cannot_end.set()
             self._dismiss_guardian()
         self._started.add_done_callback(lambda started: self._end(started, is_lost))  # at once, if it is done
 
@@ -303,6 +304,7 @@ def _answering_mode(address: str) -> str:
 
 def _let_go(ray: Any) -> None:
     """Ray's own end at the exit of the interpreter would wait for what is lost."""
+    cannot_end.set()
     worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if (function := getattr(worker, "shutdown", None)) is not None:
         atexit.unregister(function)

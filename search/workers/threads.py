@@ -8,15 +8,22 @@ daemons: an interpreter that exits does not wait for them, and they end with it.
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures.thread  # noqa: F401  its fork hooks release a lock, which is an error in a fork they came amid
+import contextlib
 import functools
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+cannot_end = threading.Event()
+"""Set once a library's own threads go on that nobody can end: Ray's, where it does not answer."""
 
 
 class DaemonThread:
@@ -49,3 +56,16 @@ class DaemonThread:
 def daemon_thread(name: str) -> DaemonThread:
     """The process's thread of that name."""
     return DaemonThread(name)
+
+
+def leave(code: int) -> None:
+    """End the process now, with this exit code, if threads `cannot_end`; else let it end as any other.
+
+    They would crash, and the process with them, when the C library takes down what they use.
+    """
+    if cannot_end.is_set():
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
