@@ -33,6 +33,7 @@ SERIES = {
     "sqlite": "WITH RECURSIVE s(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last}) SELECT n FROM s",
 }
 IDS = {"postgresql": "lpad(to_hex(n), 16, '0')", "sqlite": "printf('%016x', n)"}
+NUMBERED = "SELECT id, row_number() OVER (ORDER BY id) - 1 AS number FROM {table}"  # ids may have gaps
 STEP = 250_000
 SLOW_STEPS = ("SCAN", "USE TEMP", "Seq Scan on records", "->  Seq Scan on records", "Sort", "->  Sort")
 
@@ -65,15 +66,14 @@ def fill(database: Database, count: int) -> None:
     kind = engine.dialect.name
     with engine.begin() as connection:
         template = connection.execute(sa.text("SELECT payload, target FROM records LIMIT 1")).one()
-        works = connection.execute(sa.text("SELECT min(id) FROM workloads")).scalar_one()
-        machines = connection.execute(sa.text("SELECT min(id) FROM devices")).scalar_one()
     for first in range(have, count, STEP):
         series = SERIES[kind].format(first=first, last=min(first + STEP, count) - 1)
         statement = (
             "INSERT INTO records (id, workload_id, device_id, interface, status, stage, verified, latency_us, trial, "
-            f"sketch, created, target, payload) SELECT {IDS[kind]}, {works} + n % {PROGRAMS}, "
-            f"{machines} + (n / {PROGRAMS}) % {DEVICES}, 'a=fixed', 'ok', 'trial', true, 10.0 + n % 9973, 1, 's0', n, "
-            f":target, :payload FROM ({series}) AS numbers"
+            f"sketch, created, target, payload) SELECT {IDS[kind]}, works.id, machines.id, 'a=fixed', 'ok', 'trial', "
+            f"true, 10.0 + n % 9973, 1, 's0', n, :target, :payload FROM ({series}) AS numbers "
+            f"JOIN ({NUMBERED.format(table='workloads')}) AS works ON works.number = n % {PROGRAMS} "
+            f"JOIN ({NUMBERED.format(table='devices')}) AS machines ON machines.number = (n / {PROGRAMS}) % {DEVICES}"
         )
         with engine.begin() as connection:
             connection.execute(sa.text(statement), {"target": template.target, "payload": template.payload})

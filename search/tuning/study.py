@@ -2,14 +2,16 @@
 
 The study lives in memory and minimizes the latency in microseconds.  A trial has the integer parameters
 `sketch` and `<sketch>/<block>/<decision>`; failures are failed trials whose user attribute `kind` says why.
-What a sampler proposes that is impossible or known already is told as pruned and asked again, so that any
-Optuna sampler works.  `mirror` copies whole trials to an Optuna storage for its plots and dashboards.
+What a sampler proposes that is impossible or known already is told as failed and asked again, so that any
+Optuna sampler works: what is left of its proposals is its distribution among the candidates that there are.
+`mirror` copies whole trials to an Optuna storage for its plots and dashboards.
 """
 
 from __future__ import annotations
 
 import difflib
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -36,7 +38,9 @@ SAMPLERS: dict[str, str] = {
     "cmaes": "CmaEsSampler",
     "gp": "GPSampler",
 }
-ATTEMPTS = 32  # proposals that may be impossible or known before a random new candidate takes their place
+# What one decision is worth depends on the others of its sketch, and on no decision of another one.
+OPTIONS: dict[str, dict[str, bool]] = {"tpe": {"multivariate": True, "group": True}}
+ATTEMPTS = 8  # proposals that may be impossible or known before a random new candidate takes their place
 MASKED, DUPLICATE = "masked", "duplicate"
 LOCK_SECONDS = 5  # that a journal may be locked without a change
 
@@ -200,12 +204,13 @@ class Study:
         return candidate
 
     def _refuse(self, trial: optuna.Trial, kind: str) -> None:
-        """Close a proposal that is not handed out; pruned, since samplers that learn ignore failed trials."""
-        import optuna
+        """Close a proposal that is not handed out.
 
+        It fails, which no sampler learns from: a known candidate that was told as a bad one, as a pruned trial is,
+        would turn TPE away from the good ones that it keeps proposing.
+        """
         self.counts[kind] += 1
-        trial.set_user_attr("kind", kind)
-        self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        self._fail(trial, kind)
 
     def _fail(self, trial: optuna.Trial, kind: str) -> None:
         import optuna
@@ -240,7 +245,11 @@ class Study:
 
             self.model = ModelSampler(self.search_space, self.space.target, seed=seed, batch=batch, nthread=nthread)
             return self.model
-        sampler: optuna.samplers.BaseSampler = getattr(optuna.samplers, SAMPLERS[name])(seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of options and samplers alike
+            sampler: optuna.samplers.BaseSampler = getattr(optuna.samplers, SAMPLERS[name])(
+                seed=seed, **OPTIONS.get(name, {})
+            )
         return sampler
 
 
