@@ -1,6 +1,7 @@
 """One library behind a pipe: prepares a workload in each of its forms, and times calls of one.
 
-    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|stridesmith|before THREADS
+    python benchmarks/peer_process.py torch|onnxruntime|openvino|numpy|clblast:DRIVER|stridesmith|before|opencl:DRIVER \
+        THREADS
 
 Reads one JSON object a line and answers each with one: ``{"op": "prepare", ...}`` gives for each form some elements
 of its result, by which the parent sees that all compute the same, and says why a form is missing;
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from peer_clblast import clblast_forms
 from peer_forms import Call, Forms, Job, arrays
 from peer_models import MODEL_FORMS
 from peer_numpy import numpy_forms
@@ -52,10 +54,45 @@ def nn_forms(job: Job, threads: int) -> Forms:
     return nn_forms(job, threads)
 
 
+class OnDevice:
+    """A call of a kernel whose arrays stay on its device; the result is read when somebody asks for it."""
+
+    def __init__(self, run: Call, read: Call) -> None:
+        self.run, self.numpy = run, read
+
+    def __call__(self) -> OnDevice:
+        self.run()
+        return self
+
+
+def opencl_forms(job: Job, threads: int, target: str) -> Forms:  # the driver decides how many threads there are
+    """The best record's kernel on an OpenCL device, where its arguments stay."""
+    import stridesmith as ss
+
+    work = ss.workload(job["workload"], **job["params"])
+    kernel = ss.load(work, target=target, db=job["db"], interface=job["interface"])
+    data = arrays(job)
+    output = data.pop(work.outputs[0])
+    kernel(*(data[n] for n in work.inputs), out=output)  # which writes them to the device
+    bound: Any = kernel._memory._bound  # type: ignore[attr-defined]
+    index = next(i for i, argument in enumerate(kernel.signature) if argument.is_output)
+    return Forms({"kernel": OnDevice(bound.run, lambda: bound.read(index))})
+
+
 FORMS: dict[str, Callable[[Job, int], Forms]] = {
     "torch": torch_forms, "onnxruntime": onnxruntime_forms, "numpy": numpy_forms, "stridesmith": stridesmith_forms,
     "before": stridesmith_forms,
 }  # fmt: skip
+
+
+def forms_of(library: str, job: Job, threads: int) -> Forms:
+    """What a library does a job with."""
+    kind, _, driver = library.partition(":")
+    if kind == "opencl":
+        return opencl_forms(job, threads, library)
+    if kind == "clblast":
+        return clblast_forms(job, driver)
+    return (nn_forms if "nn" in job else (MODEL_FORMS if "model" in job else FORMS)[library])(job, threads)
 
 
 def elements(result: Any) -> list[float]:
@@ -90,7 +127,7 @@ def main(library: str, threads: int) -> None:
         job = json.loads(line)
         try:
             if job["op"] == "prepare":
-                forms = (nn_forms if "nn" in job else (MODEL_FORMS if "model" in job else FORMS)[library])(job, threads)
+                forms = forms_of(library, job, threads)
                 results = {name: elements(call()) for name, call in forms.calls.items()}
                 answer: dict[str, Any] = {"forms": results, "missing": forms.missing}
             else:

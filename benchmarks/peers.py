@@ -159,10 +159,10 @@ def main() -> None:
             found = earlier(case, newest[case.key], arguments.out)
         else:
             found = tune(case, arguments.seconds, arguments.out)
-        before = None
+        before = {}
         if arguments.before:
             older = tune(case, arguments.seconds, arguments.out, arguments.before, BEFORE)
-            before = (arguments.before, older["db"])
+            before = {BEFORE: (arguments.before, older["db"])}
         timed = race(case, found, arguments, before) if found["event"] == "done" else NO_RACE
         result = summary(case, found, timed) | {"asked": asked}
         newest[case.key] = result

@@ -19,8 +19,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -113,11 +115,14 @@ def earlier(case: Case, result: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"event": event, "message": result["problem"], "db": str(database(case, folder)), **result["tune"]}
 
 
+NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 BEFORE = "before"
 """The name of another version of stridesmith in a race."""
 
 
-def tune(case: Case, seconds: float, folder: Path, python: str = sys.executable, version: str = "") -> dict[str, Any]:
+def tune(
+    case: Case, seconds: float, folder: Path, python: str = sys.executable, version: str = "", target: str = "cpu"
+) -> dict[str, Any]:
     """Tune in a process of its own; its last JSON line, with the database.
 
     Another version of stridesmith is the one that `python` imports, and has a database of that version's name.
@@ -127,7 +132,7 @@ def tune(case: Case, seconds: float, folder: Path, python: str = sys.executable,
     db.unlink(missing_ok=True)
     words = ",".join(f"{n}={w}" for n, w in case.interface.items())
     command = [
-        python, "-m", "stridesmith", *program(case, db), "--target", "cpu", "--threads", str(case.threads),
+        python, "-m", "stridesmith", *program(case, db), "--target", target, "--threads", str(case.threads),
         "--seconds", str(seconds), "--fresh", "--db", str(db), "--format", "json", "--interface", words,
     ]  # fmt: skip
     start = time.perf_counter()
@@ -156,13 +161,13 @@ def add_race_options(parser: argparse.ArgumentParser) -> None:
 
 
 def race(
-    case: Case, found: dict[str, Any], arguments: argparse.Namespace, before: tuple[str, str] | None = None
+    case: Case, found: dict[str, Any], arguments: argparse.Namespace, others: Mapping[str, tuple[str, str]] = NONE
 ) -> dict[str, Any]:
     """Median seconds and spread of ours and of each form of each peer, taking turns.
 
-    `before` is the Python that imports another version of stridesmith, and that version's database.
+    `others` of ours race besides, by the name of their forms: the Python that imports each, and its database.
     """
-    names = {"stridesmith": sys.executable} | ({BEFORE: before[0]} if before else {})
+    names = {"stridesmith": sys.executable} | {name: python for name, (python, _) in others.items()}
     names |= dict.fromkeys(arguments.peers, arguments.peer_python)
     busy = wait_for_quiet(PATIENCE_SECONDS)
     libraries = [running(name, python, case.threads) for name, python in names.items()]
@@ -170,8 +175,9 @@ def race(
            "buffers": case.buffers, "constants": case.constants, "interface": case.interface}  # fmt: skip
     samples: dict[str, list[float]] = {}
     fastest = math.inf
-    jobs = [job | ({"db": before[1]} if before and library.name == BEFORE else {}) for library in libraries]
-    runners, missing = runners_of(libraries, [library.ask(job) for library, job in zip(libraries, jobs, strict=True)])
+    places = {name: place for name, (_, place) in others.items()}
+    answers = [library.ask(job | {"db": places.get(library.name, found["db"])}) for library in libraries]
+    runners, missing = runners_of(libraries, answers)
     for turn in range(arguments.rounds):
         start = turn % max(1, len(runners))
         for library, form in runners[start:] + runners[:start]:
