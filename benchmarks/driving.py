@@ -73,6 +73,15 @@ class Drive:
                 raise TimeoutError("the run did not get under way")
             time.sleep(0.02)
 
+    def until_guardian(self) -> tuple[str, str, int]:
+        """Wait until its private Ray is being started: token and folder, and the guardian's process."""
+        deadline = time.monotonic() + STARTED_SECONDS
+        while self.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(LookupError):
+                return self.session()
+            time.sleep(0.02)
+        raise TimeoutError("the run ended before it had a Ray; give it more --seconds")
+
     def until_ray(self) -> None:
         """Wait until a trial has been told that Ray's workers have measured."""
         deadline = time.monotonic() + STARTED_SECONDS

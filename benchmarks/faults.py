@@ -2,7 +2,8 @@
 
     python benchmarks/faults.py [--repeat 20] [--only raylet_killed,sigterm] [--seconds 30]
 
-A fault comes once Ray's workers measure; one that ends in `_early` while the first batch is measured, before Ray.
+A fault comes once Ray's workers measure; one that ends in `_early` while the first batch is measured, before Ray, and
+one that ends in `_starting` while Ray starts.
 Every run tunes a small product into a database of its own.  A row says how often the run kept its promise: it ended in
 its time with the right exit code, every trial that it announced is stored after the next run has begun, and no process
 and no folder is left.  Linux only.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,6 +33,7 @@ from stridesmith.search.workers import guardian
 
 LATE_SECONDS = 12.0  # beyond its time, that a run may take which has lost Ray
 END_SECONDS = 5.0  # after a signal
+STARTING_SECONDS = 4.0  # that Ray takes to start
 
 
 # ---------------------------------------------------------------- faults
@@ -99,12 +102,15 @@ def locked_and_killed(drive: Drive) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a run, with what exit code it ends, and in how many seconds from then (None: in its own time)."""
+    """What is done to a run, with what exit code it ends, and in how many seconds from then (None: in its own time).
+
+    `when` is "early", before Ray is started, "starting", or empty: once Ray's workers measure.
+    """
 
     inject: Injection
     code: int
     seconds: float | None = None
-    early: bool = False
+    when: str = ""
 
 
 FAULTS: dict[str, Fault] = {
@@ -125,9 +131,12 @@ FAULTS: dict[str, Fault] = {
     "driver_killed": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS),
     "driver_and_guardian_killed": Fault(to_driver_and_guardian, -9, END_SECONDS),
     "locked_and_killed": Fault(locked_and_killed, -9, END_SECONDS),
-    "sigint_early": Fault(to_driver(signal.SIGINT), 130, END_SECONDS, early=True),
-    "sigterm_early": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS, early=True),
-    "driver_killed_early": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS, early=True),
+    "sigint_early": Fault(to_driver(signal.SIGINT), 130, END_SECONDS, "early"),
+    "sigterm_early": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS, "early"),
+    "driver_killed_early": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS, "early"),
+    "sigint_starting": Fault(to_driver(signal.SIGINT), 130, END_SECONDS, "starting"),
+    "sigterm_starting": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS, "starting"),
+    "driver_killed_starting": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS, "starting"),
 }
 
 
@@ -140,7 +149,10 @@ def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
     token = ray_folder = ""
     try:
         drive.until(AFTER_TRIALS)
-        if not fault.early:
+        if fault.when == "starting":
+            token, ray_folder, _ = drive.until_guardian()
+            time.sleep(random.uniform(0.0, STARTING_SECONDS))
+        elif not fault.when:
             drive.until_ray()
             token, ray_folder, _ = drive.session()
         fault.inject(drive)

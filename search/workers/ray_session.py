@@ -107,8 +107,8 @@ class RaySession:
             return
         wait([self._started], END_SECONDS)
         if not self._started.done():
-            cannot_end.set()
-            self._dismiss_guardian()
+            _let_go(sys.modules.get("ray"))
+            self.abandon()  # its guardian stays: Ray may start more until it is told, or this process ends
         self._started.add_done_callback(lambda started: self._end(started, is_lost))  # at once, if it is done
 
     def _end(self, started: Future[Any], is_lost: bool) -> None:

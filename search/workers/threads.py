@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+LEAVE_SECONDS = 2.0
+
 cannot_end = threading.Event()
 """Set once a library's own threads go on that nobody can end: Ray's, where it does not answer."""
 
@@ -61,11 +63,20 @@ def daemon_thread(name: str) -> DaemonThread:
 def leave(code: int) -> None:
     """End the process now, with this exit code, if threads `cannot_end`; else let it end as any other.
 
-    They would crash, and the process with them, when the C library takes down what they use.
+    They would crash, and the process with them, when the C library takes down what they use.  What is registered for
+    the exit has `LEAVE_SECONDS`: it may be of the same library, and wait for them.
     """
     if cannot_end.is_set():
+        _flush()
+        late = threading.Timer(LEAVE_SECONDS, os._exit, (code,))
+        late.daemon = True
+        late.start()
         atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        _flush()
         os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
