@@ -150,9 +150,12 @@ def _cluster(address: str) -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
+    from ..search.workers.scratch import problem
+
     temporary = Path(tempfile.gettempdir())
     free = shutil.disk_usage(temporary).free
     advice = "" if free > 2**30 else "set TMPDIR to a folder with more room"
+    advice = problem() or advice
     yield Finding("temporary folder", WARNING if advice else OK, f"{temporary}: {free / 2**30:.1f} GiB free", advice)
     shared = Path("/dev/shm")
     if shared.exists():

@@ -26,6 +26,7 @@ from ..tasks.recording import Recording, of_target
 from ..tasks.task import Task, is_recorded, performance
 from ..workers.protocol import Derive, Job, Prepare, Reply
 from ..workers.recorded import RecordedExecutor
+from ..workers.scratch import problem
 from ..workers.timeline import Timeline
 from . import events
 from .budget import LATE_SECONDS
@@ -121,8 +122,9 @@ def _search(run: Run, generate: Generator | None, recording: Recording | None) -
     """Measure candidates until a limit is reached; says which one, or what cut the run short."""
     study: Study | None = None
     try:
-        for note in run.database.notes:
-            run.note(note)
+        run.tell_notes()
+        if run.task.target.kind == "opencl" and (trouble := problem()):
+            run.note(trouble)
         study = _study(run, recording.space if recording is not None else _space(run, generate))
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except (KeyboardInterrupt, DeviceLost) as cause:

@@ -21,10 +21,8 @@ anything else                 ``infrastructure``: not the candidate's fault
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +34,7 @@ from typing import TypeVar
 from ..records.status import DEVICE_LOST
 from . import guardian
 from .protocol import TICK, Failed, Job, Ping, ProtocolError, Reply, reply_of, to_text
+from .scratch import new_folder
 from .threads import daemon_thread
 
 R = TypeVar("R", bound=Reply)
@@ -126,7 +125,7 @@ class WorkerProcess:
             return None
         self._stop()
         try:
-            self._scratch = _scratch_folder()
+            self._scratch = new_folder()
             self._process = _spawn_in_daemon_thread(Path(self._scratch_name), self.memory_bytes)
             self._pending, self._served, self._stderr_seen = b"", 0, 0
             self.generation += 1
@@ -290,40 +289,6 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     env["PYOPENCL_NO_CACHE"] = "1"
     (scratch / "pocl").mkdir(exist_ok=True)
     return env
-
-
-def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    _sweep_stale_scratch()
-    return tempfile.TemporaryDirectory(prefix=f"{_scratch_prefix()}{os.getpid()}-", ignore_cleanup_errors=True)
-
-
-@functools.cache
-def _scratch_prefix() -> str:
-    """Names the process-id namespace, as ids of another container mean nothing here."""
-    try:
-        space = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
-    except OSError:
-        space = "0"
-    return f"stridesmith-{os.getuid()}-{space}-"
-
-
-@functools.cache
-def _sweep_stale_scratch() -> None:
-    """Remove the folders that processes of ours left when they were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_scratch_prefix()}*-*"):
-        owner = folder.name.removeprefix(_scratch_prefix()).partition("-")[0]
-        if owner.isdigit() and not _alive(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def default_memory_bytes() -> int:

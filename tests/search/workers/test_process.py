@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from stridesmith.ir.target import Target
 from stridesmith.search.records.status import failure_kind
+from stridesmith.search.workers import scratch
 from stridesmith.search.workers.process import WorkerProcess
 from stridesmith.search.workers.protocol import Build, Failed, Ping, Reply, SelfTest, reply_of
 
@@ -251,3 +253,18 @@ def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:
     fresh = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert not Path(stale).exists()
     assert json.dumps(sorted(p.name for p in tmp_path.iterdir())) == "[]", fresh.stdout
+
+
+def test_folders_lie_where_programs_may_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL loads what it compiles there; where no such place is, the sentence says which one to name."""
+    home = tmp_path / "cache"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert scratch.place() == tmp_path and not scratch.problem()
+    monkeypatch.setattr(scratch, "runs_programs", lambda folder: folder != tmp_path)
+    assert home in scratch.place().parents and not scratch.problem()
+    with scratch.new_folder() as folder:
+        assert Path(folder).parent == scratch.place()
+    monkeypatch.setattr(scratch, "runs_programs", lambda folder: False)
+    assert scratch.place() == tmp_path
+    assert str(tmp_path) in scratch.problem() and "TMPDIR" in scratch.problem()
