@@ -98,7 +98,7 @@ def take_up(database: Database) -> list[str]:
             found = list(read_log(path))
             records = [item for item in found if isinstance(item, Record)]
             try:
-                database.put_records(records)
+                database.put_records(records, older=True)
             except (TemporaryError, StorageError) as error:
                 notes.append(f"{len(records)} records of an earlier run are still in {path}: {error}")
                 continue

@@ -19,23 +19,27 @@ from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE, device_of
 from . import sqlite_file
 from .engine import BUSY_SECONDS, attempt, engine_of, locate
-from .record import SCHEMA, Record, marked, printable
+from .record import Record, marked, printable
 from .rows import RACED_FIRST, device_id, dump, is_program, joined, record_of, upsert
 from .run_facts import RunFacts, from_text
+from .status import OK, failure_kind
 from .tables import (
     CHOICES,
     DEVICES,
     META,
+    MIGRATE_SECONDS,
     RECORDS,
     RUNS,
     TABLES,
+    VERSION,
+    VERSIONS,
     WORKLOADS,
-    complete,
     ddl,
-    has_checksums,
     insert_if_new,
-    is_complete,
+    insert_or_replace,
     lock_schema,
+    migrate,
+    version_of,
     widths,
 )
 
@@ -46,6 +50,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_SECONDS = 10.0  # how long a server that does not answer is asked again
+PAGE = 200  # rows that are fetched at once
+RESERVES = 3  # records of a program that are looked at where the best ones do not validate
+
+
 def default_path() -> str:
     """STRIDESMITH_DB, or ``stridesmith.db`` in the user's data folder."""
     if given := os.environ.get("STRIDESMITH_DB"):
@@ -66,6 +74,7 @@ class Database:
 
     def __init__(self, url: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self.notes: list[str] = []
+        self._noted: set[str] = set()
         self.read_only = read_only
         self.url, self.path = locate(default_path() if url is None else os.fspath(url))
         missing = self._prepare_file() if self.path is not None else False
@@ -76,18 +85,21 @@ class Database:
         """Store or replace one record (by its id); it is durable when this returns."""
         return self.put_records([record])[0]
 
-    def put_records(self, records: Sequence[Record], seconds: float | None = None) -> list[str]:
+    def put_records(self, records: Sequence[Record], seconds: float | None = None, *, older: bool = False) -> list[str]:
         """Store or replace records in one transaction: all of them, or none.
 
         Waits so many `seconds` for another process that has a SQLite file locked, or for a server that does not
-        answer, by default `BUSY_SECONDS`.
+        answer, by default `BUSY_SECONDS`.  Records that are `older` than what is stored leave those alone that were
+        disproved since.
         """
         self._refuse_read_only()
 
         def put() -> None:
             with self._write(seconds) as connection:
                 for record in sorted(records, key=lambda record: record.id):  # all writers in one order: no deadlock
-                    upsert(connection, record, self._checked)
+                    if older and self._is_disproved(connection, record):
+                        continue
+                    upsert(connection, record, self._has_checksums(connection))
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
         return [record.id for record in records]
@@ -99,9 +111,7 @@ class Database:
 
         def put() -> None:
             with self._write(seconds) as connection:
-                changed = connection.execute(RUNS.update().where(RUNS.c.name == facts.name).values(**values))
-                if changed.rowcount == 0:
-                    insert_if_new(connection, RUNS, {"name": facts.name, **values})
+                insert_or_replace(connection, RUNS, {"name": facts.name, **values})
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
 
@@ -205,7 +215,10 @@ class Database:
 
     def every(self) -> Iterator[Record]:
         """All records, oldest first, for export; rows that do not validate go to `notes`."""
-        yield from self._stream(joined(self._checked).order_by(RECORDS.c.created, RECORDS.c.id))
+        query = joined(self._checked).order_by(RECORDS.c.created, RECORDS.c.id)
+        with self._engine.connect().execution_options(yield_per=PAGE) as connection:
+            rows = self._attempt(lambda: connection.execute(query).mappings(), READ_SECONDS)
+            yield from self._valid(dict(row) for row in rows)
 
     def merge(self, records: Iterable[Record], source: str = "") -> int:
         """Add records from elsewhere, unverified until they are tried here; return how many were new.
@@ -221,7 +234,7 @@ class Database:
             with self._write() as connection:
                 for record in given:
                     if connection.execute(sa.select(RECORDS.c.id).where(RECORDS.c.id == record.id)).first() is None:
-                        upsert(connection, record, self._checked)
+                        upsert(connection, record, self._has_checksums(connection))
                         count += 1
             return count
 
@@ -237,8 +250,13 @@ class Database:
     def winners(self) -> list[Record]:
         """The best verified record of each (program, device, interface), by workload name."""
         best: dict[tuple[str, str, str], Record] = {}
-        query = joined(self._checked).where(RECORDS.c.status == "ok", RECORDS.c.verified).order_by(*RACED_FIRST)
-        for record in self._stream(query):
+        each = (RECORDS.c.workload_id, RECORDS.c.device_id, RECORDS.c.interface)
+        rank = sa.func.row_number().over(partition_by=each, order_by=RACED_FIRST)
+        measured = sa.select(RECORDS.c.id, rank.label("rank")).where(RECORDS.c.status == "ok", RECORDS.c.verified)
+        ranked = measured.subquery()
+        first = sa.select(ranked.c.id).where(ranked.c.rank <= RESERVES)
+        query = joined(self._checked).where(RECORDS.c.id.in_(first)).order_by(*RACED_FIRST)
+        for record in self._valid(self._fetch(query)):
             best.setdefault((record.script, record.device_key, interface_key(dict(record.interface))), record)
         return sorted(best.values(), key=lambda r: (r.workload, r.device_key, r.id))
 
@@ -254,10 +272,8 @@ class Database:
                 if not sa.inspect(connection).has_table(CHOICES.name):  # a database of an earlier version
                     lock_schema(connection)
                     CHOICES.create(connection, checkfirst=True)
-                device = device_id(connection, target)
-                at = sa.and_(CHOICES.c.network == network, CHOICES.c.device_id == device)
-                connection.execute(CHOICES.delete().where(at))
-                connection.execute(CHOICES.insert().values(network=network, device_id=device, payload=dump(choice)))
+                values = {"network": network, "device_id": device_id(connection, target), "payload": dump(choice)}
+                insert_or_replace(connection, CHOICES, values)
 
         self._attempt(put, BUSY_SECONDS if seconds is None else seconds)
 
@@ -340,7 +356,10 @@ class Database:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot make the folder of the database {self.path}: {error.strerror}") from None
+            raise StorageError(
+                f"cannot make the folder of the database {self.path}: {error.strerror}; give another path with --db "
+                f"or STRIDESMITH_DB"
+            ) from None
         return False
 
     def _open_schema(self, create: bool) -> None:
@@ -350,23 +369,23 @@ class Database:
             with self._write() as connection:
                 lock_schema(connection)
                 TABLES.create_all(connection, checkfirst=True)
-                insert_if_new(connection, META, {"key": "schema", "value": str(SCHEMA)})
+                insert_if_new(connection, META, {"key": "schema", "value": VERSION})
         with self._read() as connection:
             if not sa.inspect(connection).has_table("meta"):
                 raise StorageError(f"{self.name} is a database, but not one of stridesmith; it was left untouched")
-            value = connection.execute(sa.select(META.c.value).where(META.c.key == "schema")).scalar()
-        if value != str(SCHEMA):
+            version = version_of(connection)
+        if version not in VERSIONS:
             raise StorageError(
-                f"{self.name} has schema version {value}, but this stridesmith reads version {SCHEMA}; "
+                f"{self.name} has schema version {version}, but this stridesmith reads version {VERSION}; "
                 f"use the version that wrote it, or export there and import here"
             )
-        with self._read() as connection:
-            lacks = not self.read_only and not is_complete(connection)
-        if lacks:
-            with suppress(sa.exc.ProgrammingError), self._write() as connection:  # not everybody may change tables
-                complete(connection)
-        with self._read() as connection:
-            self._checked = has_checksums(connection)
+        if version != VERSION and not self.read_only:
+            # Where this role may not change tables, or somebody keeps them busy, it is used as it is.
+            with suppress(sa.exc.ProgrammingError, sa.exc.OperationalError), self._write(MIGRATE_SECONDS) as connection:
+                migrate(connection)
+            with self._read() as connection:
+                version = version_of(connection)
+        self._checked = version == VERSION
 
     def _select(
         self,
@@ -392,25 +411,42 @@ class Database:
         yield from self._stream(query.where(*where).order_by(*order), limit)
 
     def _stream(self, query: sa.Select[Any], limit: int | None = None) -> Iterator[Record]:
-        """Validated records; a row that does not validate is noted and skipped."""
-        size = min(limit or 200, 200)
+        """Validated records of a query, in pages; a row that does not validate is noted and skipped."""
+        size = min(limit or PAGE, PAGE)
         count = 0
         start = 0
-        while limit is None or count < limit:
+        while True:
             rows = self._fetch(query.limit(size).offset(start))
-            for row in rows:
-                try:
-                    record = record_of(row)
-                except BadRecord as error:
-                    self.notes.append(f"skipped record {printable(str(row['id']))} of {self.name}: {error}")
-                    continue
+            for record in self._valid(rows):
                 count += 1
                 yield record
-                if limit is not None and count >= limit:
+                if count == limit:
                     return
             start += len(rows)
             if len(rows) < size:
                 return
+
+    def _valid(self, rows: Iterable[dict[str, Any]]) -> Iterator[Record]:
+        """Rows as records; one that does not validate is noted, once, and skipped."""
+        for row in rows:
+            try:
+                yield record_of(row)
+            except BadRecord as error:
+                note = f"skipped record {printable(str(row['id']))} of {self.name}: {error}"
+                if note not in self._noted:
+                    self._noted.add(note)
+                    self.notes.append(note)
+
+    def _is_disproved(self, connection: sa.Connection, record: Record) -> bool:
+        """Whether the stored record of this id is a failure that takes its measurement back."""
+        status = connection.execute(sa.select(RECORDS.c.status).where(RECORDS.c.id == record.id)).scalar()
+        failure = None if status is None or status == OK else failure_kind(status)
+        return failure is not None and record.is_disproved_by(failure)
+
+    def _has_checksums(self, connection: sa.Connection) -> bool:
+        """Whether its tables are of the present version, to which somebody else may have brought them by now."""
+        self._checked = self._checked or version_of(connection) == VERSION
+        return self._checked
 
     def _refuse_read_only(self) -> None:
         if self.read_only:
@@ -437,4 +473,4 @@ class Database:
         return self._attempt(fetch, READ_SECONDS)
 
     def _attempt(self, act: Callable[[], T], seconds: float) -> T:
-        return attempt(act, self.name, seconds)
+        return attempt(act, self.name, seconds, self.path)

@@ -6,6 +6,8 @@ is asked again, over a new connection, until the patience of the caller ends.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +69,24 @@ def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) ->
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _connected if not read_only else _manual)
     sa.event.listen(engine, "begin", _begin)
+    if path is not None and not missing and not read_only:
+        _follow(engine, path)
     return engine
+
+
+def _follow(engine: sa.Engine, path: Path) -> None:
+    """Connect again where another process has put a new file in the place of this one, as a salvage does."""
+
+    def connected(_: object, record: Any) -> None:
+        record.info["file"] = os.stat(path)
+
+    def taken(_: object, record: Any, __: object) -> None:
+        with contextlib.suppress(OSError):
+            if not os.path.samestat(record.info["file"], os.stat(path)):
+                raise sa.exc.DisconnectionError(f"{path} is another file")
+
+    sa.event.listen(engine, "connect", connected)
+    sa.event.listen(engine, "checkout", taken)
 
 
 def _server(url: sa.URL) -> sa.Engine:
@@ -104,16 +123,19 @@ def _begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("stridesmith_write", False) else "BEGIN")
 
 
-def attempt(act: Callable[[], T], name: str, seconds: float) -> T:
+def attempt(act: Callable[[], T], name: str, seconds: float, path: Path | None = None) -> T:
     """``act()``, which is repeated for `seconds` while what went wrong may pass.
 
-    Raises TemporaryError where it did not pass, and StorageError for all else.
+    A file at `path` that proves to be damaged is in doubt from then on.  Raises TemporaryError where it did not pass,
+    and StorageError for all else.
     """
     end = time.monotonic() + seconds
     while True:
         try:
             return act()
         except sa.exc.DBAPIError as error:
+            if path is not None and sqlite_file.is_damage(error.orig or error):
+                sqlite_file.doubt(path)
             found = _translated(error, name)
             if not _may_pass(error) or time.monotonic() + PAUSE_SECONDS > end:
                 raise found from None
@@ -155,8 +177,8 @@ def _advice(name: str, text: str) -> str:
         return f"cannot write the database {name}: it is read-only; give another path with --db"
     if "unable to open" in lower:
         return f"cannot open the database {name}: check that its folder exists and may be written, or use --db"
-    if "malformed" in lower or "not a database" in lower:
-        return f"the database {name} was damaged while in use; run the same command again to salvage it"
+    if sqlite_file.is_damage(Exception(text)):
+        return f"the database {name} is damaged; `tune` with it saves what can be read and keeps the old file"
     return f"the database {name} failed: {_line(text)}"
 
 

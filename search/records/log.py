@@ -10,15 +10,17 @@ from .record import MAX_LINE, Record, from_line, to_line
 
 
 def write_log(records: Iterable[Record], path: Path) -> int:
-    """Write JSON lines to `path` (replaced in one step); return how many."""
-    temporary = path.with_name(path.name + ".partial")
+    """Write JSON lines to `path` (a file is replaced in one step); return how many."""
+    is_file = path.is_file() or not path.exists()  # a device or a pipe is written to, and stays what it is
+    place = path.with_name(path.name + ".partial") if is_file else path
     count = 0
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with place.open("w", encoding="utf-8") as file:
             for record in records:
                 file.write(to_line(record) + "\n")
                 count += 1
-        temporary.replace(path)
+        if is_file:
+            place.replace(path)
     except OSError as error:
         raise StorageError(f"cannot write the log {path}: {error.strerror or error}") from None
     return count

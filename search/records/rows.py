@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from ...errors import BadRecord, StorageError
 from ..tasks.interface import interface_key, pairs
 from .record import Record, script_hash, validate
-from .tables import DEVICES, RECORDS, WORKLOADS, insert_if_new
+from .tables import DEVICES, RECORDS, WORKLOADS, insert_if_new, insert_or_replace
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -78,14 +78,13 @@ def upsert(connection: sa.Connection, record: Record, checked: bool = True) -> N
     }
     if checked:
         values["checksum"] = _checksum(values | work | {"id": record.id, "key": record.device_key})
-    changed = connection.execute(RECORDS.update().where(RECORDS.c.id == record.id).values(**values))
-    if changed.rowcount == 0:
-        insert_if_new(connection, RECORDS, {"id": record.id, **values})
+    insert_or_replace(connection, RECORDS, {"id": record.id, **values})
 
 
 def _checksum(row: Mapping[str, Any]) -> str:
-    """Of what a row of `joined` says, in hexadecimal digits."""
-    return f"{zlib.crc32(json.dumps([row[name] for name in _CHECKED], default=repr).encode()):08x}"
+    """Of what a row of `joined` says, in hexadecimal digits; of floats as many digits as each database keeps."""
+    values = [f"{row[name]:.15g}" if isinstance(row[name], float) else row[name] for name in _CHECKED]
+    return f"{zlib.crc32(json.dumps(values, default=repr).encode()):08x}"
 
 
 def _workload(connection: sa.Connection, record: Record) -> tuple[int, dict[str, str]]:

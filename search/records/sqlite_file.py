@@ -21,7 +21,9 @@ from .salvage import rows_of_pages
 
 MAGIC = b"SQLite format 3\0"
 FORMATS = slice(2, 4)  # behind the magic and the size of pages: the versions of those who may write and read the file
-CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second
+CHECKED_BYTES = 128 * 2**20  # more would take longer than half a second, and is checked once it is in doubt
+DOUBT = ".in-doubt"  # beside a file in which a query met damage
+SALVAGE_SECONDS = 5.0
 NETWORK = (
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.glusterfs",
     "fuse.sshfs", "afs", "9p",
@@ -55,7 +57,7 @@ def _sound(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=30)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if path.stat().st_size > CHECKED_BYTES:
+            if path.stat().st_size > CHECKED_BYTES and not Path(f"{path}{DOUBT}").exists():
                 return True
             # With the indices, out of which SQLite reads values, too.
             return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
@@ -81,6 +83,18 @@ def network_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     return kind if kind in NETWORK else ""
 
 
+def doubt(path: Path) -> None:
+    """Let the next one who opens the file check it whole, however large it is."""
+    with suppress(OSError):
+        Path(f"{path}{DOUBT}").touch()
+
+
+def is_damage(error: BaseException) -> bool:
+    """True for what SQLite says of a file whose structure is not right."""
+    text = str(error).lower()
+    return "malformed" in text or "not a database" in text
+
+
 def is_lock(error: BaseException) -> bool:
     """True for SQLite's busy and locked errors."""
     text = str(error).lower()
@@ -98,8 +112,10 @@ def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tu
     each table may have: all of them, or only the first ones.  Returns the old
     file's new name and the number of rows saved.  Several processes may find the
     damage at once: the first repairs, the others wait and find a sound file.
+    Who has the file open for writing waits meanwhile, and finds the new one (see
+    `engine`).
     """
-    with _exclusive(path):
+    with _exclusive(path), _without_writers(path):
         if inspect(path) != "damaged":
             return path, 0
         aside = _free_name(path)
@@ -114,7 +130,20 @@ def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tu
                 if (source := Path(f"{path}{suffix}")).exists():
                     source.rename(f"{aside}{suffix}")
             fresh.rename(path)
+        Path(f"{path}{DOUBT}").unlink(missing_ok=True)
     return aside, count
+
+
+@contextmanager
+def _without_writers(path: Path) -> Iterator[None]:
+    """Keep writers out, if the file is whole enough for a lock.  Raises TemporaryError where one does not let go."""
+    with closing(sqlite3.connect(path, timeout=SALVAGE_SECONDS, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.DatabaseError as error:
+            if is_lock(error):
+                raise TemporaryError(locked(path)) from None
+        yield
 
 
 def _refill(copy: Path, fresh: Path, create: str, expected: dict[str, tuple[int, ...]]) -> int:
@@ -193,21 +222,27 @@ def _free_name(path: Path) -> Path:
 
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """One repair at a time, through a lock file that is left behind empty."""
+    """One repair at a time, through a lock file."""
     import fcntl
 
-    try:
-        handle = os.open(f"{path}.repair-lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise StorageError(f"the database {path} is damaged and its folder cannot be written: {error}") from None
-    try:
+    lock = Path(f"{path}.repair-lock")
+    while True:
+        try:
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise StorageError(f"the database {path} is damaged and its folder cannot be written: {error}") from None
         fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), lock.stat()):
+                break
+        os.close(handle)  # who had it has removed it
+    try:
         yield
     except OSError as error:
         raise StorageError(f"the database {path} is damaged and could not be salvaged: {error}") from None
     finally:
+        lock.unlink(missing_ok=True)
         os.close(handle)
-        Path(f"{path}.repair-lock").unlink(missing_ok=True)
 
 
 def text_of(raw: bytes) -> str:

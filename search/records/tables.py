@@ -11,7 +11,7 @@ runs       name | created | payload           what a run tells beside its record
 
 A hash finds and full text decides: two programs of one hash are two rows with
 different `collision` numbers.  The checksum of a record is that of `rows`; one of
-an earlier version has none.
+the first version has none.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from .record import SCHEMA
-
+VERSION = "2"
+"""Of the tables.  The first version, which is read and brought up to this one, had no checksums."""
+VERSIONS = ("1", VERSION)
+MIGRATE_SECONDS = 2.0
 SCHEMA_LOCK = 7_406_113  # an advisory lock of PostgreSQL: one process at a time makes tables
 
 TABLES = sa.MetaData()
@@ -90,7 +92,7 @@ def ddl() -> str:
     dialect = sqlite.dialect()
     parts = [str(CreateTable(table).compile(dialect=dialect)) for table in TABLES.sorted_tables]
     parts += [str(CreateIndex(i).compile(dialect=dialect)) for t in TABLES.sorted_tables for i in t.indexes]
-    return ";".join([*parts, f"INSERT INTO meta VALUES ('schema', '{SCHEMA}');"])
+    return ";".join([*parts, f"INSERT INTO meta VALUES ('schema', '{VERSION}');"])
 
 
 def widths() -> dict[str, tuple[int, ...]]:
@@ -99,22 +101,25 @@ def widths() -> dict[str, tuple[int, ...]]:
     return found | {RECORDS.name: (len(RECORDS.c), len(RECORDS.c) - 1)}
 
 
-def is_complete(connection: sa.Connection) -> bool:
-    """Whether a database has what was added to the tables since their first version."""
-    return sa.inspect(connection).has_table(RUNS.name) and has_checksums(connection)
+def version_of(connection: sa.Connection) -> str | None:
+    """The version of a database's tables."""
+    value = connection.execute(sa.select(META.c.value).where(META.c.key == "schema")).scalar()
+    return None if value is None else str(value)
 
 
-def has_checksums(connection: sa.Connection) -> bool:
-    """Whether its records have checksums."""
-    return any(column["name"] == RECORDS.c.checksum.name for column in sa.inspect(connection).get_columns(RECORDS.name))
+def migrate(connection: sa.Connection) -> None:
+    """Bring the tables to `VERSION`, inside a transaction; who knows the first version alone refuses them then.
 
-
-def complete(connection: sa.Connection) -> None:
-    """Add that, inside a transaction."""
+    It would change records and leave their checksums as they are.
+    """
     lock_schema(connection)
-    RUNS.create(connection, checkfirst=True)
-    if not has_checksums(connection):
-        connection.execute(sa.text(f"ALTER TABLE {RECORDS.name} ADD COLUMN {RECORDS.c.checksum.name} VARCHAR(8)"))
+    if connection.dialect.name == "postgresql":  # others wait behind who waits for a table
+        connection.execute(sa.text(f"SET LOCAL lock_timeout = '{int(1000 * MIGRATE_SECONDS)}ms'"))
+    if version_of(connection) == VERSION:
+        return
+    TABLES.create_all(connection, checkfirst=True)
+    connection.execute(sa.text(f"ALTER TABLE {RECORDS.name} ADD COLUMN {RECORDS.c.checksum.name} VARCHAR(8)"))
+    connection.execute(META.update().where(META.c.key == "schema").values(value=VERSION))
 
 
 def lock_schema(connection: sa.Connection) -> None:
@@ -125,9 +130,20 @@ def lock_schema(connection: sa.Connection) -> None:
 
 def insert_if_new(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> None:
     """Insert, unless another writer was first."""
+    connection.execute(_insert(connection, table, values).on_conflict_do_nothing())
+
+
+def insert_or_replace(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> None:
+    """Insert, in the place of a row of the same primary key."""
+    key = [column.name for column in table.primary_key]
+    others = {name: value for name, value in values.items() if name not in key}
+    connection.execute(_insert(connection, table, values).on_conflict_do_update(index_elements=key, set_=others))
+
+
+def _insert(connection: sa.Connection, table: sa.Table, values: dict[str, Any]) -> Any:
     insert: Callable[[sa.Table], Any]
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert
-    connection.execute(insert(table).values(**values).on_conflict_do_nothing())
+    return insert(table).values(**values)

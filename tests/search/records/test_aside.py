@@ -100,6 +100,18 @@ def test_a_run_that_ends_with_the_database_locked_leaves_its_file(path: Path) ->
         assert len(take_up(database)) == 1 and database.size == 1
 
 
+def test_what_was_disproved_meanwhile_stays_disproved(path: Path) -> None:
+    """A record waits aside, is replayed and found to be wrong; another one is new."""
+    waiting, new = make_record(3.0), make_record(4.0)
+    with Database(path) as database:
+        aside = Aside(database)
+        aside.append([waiting, new])
+        aside.leave()
+        database.put_record(waiting.failed("wrong", "differs"))
+        take_up(database)
+        assert database.get(waiting.id).status == "wrong" and database.get(new.id) == new
+
+
 def test_the_file_of_a_run_that_lives_is_left_alone(path: Path) -> None:
     """Whoever holds the lock on it writes it to the database itself."""
     with Database(path) as database:

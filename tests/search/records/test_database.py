@@ -279,6 +279,7 @@ def test_a_record_of_which_a_digit_has_changed_is_left_out(path: Path, old: byte
     path.write_bytes(data.replace(old, new))
     with Database(path) as database:
         assert sorted(r.id for r in database.every()) == sorted(r.id for r in others)
+        assert len(list(database.every())) == len(others)
         assert [given[0].id in note and "checksum" in note for note in database.notes] == [True]
         with pytest.raises(BadRecord, match="checksum"):
             database.get(given[0].id)
@@ -301,6 +302,7 @@ def older(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE records DROP COLUMN checksum")
         connection.execute("DROP TABLE runs")
+        connection.execute("UPDATE meta SET value = '1'")
 
 
 def test_a_database_without_checksums_is_read_and_gets_them(path: Path) -> None:
@@ -316,6 +318,79 @@ def test_a_database_without_checksums_is_read_and_gets_them(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         found = connection.execute("SELECT count(*), count(checksum) FROM records").fetchone()
         assert found == (5, 1)
+        assert connection.execute("SELECT value FROM meta").fetchall() == [("2",)]
+
+
+def test_a_database_that_is_busy_is_brought_up_to_date_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used as it is; who has it open writes checksums as soon as another one has made room for them."""
+    fill(path, 1)
+    older(path)
+    monkeypatch.setattr(module, "MIGRATE_SECONDS", 0.05)
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    with Database(path) as early:
+        lock.execute("ROLLBACK")
+        early.put_record(make_record(2.0))
+        Database(path).close()
+        early.put_record(make_record(3.0))
+        assert early.size == 3
+    found = lock.execute("SELECT latency_us, checksum IS NOT NULL FROM records WHERE latency_us < 10").fetchall()
+    assert sorted(found) == [(2.0, 0), (3.0, 1)]
+    lock.close()
+
+
+def test_damage_in_a_large_file_is_salvaged_once_it_was_met(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is too large to be checked each time is checked when a query has met damage."""
+    records = {r.id: r for r in fill(path, 400, trace_size=20)}
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = random.Random(0).randbytes(4096)
+    path.write_bytes(data)
+    monkeypatch.setattr(sqlite_file, "CHECKED_BYTES", 4096)
+    with Database(path) as database, pytest.raises(StorageError, match="damaged"):
+        list(database.every())
+    with pytest.raises(StorageError, match="`tune` with --db"):
+        Database(path, read_only=True)
+    with Database(path) as database:
+        saved = list(database.every())
+        assert len(saved) > 300 and all(records[r.id] == r for r in saved)
+    assert not Path(f"{path}{sqlite_file.DOUBT}").exists()
+
+
+def test_who_has_a_file_open_that_is_salvaged_goes_on_in_the_new_one(path: Path) -> None:
+    """Nothing that is stored after the salvage ends in the old file."""
+    fill(path, 400, trace_size=20)
+    with Database(path) as early:
+        assert early.size == 400
+        data = bytearray(path.read_bytes())
+        middle = len(data) // 2 // 4096 * 4096
+        data[middle : middle + 4096] = random.Random(0).randbytes(4096)
+        path.write_bytes(data)
+        with Database(path) as late:
+            assert "rows were saved" in late.notes[0]
+        new = make_record(3.0)
+        early.put_record(new)
+    with Database(path) as database:
+        assert database.get(new.id) == new
+
+
+def test_a_salvage_waits_for_who_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being written would be lost."""
+    fill(path, 1)
+    monkeypatch.setattr(sqlite_file, "SALVAGE_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_file, "inspect", lambda path: "damaged")
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TemporaryError, match="locked"):
+        Database(path)
+    writer.close()
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """As in a home that may only be read."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="give another path with --db"):
+        Database(tmp_path / "file" / "folder" / "tuned.db")
 
 
 def test_a_damaged_database_without_checksums_is_salvaged(path: Path) -> None:
@@ -471,8 +546,7 @@ def test_a_database_from_before_there_were_facts_of_runs(tmp_path: Path) -> None
     """Reads as without any, and is completed by the next writer."""
     path = tmp_path / "a.db"
     Database(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("drop table runs")
+    older(path)
     with Database(path, read_only=True) as database:
         assert database.runs() == {}
     with Database(path) as database:

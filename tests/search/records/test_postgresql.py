@@ -20,7 +20,7 @@ from record_makers import SCRIPT, TARGET, make_record
 
 from stridesmith.cli import main
 from stridesmith.errors import StorageError, TemporaryError
-from stridesmith.search.records import aside
+from stridesmith.search.records import aside, tables
 from stridesmith.search.records import database as module
 from stridesmith.search.records import turn as turns
 from stridesmith.search.records.database import Database
@@ -158,8 +158,7 @@ def test_writers_lose_nothing_while_the_server_crashes(server: Server, url: str)
 def test_tables_of_later_versions_are_made_by_one_process_at_a_time(url: str) -> None:
     """Many open an older database at once, or keep a choice in it."""
     with Database(url) as database, database._engine.begin() as connection:
-        for table in ("runs", "choices"):
-            connection.execute(sa.text(f"DROP TABLE {table}"))
+        first_version(connection)
     ready, wrong = threading.Barrier(8), list[Exception]()
 
     def work() -> None:
@@ -168,6 +167,7 @@ def test_tables_of_later_versions_are_made_by_one_process_at_a_time(url: str) ->
             with Database(url) as database:
                 ready.wait()
                 database.put_choice("network", TARGET, [1])
+                database.put_record(make_record())
         except Exception as error:
             wrong.append(error)
             ready.abort()
@@ -178,6 +178,44 @@ def test_tables_of_later_versions_are_made_by_one_process_at_a_time(url: str) ->
     for thread in threads:
         thread.join()
     assert not wrong
+    with Database(url) as database, database._engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*), count(checksum) FROM records")).one() == (8, 8)
+
+
+def first_version(connection: sa.Connection) -> None:
+    """Take away what later versions have added."""
+    for statement in ("DROP TABLE runs", "DROP TABLE choices", "ALTER TABLE records DROP COLUMN checksum",
+                      "UPDATE meta SET value = '1'"):  # fmt: skip
+        connection.execute(sa.text(statement))
+
+
+def test_a_role_that_may_not_change_tables_uses_them_as_they_are(server: Server, url: str) -> None:
+    """Its records have no checksums, and are read."""
+    name = url.rpartition("/")[2]
+    with Database(url) as database, database._engine.begin() as connection:
+        first_version(connection)
+    server.execute("DO $$ BEGIN CREATE ROLE writer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    server.execute("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO writer", name)
+    server.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO writer", name)
+    with Database(server.url(name, "writer")) as database:
+        record = make_record(3.0)
+        database.put_record(record)
+        assert database.get(record.id) == record
+
+
+def test_tables_that_somebody_keeps_busy_hold_up_nobody(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transaction that has read a table keeps it from being changed: nobody is kept waiting behind that."""
+    monkeypatch.setattr(tables, "MIGRATE_SECONDS", 0.2)
+    with Database(url) as database, database._engine.begin() as connection:
+        first_version(connection)
+    with Database(url, read_only=True) as reader, reader._engine.connect() as busy:
+        busy.execute(sa.text("SELECT count(*) FROM records"))
+        start = time.monotonic()
+        with Database(url) as database:
+            database.put_record(make_record())
+        assert time.monotonic() - start < 5
+    with Database(url) as database, database._engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT value FROM meta")).scalar() == "2"
 
 
 def test_what_a_server_that_is_down_does_not_take_is_kept_aside(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from record_makers import make_record
@@ -129,6 +132,19 @@ def test_unreadable_and_unwritable_logs_are_storage_errors(tmp_path) -> None:
         list(read_log(tmp_path / "none.jsonl"))
     with pytest.raises(StorageError, match="cannot write"):
         write_log([make_record()], tmp_path / "none" / "log.jsonl")
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path) -> None:
+    """A pipe, as a device, has no other file put in its place; a full one is a storage error."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        assert write_log([make_record()], pipe) == 1
+        assert len(read.result().splitlines()) == 1 and pipe.is_fifo()
+    with pytest.raises(StorageError, match="/dev/full"):
+        write_log([make_record()], Path("/dev/full"))
+    assert Path("/dev/full").is_char_device()
 
 
 def test_messages_are_made_printable() -> None:
