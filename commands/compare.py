@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, NoRecord, UsageError
-from ..search.records.database import Database
 from ..search.records.log import read_log
+from .lookup import reading
 from .output import Output, latency, number, percent
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def _source(text: str, db: str | None, output: Output) -> Source:
     if "://" in text or Path(text).expanduser().is_file():
         if Path(text).suffix in LOGS and "://" not in text:
             return Source(text, best_of(_logged(Path(text).expanduser(), output)))
-        with Database(text, read_only=True) as database:
+        with reading(text, output) as database:
             return Source(text, best_of(list(database.every())), database.runs())
-    with Database(db, read_only=True) as database:
+    with reading(db, output) as database:
         records = list(database.every())
         names = sorted({record.run for record in records if record.run})
         matching = [name for name in names if name.startswith(text)]

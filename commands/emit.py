@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, UsageError
-from ..search.records.database import Database
-from .lookup import record_of, target_of
+from .lookup import reading, record_of, target_of
 from .options import one_work
 from .output import Output
 
@@ -41,13 +40,13 @@ def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Tar
 
         model = compiled_model(options, output)
         return model, model.target, Path(options["model"]).stem
-    return _as_written(options) if options.get("as_written") else _recorded(options)
+    return _as_written(options) if options.get("as_written") else _recorded(options, output)
 
 
-def _recorded(options: dict[str, Any]) -> tuple[Kernel, Target, str]:
+def _recorded(options: dict[str, Any], output: Output) -> tuple[Kernel, Target, str]:
     from ..search.calling.kernel import from_record
 
-    with Database(options.get("db"), read_only=True) as database:
+    with reading(options.get("db"), output) as database:
         record = record_of(options, database)
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is no kernel to emit")

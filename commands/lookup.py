@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoRecord
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from ..search.records.database import Database
     from ..search.records.record import Record
     from .output import Output
+
+
+@contextmanager
+def reading(url: str | None, output: Output) -> Iterator[Database]:
+    """A database that is only read; what it has to say is told at the end, also where there is no result."""
+    from ..search.records.database import Database
+
+    with Database(url, read_only=True) as database:
+        try:
+            yield database
+        finally:
+            output.notes(database.notes)
 
 
 def record_of(options: Mapping[str, Any], database: Database, output: Output | None = None) -> Record:

@@ -61,6 +61,13 @@ class Output:
         if not self.is_json:
             self.console.print(printable(text), soft_wrap=True)
 
+    def notes(self, notes: Sequence[str]) -> None:
+        """What stands beside a result: events in JSON, lines of stderr for people, whose stdout may go to a file."""
+        for note in notes:
+            self.event({"event": "note", "message": note})
+            if not self.is_json:
+                print(f"note: {printable(note)}", file=sys.stderr)
+
     def prose(self, text: str) -> None:
         """A sentence for people, broken between words in a terminal; nothing in JSON."""
         if not self.is_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadRecord, NoRecord, UsageError
 from ..search.tasks.command_line import command_line
 from ..search.tasks.task import is_recorded
-from .lookup import best_of_each
+from .lookup import best_of_each, reading
 from .output import Output, latency
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 def best(options: dict[str, Any], output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
-    from ..search.records.database import Database
     asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
-    with Database(options.get("db"), read_only=True) as database:
+    with reading(options.get("db"), output) as database:
         each = best_of_each(options, database, output) if asked else ()
         found = [record for _, record in each if record is not None] if asked else database.winners()
         name, sources = database.name, {record.id: _source(record, database) for record in found}
@@ -60,12 +59,10 @@ def _device(record: Record) -> str:
 
 def export(file: Path, options: dict[str, Any], output: Output) -> int:
     """Every record as a line of JSON."""
-    from ..search.records.database import Database
     from ..search.records.log import write_log
 
-    with Database(options.get("db"), read_only=True) as database:
+    with reading(options.get("db"), output) as database:
         count = write_log(database.every(), file)
-        _notes(database.notes, output)
         output.event({"event": "exported", "records": count, "file": str(file), "db": database.name})
         output.line(f"wrote {count} records of {database.name} to {file}")
     return 0
@@ -87,7 +84,7 @@ def import_(file: Path, options: dict[str, Any], output: Output) -> int:
         raise UsageError(f"{file} holds no valid record; {refused[0]}")
     with Database(options.get("db")) as database:
         new = database.merge(good, file.name)
-        _notes([*database.notes, *refused[:10]], output)
+        output.notes([*database.notes, *refused[:10]])
         output.event({"event": "imported", "new": new, "known": len(good) - new, "refused": len(refused),
                       "file": str(file), "db": database.name})  # fmt: skip
         output.line(
@@ -96,9 +93,3 @@ def import_(file: Path, options: dict[str, Any], output: Output) -> int:
             f"and raced it here"
         )
     return 0
-
-
-def _notes(notes: list[str], output: Output) -> None:
-    for note in notes:
-        output.event({"event": "note", "message": note})
-        output.line(f"note: {note}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..search.records.database import Database
-from .lookup import record_of, tell_outcome
+from .lookup import reading, record_of, tell_outcome
 from .output import Output, latency, number
 
 
@@ -16,7 +15,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     """
     from ..search.calling.replay import replay
 
-    with Database(options.get("db"), read_only=True) as database:
+    with reading(options.get("db"), output) as database:
         record = record_of(options, database, output)
         output.line(f"replaying {record.title}, record {record.id}")
         found = replay(record, database, any_device=bool(options.get("any_device")))

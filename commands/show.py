@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .lookup import record_of
+from .lookup import reading, record_of
 from .output import Output, latency
 from .space import run as space
 
@@ -21,9 +21,7 @@ def run(options: dict[str, Any], output: Output) -> int:
     view = options.get("view")
     if view == "space":
         return space(options, output)
-    from ..search.records.database import Database
-
-    with Database(options.get("db"), read_only=True) as database:
+    with reading(options.get("db"), output) as database:
         record = record_of(options, database, output)
         name = database.name
     if view is None:

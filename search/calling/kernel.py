@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ...space.workloads import Workload
     from .foreign import Outcome
 
+log = logging.getLogger(__name__)
+
 Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
 
 
@@ -58,6 +61,8 @@ def load(
     with Database(db, read_only=True) as database:
         tried: list[Outcome] = []
         record = best_here(Task(work, device, wanted), database, tried.append)
+        for note in database.notes:
+            log.warning(note)
         if record is None:
             kind = target if isinstance(target, str) else target.kind
             made_by = command_line(options_of(work, kind, wanted, database.name))

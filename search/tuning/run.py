@@ -81,8 +81,8 @@ class Run:
         self.send(Note(message=message))
 
     def tell_notes(self) -> None:
-        """Tell what the writer and the executor have to say."""
-        for notes in (self.results.writer.notes, self.executor.notes):
+        """Tell what the database, the writer and the executor have to say."""
+        for notes in (self.database.notes, self.results.writer.notes, self.executor.notes):
             for note in notes:
                 self.note(note)
             notes.clear()

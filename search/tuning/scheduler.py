@@ -434,6 +434,7 @@ class Scheduler:
         )
         for note in (*self.database.notes, *take_up(self.database)):
             self._send(events.Note(message=note))
+        self.database.notes.clear()
 
     def _tell(self, share: Share, weight: int, raced: bool = False) -> None:
         self.turn += 1

@@ -13,7 +13,7 @@ import optuna
 import pytest
 import synthetic_space as synthetic
 
-from stridesmith.search.tuning.study import Study, optuna_storage
+from stridesmith.search.tuning.study import DUPLICATE, MASKED, Study, optuna_storage
 
 SAMPLERS = ("stridesmith", "random", "tpe")
 
@@ -138,6 +138,16 @@ def test_failures_are_failed_trials_with_their_kind():
     assert trial.user_attrs["kind"] == "crash"
     with pytest.raises(ValueError, match="is not open"):
         study.tell(candidate, 1.0)
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_what_is_impossible_or_known_is_a_failed_trial(sampler):
+    """No sampler learns from those: a known good candidate told as a bad one would turn it away from what is good."""
+    study = Study(synthetic.space(), sampler, seed=1)
+    work(study, 60)
+    refused = [trial for trial in study.study.trials if trial.user_attrs.get("kind") in (MASKED, DUPLICATE)]
+    assert len(refused) == study.counts[MASKED] + study.counts[DUPLICATE] > 0
+    assert {trial.state for trial in refused} == {optuna.trial.TrialState.FAIL}
 
 
 def test_tell_wants_a_latency_or_a_failure():
