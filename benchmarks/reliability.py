@@ -27,6 +27,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pyopencl
 from driving import Drive
 
 from stridesmith.backends.devices import discover
@@ -169,7 +170,8 @@ def p95(values: list[float]) -> float:
 class Machine:
     """What a machine lacks: shell commands in a namespace of mounts, and how the command ends there.
 
-    ``$F`` is a folder on the disk, ``$T`` the command.  The run ends with `code`, and says `words`.
+    ``$F`` is a folder on the disk, ``$T`` the command, ``$I`` the file by which PoCL's wheel is found.  The run ends
+    with `code` (-1: 0, or what a full disk ends with), and says `words`.
     """
 
     lacks: str
@@ -179,23 +181,25 @@ class Machine:
     words: str = ""
 
 
+TUNE = "$T --workload matmul --shape m=61,n=67,k=71 --target"
+NO_PROGRAMS = "mount -t tmpfs -o noexec tmpfs /tmp; export TMPDIR=/tmp"
+READ_ONLY_HOME = "mkdir -p $F/h; mount -t tmpfs -o ro tmpfs $F/h; export HOME=$F/h"
 MACHINES = (
     Machine("room in /dev/shm (1 MiB)", "mount -t tmpfs -o size=1m tmpfs /dev/shm",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target cpu --trials 24 --db $F/a.db", 0, "best kernel"),
-    Machine("a /tmp from which programs may run", "mount -t tmpfs -o noexec tmpfs /tmp",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target cpu --trials 8 --db $F/a.db", 0, "best kernel"),
-    Machine("the same, for OpenCL", "mount -t tmpfs -o noexec tmpfs /tmp; export TMPDIR=/tmp XDG_CACHE_HOME=/tmp/cache",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target opencl --trials 4 --db $F/a.db", -1, ""),
-    Machine("a home that can be written, with --db", "mkdir -p $F/h; mount -t tmpfs -o ro tmpfs $F/h; export HOME=$F/h",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target cpu --trials 8 --db $F/a.db", 0, "best kernel"),
-    Machine("the same, without", "mkdir -p $F/h; mount -t tmpfs -o ro tmpfs $F/h; export HOME=$F/h",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target cpu --trials 8", 74, "--db"),
-    Machine("an OpenCL driver", "mkdir -p $F/none; export OCL_ICD_VENDORS=$F/none",
-            "$T --workload matmul --target opencl --trials 4 --db $F/a.db", 4, "OpenCL"),
+            f"{TUNE} cpu --trials 24 --db $F/a.db", 0, "best kernel"),
+    Machine("a /tmp from which programs may run", NO_PROGRAMS, f"{TUNE} cpu --trials 8 --db $F/a.db", 0, "best kernel"),
+    Machine("the same, for OpenCL", NO_PROGRAMS, f"{TUNE} opencl --trials 4 --db $F/a.db", 0, "best kernel"),
+    Machine("any place from which they may", f"{NO_PROGRAMS} XDG_CACHE_HOME=/tmp",
+            f"{TUNE} opencl --trials 4 --db $F/a.db", 3, "set TMPDIR"),
+    Machine("a home that can be written, with --db", READ_ONLY_HOME, f"{TUNE} cpu --trials 8 --db $F/a.db", 0,
+            "best kernel"),
+    Machine("the same, without --db", READ_ONLY_HOME, f"{TUNE} cpu --trials 8", 74, "--db"),
+    Machine("an OpenCL driver", "mkdir -p $F/none; export OCL_ICD_VENDORS=$F/none; mount --bind /dev/null $I",
+            f"{TUNE} opencl --trials 4 --db $F/a.db", 4, "OpenCL"),
     Machine("a disk with room for more than 300 kB", "mkdir -p $F/d; mount -t tmpfs -o size=300k tmpfs $F/d",
-            "$T --workload matmul --shape m=61,n=67,k=71 --target cpu --trials 128 --db $F/d/a.db", -1, "--db"),
-    Machine("a disk with room for a log", "$T --workload matmul --shape m=61,n=67,k=71 --trials 2 --db $F/a.db",
-            "$T export /dev/full --db $F/a.db", 74, "/dev/full"),
+            f"{TUNE} cpu --trials 128 --db $F/d/a.db", -1),
+    Machine("a disk with room for a log", f"{TUNE} cpu --trials 2 --db $F/a.db", "$T export /dev/full --db $F/a.db", 74,
+            "/dev/full"),
 )  # fmt: skip
 
 
@@ -206,14 +210,16 @@ def poor_machines(asked: Asked) -> Iterator[Figure]:
         return
     for machine in MACHINES:
         folder = tempfile.mkdtemp(prefix="poor-", dir="/var/tmp")
-        script = f"F={folder}; T='{sys.executable} -m stridesmith'; {machine.before}; cd $F; {machine.command}"
+        driver = next(Path(pyopencl.__path__[0]).rglob("pocl.icd"), "/dev/null")
+        start = f"set -e; F={folder}; I={driver}; T='{sys.executable} -m stridesmith'"
+        script = f"{start}; {machine.before}; cd $F; {machine.command}"
         done = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, timeout=300)
         shutil.rmtree(folder, ignore_errors=True)
-        said = (done.stderr if done.returncode else done.stdout).strip()
-        one = "Traceback" not in done.stderr and (not done.returncode or len(said.splitlines()[-1:]) == 1)
-        kept = done.returncode in ((0, 74, 75) if machine.code < 0 else (machine.code,)) and machine.words in said
-        ends = f"exit {done.returncode}" + (f", «{said.splitlines()[-1][:160]}»" if done.returncode and said else "")
-        yield f"without {machine.lacks}: {ends}", kept and one
+        codes = (0, 74, 75) if machine.code < 0 else (machine.code,)
+        kept = done.returncode in codes and (machine.words in done.stdout + done.stderr or machine.code < 0)
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        ends = f"exit {done.returncode}" + (f", «{last[:160]}»" if done.returncode else "")
+        yield f"without {machine.lacks}: {ends}", kept and "Traceback" not in done.stderr
 
 
 # ---------------------------------------------------------------- a busy machine
@@ -302,7 +308,7 @@ def tests(*selection: str) -> Callable[[Asked], Iterator[Figure]]:
     def show(asked: Asked) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
-            chosen = [word if word.startswith("-") or "/" not in word else str(TESTS / word) for word in selection]
+            chosen = [str(TESTS / word) if (TESTS / word).exists() else word for word in selection]
             options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
             done = subprocess.run([sys.executable, "-m", "pytest", *options, *chosen], capture_output=True, text=True,
                                   cwd=TESTS.parent)  # fmt: skip
