@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from driving import AFTER_TRIALS, CLEAN_SECONDS, Drive, all_kept, line
+from driving import AFTER_TRIALS, CLEAN_SECONDS, STARTED_SECONDS, Drive, all_kept, line
 
 from stridesmith.search.workers import guardian
 
@@ -143,7 +143,8 @@ FAULTS: dict[str, Fault] = {
 def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
     """Seconds from the fault to the end, None for a hang; and what was not as promised, empty if all was."""
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/tmp"))
-    options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--seconds", str(seconds), "--db",
+    limit = seconds if fault.seconds is None else STARTED_SECONDS  # what ends the run itself may come late
+    options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--seconds", str(limit), "--db",
                str(folder / "tuned.db"))  # fmt: skip
     drive = Drive(folder, options)
     token = ray_folder = ""
