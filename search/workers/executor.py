@@ -173,6 +173,7 @@ class RayExecutor:
         for pool in pools:
             pool.close(max(0.0, deadline - time.monotonic()))
         self._session.close(is_lost=self._is_lost)
+        self._session.sweep()
 
     def __enter__(self) -> RayExecutor:
         return self

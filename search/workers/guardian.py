@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from . import scratch
+
 VARIABLE = "STRIDESMITH_SESSION"
 PATIENCE_SECONDS = 5.0
 PREFIX = "ss-ray-"
@@ -30,6 +32,7 @@ def main() -> None:
     sys.stdin.buffer.read()
     end_session(token, folder)
     remove_folder(folder)
+    scratch.sweep()  # of the workers that were killed
 
 
 def own(folder: str, token: str) -> int:

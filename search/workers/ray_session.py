@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import TemporaryError, UsageError
-from . import guardian, host_lock
+from . import guardian, host_lock, scratch
 from .threads import DaemonThread, cannot_end
 
 START_ATTEMPTS = 3
@@ -119,6 +119,12 @@ class RaySession:
             if not ended.done():
                 _let_go(self.ray)
         self._dismiss_guardian()
+
+    @staticmethod
+    def sweep() -> None:
+        """Remove what dead runs have left, of which some may have been ending while this one began."""
+        guardian.sweep(_short_folder())
+        scratch.sweep()
 
     def abandon(self) -> None:
         """Ray is lost: end what is left of a private one, so that nobody waits for it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 def new_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder of this process; those of processes that were killed are removed first."""
     parent = place()
-    _sweep(parent)
+    _sweep_once(parent)
     return tempfile.TemporaryDirectory(prefix=f"{_prefix()}{os.getpid()}-", dir=parent, ignore_cleanup_errors=True)
 
 
@@ -58,9 +58,13 @@ def _prefix() -> str:
 
 
 @functools.cache
-def _sweep(parent: Path) -> None:
-    """Remove the folders that processes of ours left when they were killed."""
-    for folder in parent.glob(f"{_prefix()}*-*"):
+def _sweep_once(parent: Path) -> None:
+    sweep(parent)
+
+
+def sweep(parent: Path | None = None) -> None:
+    """Remove the folders that processes of ours left when they were killed, by default those in `place`."""
+    for folder in (place() if parent is None else parent).glob(f"{_prefix()}*-*"):
         owner = folder.name.removeprefix(_prefix()).partition("-")[0]
         if owner.isdigit() and not _alive(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
