@@ -17,11 +17,11 @@ from ..ir.expr import Buffer, Const, Load, Var
 from ..ir.node import walk
 from ..ir.passes.dump import program_log
 from ..ir.passes.layouts import apply_buffer_transforms
-from ..ir.passes.loop_extents import fold_single_loops, trim_loops
+from ..ir.passes.loop_extents import fold_single_loops, is_dot, trim_loops
 from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
-from ..ir.target import Target
+from ..ir.target import BYTE_DOTS, Target
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
@@ -142,6 +142,11 @@ def check_loops(stmt: Stmt, target: Target) -> None:
             raise LoweringError(
                 f"loop `{loop.var.name}` is a {refused} loop, which target kind `{target.kind}` does not have; "
                 f"use `{'parallel' if target.kind == 'cpu' else 'bind'}`"
+            )
+        if is_dot(loop) and not target.has_byte_dots:
+            raise LoweringError(
+                f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of bytes "
+                f"({BYTE_DOTS} is missing); unannotate it, or choose a device that has them"
             )
         if loop.kind != "parallel":
             continue

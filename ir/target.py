@@ -9,6 +9,8 @@ from typing import Any
 from . import dtypes
 
 KINDS = ("cpu", "opencl")
+BYTE_DOTS = "cl_khr_integer_dot_product"
+"""The extension of OpenCL devices that multiply and add bytes four at a time."""
 
 
 class _FromText(type):
@@ -75,6 +77,11 @@ class Target(metaclass=_FromText):
     def way_bytes(self) -> int:
         """Bytes after which addresses compete for the same places of the first cache."""
         return max(self.line_bytes, self.l1_bytes // max(1, self.l1_ways))
+
+    @property
+    def has_byte_dots(self) -> bool:
+        """Whether the device adds up the products of four bytes and four others by one function of OpenCL C."""
+        return self.kind == "opencl" and BYTE_DOTS in self.features.split()
 
     def has_masks(self, dtype: str) -> bool:
         """Whether single lanes of vectors of an element type are loaded and stored (`isa` of a CPU tells)."""

@@ -20,7 +20,7 @@ from ..artifact import Argument
 from ..data import is_in_place
 from ..opencl.images import channel_of, image_shape, is_image
 from ..opencl.launch import Launch, Source
-from ..opencl.runtime import OPTIONS
+from ..opencl.runtime import build_options
 from ..opencl.source import generate
 from .library import Constant, Function, Given, Library, Place, buffers, nbytes
 
@@ -44,6 +44,7 @@ def host_text(library: Library) -> str:
     plan = _Plan(library)
     takes = " ".join(f"{a.name}.bin" for a in (*plan.inputs, *plan.outputs))
     listed = [f" *   {a.name}.bin  {_what(a)}" for a in (*plan.inputs, *plan.outputs)]
+    sources = "".join(source.text for _, source in plan.programs)
     lines = [
         f"/* {library.name}: {_line(library.about)}. Made by stridesmith {__version__}, tuned for",
         f" * {_line(library.target.name)} of {_line(library.target.platform)}.",
@@ -62,7 +63,7 @@ def host_text(library: Library) -> str:
         *_files("outputs", plan.outputs, plan),
         *_launches("prepare", plan.prepare),
         *_launches("compute", plan.compute),
-        f"#define OPTIONS {_string(' '.join(OPTIONS))}",
+        f"#define OPTIONS {_string(' '.join(build_options(sources)))}",
         f"#define DEVICE {_string(library.target.name)}",
         "",
         Path(__file__).with_name("opencl_host.c").read_text(encoding="utf-8"),

@@ -16,8 +16,10 @@ from .writer import Writer
 class Accesses(Writer):
     """Writes accesses; the buffers that are declared here, and views of them, have pointers."""
 
-    def __init__(self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset()) -> None:
-        super().__init__(index_type, helpers, emulated)
+    def __init__(
+        self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset(), is_cpu: bool = True
+    ) -> None:
+        super().__init__(index_type, helpers, emulated, is_cpu)
         self.pointers: dict[str, str] = {}
         self.spaces: dict[str, str] = {}
         self.types: dict[str, str] = {}

@@ -29,8 +29,9 @@ from ...ir.expr import (
 )
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
+from .dots import DOT
 from .texels import Texels
-from .types import literal, memory_type, narrow_value
+from .types import DOT_BUILTIN, bare, literal, memory_type, narrow_value
 
 INT64 = dtypes.int_range("int64")
 
@@ -166,6 +167,8 @@ class Expressions(Texels):
     def _call(self, name: str, args: list[str], dtype: str, count: int) -> str:
         base = dtypes.element(dtype)
         kind = self.ctype(base) if count == 1 else f"{self.value_type(base)}{count}"
+        if name == DOT:
+            return self._dot_call(args, count)
         if name == "abs" and dtypes.is_int(base):
             return f"(({kind})abs({args[0]}))" if count == 1 else f"convert_{kind}(abs({args[0]}))"
         if not dtypes.is_float(base):
@@ -176,6 +179,12 @@ class Expressions(Texels):
         if name not in _UNARY:
             raise CodegenError(f"there is no function `{name}` in OpenCL code")
         return self.rounded(f"{_UNARY[name]}({', '.join(args)})", base)
+
+    def _dot_call(self, args: list[str], count: int) -> str:
+        """The sum of the four products of bytes of two words, or of each lane."""
+        if count == 1:
+            return f"{DOT_BUILTIN}((uint){args[0]}, (uint){args[1]})"
+        return f"{self.helpers.dot(count, self.is_cpu)}({', '.join(map(bare, args))})"
 
     # ------------------------------------------------------------ vectors
 

@@ -24,6 +24,7 @@ from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .source import generate
+from .types import DOT_BUILTIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 OPTIONS = ("-cl-std=CL1.2",)
 """Never -cl-fast-relaxed-math, -cl-finite-math-only or -cl-unsafe-math-optimizations: NaN, infinity and order count."""
+
+DOT_OPTIONS = ("-cl-std=CL3.0",)
+"""For programs that call dot products of bytes, which compilers do not know in OpenCL C 1.2."""
 
 SMALL_GRID = (1 << 16) - 1
 """Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
@@ -43,12 +47,13 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
     What was compiled before, by any process, is not compiled again (see `program_cache`).
     """
     artifact = write_opencl(lowered, target)
-    binary = program_cache.stored(artifact["code"], OPTIONS, target)
+    options = build_options(artifact["code"])
+    binary = program_cache.stored(artifact["code"], options, target)
     if binary is None:
         executable = OpenCLExecutable(artifact)
         executable.specialise()
         binary = export_binary(executable.program, target.platform, [launch.kernel for launch in executable.launches])
-        program_cache.store(artifact["code"], OPTIONS, target, binary)
+        program_cache.store(artifact["code"], options, target, binary)
     artifact["launches"][0]["binary"] = binary
     return artifact
 
@@ -65,6 +70,11 @@ def write_opencl(lowered: Lowered, target: Target) -> Artifact:
         workspaces=describe(lowered.workspaces),
         launches=[launch.to_json() for launch in source.launches],
     )
+
+
+def build_options(code: str) -> tuple[str, ...]:
+    """What the device's compiler is told for a source."""
+    return DOT_OPTIONS if DOT_BUILTIN in code else OPTIONS
 
 
 def source(lowered: Lowered, target: Target) -> str:
@@ -106,16 +116,17 @@ class OpenCLExecutable(Executable):
         self.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:
+        options = list(build_options(artifact["code"]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             binary = import_binary(artifact["launches"][0].get("binary", ""), self.target.platform)
             if binary is not None:
                 try:
-                    return cl.Program(self.context, [self.device], [binary]).build(list(OPTIONS))
+                    return cl.Program(self.context, [self.device], [binary]).build(options)
                 except cl.Error:
                     pass  # made by another driver; the source builds everywhere
             try:
-                return cl.Program(self.context, artifact["code"]).build(list(OPTIONS), cache_dir=False)
+                return cl.Program(self.context, artifact["code"]).build(options, cache_dir=False)
             except cl.RuntimeError as error:
                 if (known := meaning(error)) is not error:
                     raise known from error

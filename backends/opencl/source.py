@@ -20,6 +20,7 @@ from ...ir.arith.intervals import Facts
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
+from ...ir.passes.loop_extents import is_dot
 from ...ir.stmt import (
     Allocate,
     Declare,
@@ -38,6 +39,7 @@ from ...ir.stmt import (
 from ...ir.target import Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
+from .dots import STEPS, dot_product, product_of, words
 from .expr import Expressions
 from .images import check_image, is_image
 from .launch import Launch, Source
@@ -114,7 +116,7 @@ class _Kernel(Expressions):
     def __init__(
         self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str
     ) -> None:
-        super().__init__(index_type, helpers, _emulated(target))
+        super().__init__(index_type, helpers, _emulated(target), target.is_cpu_device)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
         self.written = frozenset(b.memory for b in written_buffers(body))
@@ -306,12 +308,28 @@ class _Kernel(Expressions):
     def _for(self, stmt: For) -> None:
         if stmt.kind == "thread_binding":
             self._bound(stmt)
+        elif is_dot(stmt) and self.fixed(stmt.extent) == const(STEPS):  # at a ragged edge there may be fewer steps
+            self._dot(stmt)
         elif self._is_written_out(stmt):
             self._write_out(stmt, as_int(self.fixed(stmt.extent)))
         elif stmt.kind in ("serial", "unrolled"):
             self._loop(stmt)
         else:
             raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which OpenCL cannot express; bind it instead")
+
+    def _dot(self, stmt: For) -> None:
+        """The steps of a loop as one dot product of bytes (see `dots`)."""
+        store, *factors = product_of(stmt)
+        read: list[Expr] = []
+        for load in factors:
+            if self.is_image(load):
+                raise CodegenError(
+                    f"loop `{stmt.var.name}` is annotated with `dot`, but reads `{load.buffer.name}` from texture "
+                    f"memory, which has no words of bytes"
+                )
+            position = self.position(load.buffer, tuple(self.fixed(i) for i in load.indices))
+            read.append(words(stmt, load, position, dtypes.lanes(store.value.dtype)))
+        self._store(dot_product(store, *read))
 
     def _is_written_out(self, stmt: For) -> bool:
         known = isinstance(self.fixed(stmt.extent), Const)

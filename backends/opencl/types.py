@@ -12,6 +12,10 @@ from ...ir import dtypes
 from ..llvm.types import bfloat16_bits
 
 NATIVE_LANES = (16, 8, 4, 2)
+DOT_BUILTIN = "dot_4x8packed_ss_int"
+"""The sum of four products, of two words that are four signed bytes each."""
+MOST_PAIRS = 8
+"""Lanes of 32 bits whose halves are one native vector."""
 
 _SCALARS = {
     "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
@@ -124,6 +128,7 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
+        r"|dot_int\d|dot_4x8|pairs\d_"
     )
     return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
@@ -184,6 +189,37 @@ class Helpers:
         choice = "k < 2 ? (k == 0 ? t.x : t.y) : (k == 2 ? t.z : t.w)"
         self._texts.setdefault(name, f"inline {single} {name}({ctype} t, int k) {{ return {choice}; }}\n")
         return name
+
+    def dot(self, count: int, is_cpu: bool) -> str:
+        """A function from two vectors of words to the sum of the four products of bytes in each lane."""
+        name = f"dot_int{count}"
+        if not is_cpu:
+            lanes = ", ".join(f"{DOT_BUILTIN}((uint)a.s{k:x}, (uint)b.s{k:x})" for k in range(count))
+            body = f"return (int{count})({lanes});"
+        elif count > MOST_PAIRS:
+            half = self.dot(count // 2, is_cpu)
+            body = f"return (int{count})({half}(a.lo, b.lo), {half}(a.hi, b.hi));"
+        else:
+            body = f"return {self._pairs(count, 8)} + {self._pairs(count, 0)};"
+        self._texts.setdefault(name, f"inline int{count} {name}(int{count} a, int{count} b) {{ {body} }}\n")
+        return name
+
+    def _pairs(self, count: int, left: int) -> str:
+        """The sum of two products in each lane: those of the upper bytes of its halves, or after a shift of the lower.
+
+        Drivers for CPUs call a function for each lane of ``dot_4x8packed_ss_int``; products of 16 bits that are added
+        in pairs are one instruction for all lanes (``vpmaddwd``).
+        """
+        name, shorts = f"pairs{left}_int{count}", f"short{2 * count}"
+        x, y = (f"as_{shorts}({v}){f' << (short){left}' if left else ''} >> (short)8" for v in "ab")
+        self._texts.setdefault(
+            name,
+            f"inline int{count} {name}(int{count} a, int{count} b) {{\n"
+            f"    const int{2 * count} p = convert_int{2 * count}({x})\n"
+            f"        * convert_int{2 * count}({y});\n"
+            f"    return p.even + p.odd; }}\n",
+        )
+        return f"{name}(a, b)"
 
     def floor_division(self, op: str, ctype: str) -> str:
         """A function for ``//`` or ``%`` that rounds towards minus infinity."""

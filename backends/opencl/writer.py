@@ -22,9 +22,15 @@ class NeedsLong(InternalError):
 
 
 class Writer:
-    """Lines of one kernel; `index_type` is the C type that stands for int64, `emulated` are types of 16 bits."""
+    """Lines of one kernel; `index_type` is the C type that stands for int64, `emulated` are types of 16 bits.
 
-    def __init__(self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset()) -> None:
+    `is_cpu` says that the device is a CPU, for which some code is better written in another way.
+    """
+
+    def __init__(
+        self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset(), is_cpu: bool = True
+    ) -> None:
+        self.is_cpu = is_cpu
         self.index_type = index_type
         self.emulated = emulated
         self.helpers = helpers

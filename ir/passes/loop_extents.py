@@ -137,6 +137,11 @@ def is_masked(loop: For) -> bool:
     return loop.kind == "vectorized" and dict(loop.annotations).get("mask") is True
 
 
+def is_dot(loop: For) -> bool:
+    """Whether the four steps of a loop are to be one dot product of bytes."""
+    return dict(loop.annotations).get("dot") is True
+
+
 def trim_loops(stmt: Stmt, facts: Facts | None = None) -> Stmt:
     """``for j in 16: if j < c: S -> for j in c: S``, for every loop of constant extent in a program without blocks."""
     facts = facts or nothing_known()

@@ -16,10 +16,12 @@ from ..tree import with_stmt
 def annotate(func: PrimFunc, block_or_loop: str, ann_key: str, ann_val: Any) -> Result:
     """Attach ``ann_key: ann_val`` to a loop or block, in place of what that key held.
 
-    Lowering reads ``peel`` on loops and ``mask`` on vectorized ones, each with the value True, and on
-    loops ``prefetch``, the numbers of parameters that are fetched ahead inside; other keys are carried
-    along.  A masked loop runs all of its lanes and touches memory in those for which its conditions
-    hold, where the target can do that, and is a branch elsewhere.
+    Lowering reads ``peel`` on loops, ``mask`` on vectorized ones and ``dot`` on those of four steps, each
+    with the value True, and on loops ``prefetch``, the numbers of parameters that are fetched ahead
+    inside; other keys are carried along.  A masked loop runs all of its lanes and touches memory in those
+    for which its conditions hold, where the target can do that, and is a branch elsewhere.  The steps of
+    a ``dot`` add products of bytes, which OpenCL devices with `cl_khr_integer_dot_product` do as one;
+    what cannot be that is refused.
     Condition: (1) the value is a number, a text, or a list of these.
     """
     if not _is_plain(ann_val):
