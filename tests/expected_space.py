@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from math import ceil, prod
 
-from stridesmith.ir.target import Target
+from stridesmith.ir.target import BYTE_DOTS, Target
 
 LANES = 8
 LINE = 16
@@ -22,6 +22,8 @@ OPENCL = Target(
     kind="opencl", vector_bits=32 * LANES, registers=16, threads=2, max_work_group=64, local_bytes=1 << 16,
     images=True, image_width=8192, image_height=8192, image_args=8, image_types="float32",
 )  # fmt: skip
+
+DOTS = replace(OPENCL, features=BYTE_DOTS)
 
 Labels = tuple[str, ...]
 Found = Iterator[tuple[str, Labels]]
@@ -62,7 +64,8 @@ class Input:
 class Anchor:
     """A block that is scheduled in its own right; `neutral` labels what its reduction starts from.
 
-    `epilogue` says whether an element-wise block goes with it, `chunk` whether it runs on a chunk of the rows s0.
+    `epilogue` says whether an element-wise block goes with it, `chunk` whether it runs on a chunk of the rows s0,
+    `bytes` whether it adds products of int8 to an int32.
     """
 
     spatial: Mapping[str, int]
@@ -71,27 +74,37 @@ class Anchor:
     neutral: str = ""
     epilogue: bool = False
     chunk: bool = False
+    bytes: bool = False
 
 
 @dataclass(frozen=True)
 class Structure:
-    """An anchor whose axis `vec` runs in vector lanes and whose axis `row`, if any, in the rows of the tile."""
+    """An anchor whose axis `vec` runs in vector lanes and whose axis `row`, if any, in the rows of the tile.
+
+    Four steps of `dot`, if it is an axis, are one dot product of bytes.
+    """
 
     anchor: Anchor
     vec: str
     row: str | None
     target: Target
+    dot: str | None = None
 
     @property
     def name(self) -> str:
-        return f"vec={self.vec}" + (f",row={self.row}" if self.row else "")
+        return f"vec={self.vec}" + (f",row={self.row}" if self.row else "") + (f",dot={self.dot}" if self.dot else "")
+
+    @property
+    def line(self) -> int:
+        """Elements of a cache line."""
+        return 4 * LINE if self.anchor.bytes else LINE
 
 
 def structures(anchor: Anchor, target: Target) -> list[Structure]:
     """Each spatial axis in lanes with each other as rows; then each long reduction that all inputs have in unit stride.
 
     A reduction is long if it fills two vectors; it is then cut into independent parts.  The rows of a chunk are
-    never in the lanes.
+    never in the lanes.  Then those in whose lanes is a spatial axis with dot products, where there are any.
     """
     pairs: list[tuple[str, str | None]] = []
     for vec in anchor.spatial:
@@ -101,7 +114,23 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
         if extent >= 2 * LANES and all(i.dims[-1] == {vec: 1} for i in readers):
             pairs += [(vec, row) for row in anchor.spatial] or [(vec, None)]
     pairs = [pair for pair in pairs if pair[0] != "s0" or not anchor.chunk]
-    return [Structure(anchor, vec, row, target) for vec, row in pairs]
+    found = [Structure(anchor, vec, row, target) for vec, row in pairs]
+    dot = dot_axis(anchor, target)
+    return found + [replace(s, dot=dot) for s in found if dot and s.vec in anchor.spatial]
+
+
+def dot_axis(anchor: Anchor, target: Target) -> str | None:
+    """The longest reduction, of more than four steps, with a dimension of its own in both factors of bytes."""
+    own = [a for a in anchor.reduce if all(i.dim(a) is not None for i in anchor.inputs.values() if i.factor)]
+    longest = max(own, key=lambda a: anchor.reduce[a], default=None)
+    offered = BYTE_DOTS in target.features.split() and anchor.bytes
+    return longest if offered and longest is not None and anchor.reduce[longest] > 4 else None
+
+
+def dot(s: Structure) -> Found:
+    """Off or four steps, as the sketch has it, so that its name chooses among sketches."""
+    if dot_axis(s.anchor, s.target):
+        yield "dot", ("4",) if s.dot else ("off",)
 
 
 def tile(s: Structure) -> Found:
@@ -121,7 +150,8 @@ def tile(s: Structure) -> Found:
     for axis, size in s.anchor.reduce.items():
         whole = [size] if size <= 11 and size not in (1, 2, 4, 8) else []
         if axis != s.vec:
-            yield axis, texts([u for u in (1, 2, 4, 8) if u <= size] + whole)
+            steps = [u for u in (1, 2, 4, 8) if u <= size] + whole
+            yield axis, texts(u for u in steps if axis != s.dot or u % 4 == 0)
 
 
 def _fits(s: Structure, vectors: int) -> bool:
@@ -226,10 +256,10 @@ def work_group(s: Structure) -> Found:
 
 
 def image(s: Structure) -> Found:
-    """On a device: texture memory for inputs of two dimensions or more that the search lays out."""
+    """On a device: texture memory, here of float32, for inputs of two dimensions or more that the search lays out."""
     if s.target.kind == "opencl":
         for name, item in s.anchor.inputs.items():
-            if item.source != "between" and len(item.dims) > 1:
+            if item.source != "between" and len(item.dims) > 1 and not s.anchor.bytes:
                 yield name, ("buffer", "image2d")
 
 
@@ -237,7 +267,7 @@ def local(s: Structure) -> Found:
     """On a device: local memory for the inputs of a reduction whose items hold parts of the result."""
     if s.target.kind == "opencl" and s.anchor.reduce and s.vec in s.anchor.spatial:
         for name, item in s.anchor.inputs.items():
-            if item.source != "between":
+            if item.source != "between" and not (s.dot and item.factor):
                 yield name, ("global", "local")
 
 
@@ -245,7 +275,7 @@ def layouts(s: Structure, item: Input) -> Labels:
     """The identity, and what follows from how an input is read.
 
     What the lanes do not index is read element by element from many places, which blocks of a cache line or two,
-    or a line more in each row, keep apart.
+    or a line more in each row, keep apart.  Of a dot product four steps are neighbours.
     """
     if item.source == "between":
         return ("identity",)
@@ -258,10 +288,19 @@ def layouts(s: Structure, item: Input) -> Labels:
     longest, last = max(plain, default=(0, None))
     found += [f"last:d{last}"] if last not in (None, len(item.dims) - 1) else []
     if not item.uses(s.vec):
-        found += [f"blocked:d{last}:{size}" for size in (LINE, 2 * LINE) if longest >= 2 * LINE]
+        found += [f"blocked:d{last}:{size}" for size in (s.line, 2 * s.line) if longest >= 2 * s.line]
         length = 1 + sum(step * (extent(s, axis) - 1) for axis, step in item.dims[-1].items())
-        found += ["pitched"] * (length % LINE == 0 and length >= 4 * LINE)
-    return tuple(found)
+        found += ["pitched"] * (length % s.line == 0 and length >= 4 * s.line)
+    return _in_words(s, item, found) if s.dot and item.factor else tuple(found)
+
+
+def _in_words(s: Structure, item: Input, found: list[str]) -> Labels:
+    """The layouts along whose last dimension a dot product runs, and those that cut four of its steps off."""
+    dim = item.dim(s.dot or "")
+    as_it_is = ("identity", "copy", "pitched") if dim == len(item.dims) - 1 else ()
+    kept = [label for label in found if label in as_it_is or label.startswith((f"last:d{dim}", f"blocked:d{dim}:"))]
+    tiled = [f":d{item.dim(axis)}" for axis in (s.vec, s.row) if axis and item.dim(axis) is not None]
+    return (*kept, *(f"fours:d{dim}{tile}" for tile in ("", *tiled)))
 
 
 def layout(s: Structure) -> Found:
@@ -289,6 +328,9 @@ def place(s: Structure) -> Found:
         if item.source == "fixed" and len(layouts(s, item)) > 1:
             yield name, ("root", *inner)
         if item.source in ("stage", "padded"):
+            if s.dot and item.factor:
+                yield name, ("root", *inner)
+                continue
             yield name, (*(("root", "inline") if item.source == "padded" else ("inline", "root")), *inner)
 
 
@@ -310,6 +352,7 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("{}", "parallel", parallel),
     ("{}", "parallel", threads),
     ("vector:{}", "vector", vector),
+    ("{}", "vector", dot),
     ("{}", "work_group", work_group),
     ("image:{}", "memory", image),
     ("local:{}", "memory", local),

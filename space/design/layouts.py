@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...ir import dtypes
 from .program import Anchor, Operand
-from .structure import Structure
+from .structure import DOT_STEPS, Structure
 
 LINE = 64  # bytes
 CONFLICTING = 4
@@ -322,7 +322,45 @@ class First(Layout):
         return self.order(operand, ())[-1].dim
 
 
-LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First)
+@dataclass(frozen=True)
+class Fours(Layout):
+    """``[..., k // 4, ..., k % 4]`` for a reduction whose steps are done four at a time, as a word of four bytes.
+
+    With an `axis` the panel of its tile is last but for that, ``[i // T, ..., k // 4, ..., i % T, k % 4]``: a vector
+    along it reads words that are neighbours.
+    """
+
+    kind = "fours"
+
+    @classmethod
+    def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
+        dim = None if structure.dot is None else operand.plain_dim(structure.dot)
+        if dim is None or anchor.operands.index(operand) not in anchor.factors:
+            return
+        yield cls(dim)
+        for axis in (structure.vec, structure.row):
+            if axis is not None and operand.plain_dim(axis) is not None:
+                yield cls(dim, axis, operand.plain_dim(axis) or 0)
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}:d{self.dim}" + (f":d{self.size}" if self.axis >= 0 else "")
+
+    def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
+        dims = _whole(operand) if self.axis < 0 else _blocks_apart(operand, self.size, tiles[self.axis])
+        fours = [Dim(d.dim, "block", DOT_STEPS) if d.dim == self.dim else d for d in dims]
+        return [*fours, Dim(self.dim, "inner", DOT_STEPS)]
+
+    def meets(self, operand: Operand, vec: int, target_kind: str) -> float:
+        before = [dim for dim in range(len(operand.dims)) if dim != self.dim]
+        along = self.size if self.axis >= 0 else before[-1] if before else -1
+        return CONTIGUOUS if along >= 0 and (vec, 1) in operand.dims[along] else STRIDED
+
+    def last_dim(self, operand: Operand) -> int:
+        return self.dim
+
+
+LAYOUTS: tuple[type[Layout], ...] = (Identity, Copy, Tiled, Phase, Last, Blocked, Pitched, First, Fours)
 """The kinds of layouts; a kind's place is its number in features."""
 
 
@@ -330,7 +368,22 @@ def alternatives(anchor: Anchor, operand: Operand, structure: Structure) -> tupl
     """Every layout of an input of an anchor; the identity alone where its accesses or its owner leave no choice."""
     if not operand.dims or operand.source == "other":
         return (Identity(),)
-    return tuple(layout for kind in LAYOUTS for layout in kind.offers(anchor, operand, structure))
+    found = tuple(layout for kind in LAYOUTS for layout in kind.offers(anchor, operand, structure))
+    if not is_read_in_words(anchor, operand, structure):
+        return found
+    return tuple(layout for layout in found if _ends_with(layout, operand, structure.dot))
+
+
+def is_read_in_words(anchor: Anchor, operand: Operand, structure: Structure) -> bool:
+    """Whether an operand is a factor of dot products of bytes, and so read in words of four."""
+    return structure.dot is not None and anchor.operands.index(operand) in anchor.factors
+
+
+def _ends_with(layout: Layout, operand: Operand, axis: int | None) -> bool:
+    """Whether neighbours in memory are those along an axis that has a dimension of its own."""
+    assert axis is not None
+    last = layout.order(operand, [1] * (1 + max(a for terms in operand.dims for a, _ in terms)))[-1]
+    return last.dim == operand.plain_dim(axis) and last.part != "block"
 
 
 def code(layout: Layout) -> int:

@@ -24,8 +24,8 @@ class Plan:
     `block` is the block that computes the anchor, `exit` the one that its result goes to, `copy` the one that takes a
     tile out of registers.  `loops` are the anchor's by axis; after tiling `outer` are those outside the register tile
     in their order, and `tile_loops` those of the tile by axis; `out_lanes` are the vectorized loops of what takes a
-    tile out.  `staged` has for each input that is copied or computed first the block that does so, and the place;
-    `parallel_before` are the parallel loops of other anchors.
+    tile out; `dot_loop` are the steps of a dot product.  `staged` has for each input that is copied or computed first
+    the block that does so, and the place; `parallel_before` are the parallel loops of other anchors.
     """
 
     sch: Schedule
@@ -50,6 +50,7 @@ class Plan:
     vectors: list[str] = field(default_factory=list)
     lanes: list[str] = field(default_factory=list)
     out_lanes: list[str] = field(default_factory=list)
+    dot_loop: str = ""
     items: dict[str, str] = field(default_factory=dict)
     reads: dict[int, str] = field(default_factory=dict)
     tile_loops: dict[int, list[str]] = field(default_factory=dict)

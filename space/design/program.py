@@ -114,6 +114,7 @@ class Anchor:
 
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
+    `adds_bytes` says that it adds products of two inputs of int8, each widened to int32.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Anchor:
     op: str
     neutral: float | None
     factors: tuple[int, ...]
+    adds_bytes: bool = False
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -287,7 +289,8 @@ def _anchor(
         operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
-    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors)
+    bytes_ = op == "+" and _is_product_of_bytes(value) and len(factors) == 2
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors, bytes_)
 
 
 def _writes_plainly(block: Block, store: Store) -> bool:
@@ -303,6 +306,13 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
     if not op or not all(p in accesses for p in parts):
         return ()
     return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
+
+
+def _is_product_of_bytes(value: Expr) -> bool:
+    """Whether it is ``int32(a) * int32(b)`` of int8."""
+    parts = product_factors(value)
+    casts = [p for p in parts if isinstance(p, Cast) and isinstance(p.a, Load)]
+    return len(parts) == len(casts) == 2 and {(c.dtype, c.a.dtype) for c in casts} == {("int32", "int8")}
 
 
 def _loads_in_order(value: Expr) -> list[Load]:

@@ -9,7 +9,7 @@ is then reduced in independent parts first (rfactor).  Everything else is a deci
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,24 +20,34 @@ from ...ir.target import Target
 from .decision import Decision
 from .program import Anchor
 
+DOT_STEPS = 4
+"""Products of bytes that a device adds up by one function."""
+
 
 @dataclass(frozen=True)
 class Structure:
-    """The vector axis and the row axis of one anchor, by number."""
+    """The vector axis and the row axis of one anchor, by number.
+
+    `dot` is the reduction of which four steps are one dot product of bytes, None where none are.  That is no decision
+    within a structure, since few layouts, tiles and memories go with it.
+    """
 
     vec: int
     row: int | None
     factored: bool
+    dot: int | None = None
 
     def label(self, anchor: Anchor) -> str:
         row = "" if self.row is None else f",row={anchor.axes[self.row].name}"
-        return f"vec={anchor.axes[self.vec].name}{row}"
+        dot = "" if self.dot is None else f",dot={anchor.axes[self.dot].name}"
+        return f"vec={anchor.axes[self.vec].name}{row}{dot}"
 
 
 def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
     """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride.
 
-    A spatial axis can be vectorized if the result has a dimension of its own for it.
+    A spatial axis can be vectorized if the result has a dimension of its own for it.  Then those with a spatial axis
+    once more, with dot products of bytes where the target has them.
     """
     lanes = target.vector_lanes(anchor.output.dtype)
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
@@ -56,7 +66,20 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
         ):
             rows = list(wide)
             found.extend(Structure(axis, row, True) for row in rows or [None])
+    dot = dot_axis(anchor, target)
+    if dot is not None:
+        found += [replace(structure, dot=dot) for structure in found if not structure.factored]
     return tuple(found)
+
+
+def dot_axis(anchor: Anchor, target: Target) -> int | None:
+    """The longest reduction with a dimension of its own in both factors, of more steps than one product has."""
+    if not target.has_byte_dots or not anchor.adds_bytes or anchor.output.dtype != "int32":
+        return None
+    factors = [anchor.operands[f] for f in anchor.factors]
+    own = [a for a in anchor.reduce if all(f.source != "other" and f.plain_dim(a) is not None for f in factors)]
+    axis = max(own, key=lambda a: anchor.axes[a].extent, default=None)
+    return axis if axis is not None and anchor.axes[axis].extent > DOT_STEPS else None
 
 
 @dataclass(frozen=True)

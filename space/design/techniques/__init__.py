@@ -11,6 +11,7 @@ from .blocks import BLOCKS_OF_TILES
 from .boundaries import EDGES
 from .contiguous import CONTIGUOUS
 from .digits import DIGITS
+from .dot_products import DOT_PRODUCTS
 from .factored import FACTORED
 from .fused_rows import FUSED_ROWS
 from .halo import HALO
@@ -30,7 +31,7 @@ from .vector_width import VECTOR_WIDTH
 from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
-    PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, TAPS, ORDERS, FACTORED, PANELS, FUSED_ROWS,
-    SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS, PREFETCHING,
+    PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, TAPS, ORDERS, DOT_PRODUCTS, FACTORED, PANELS,
+    FUSED_ROWS, SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS, PREFETCHING,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

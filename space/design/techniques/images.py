@@ -12,6 +12,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import ROOT, Collector
+from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
 from ..structure import Site
@@ -23,7 +24,8 @@ TEXTURE = "global.texture"
 
 def _opens(site: Site, out: Collector) -> None:
     for number, operand in enumerate(site.anchor.operands):
-        if site.target.kind == "opencl" and _may_be_image(operand, site.target):
+        in_words = is_read_in_words(site.anchor, operand, site.structure)
+        if site.target.kind == "opencl" and _may_be_image(operand, site.target) and not in_words:
             name = f"image:{operand.name}"
             out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)})
 

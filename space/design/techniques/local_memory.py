@@ -16,6 +16,7 @@ from ...schedule import Schedule
 from ...tree import extent_of, find_loop
 from ..candidates import Candidates, Ints, product
 from ..decision import INLINE, Collector
+from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
 from ..structure import Site
@@ -35,6 +36,8 @@ def _opens(site: Site, out: Collector) -> None:
 def _may_be_local(site: Site, operand: Operand) -> bool:
     """An input of a reduction, read at known places, whose items hold parts of the result and not of the sum."""
     known = not operand.is_output and bool(operand.dims) and operand.source != "other"
+    if is_read_in_words(site.anchor, operand, site.structure):
+        return False  # a copy of a part of a row may begin or end within a word
     return known and bool(site.anchor.reduce) and not site.structure.factored and site.target.local_bytes > 0
 
 

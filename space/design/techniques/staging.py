@@ -11,7 +11,7 @@ from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
-from ..layouts import Identity, Layout, alternatives, code, meeting
+from ..layouts import Identity, Layout, alternatives, code, is_read_in_words, meeting
 from ..plan import Plan, one
 from ..program import Operand, has_condition
 from ..stages import schedule_inner_stage, schedule_stage
@@ -26,11 +26,12 @@ def _opens(site: Site, out: Collector) -> None:
         if operand.is_output:
             continue
         choices = alternatives(site.anchor, operand, site.structure)
-        if len(choices) > 1:
+        laid_out = choices != (Identity(),)
+        if laid_out:
             table = _layout_table(site, operand, choices)
             labels = [choice.label for choice in choices]
             out.add("layout", number, f"layout:{operand.name}", "layout", choices, labels, table)
-        laid_out = len(choices) > 1 or operand.source == "stage" or operand.is_packed_by_caller
+        laid_out = laid_out or operand.source == "stage" or operand.is_packed_by_caller
         if operand.dims and laid_out and _may_be_read_over_an_edge(site, operand):
             _add_pad_values(site, out, number, operand)
         places = _places(site, operand, choices)
@@ -71,6 +72,8 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
 def _places(site: Site, operand: Operand, choices: Sequence[Layout]) -> list[int]:
     """Where an input's copy or producer is computed."""
     inner = [INNER] if site.target.kind == "cpu" else []
+    if operand.source == "stage" and is_read_in_words(site.anchor, operand, site.structure):
+        return [ROOT, *inner]
     if operand.source == "stage":
         return [ROOT, INLINE, *inner] if has_condition(site.func, operand.producer) else [INLINE, ROOT, *inner]
     if operand.source == "fixed" and len(choices) > 1:

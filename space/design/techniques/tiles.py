@@ -15,7 +15,7 @@ from ..candidates import Bools, Candidates, Ints
 from ..decision import OVERCOMPUTE, PEEL, Collector
 from ..plan import Plan, one
 from ..program import Anchor
-from ..structure import Site
+from ..structure import DOT_STEPS, Site
 from . import factored, fused_rows, panels
 from .technique import Phase, Technique, Verdicts
 from .vector_width import device_tiles
@@ -48,6 +48,8 @@ def _opens(site: Site, out: Collector) -> None:
             sizes = device_tiles(item.extent, site.lanes, site.structure.factored, site.target)
         elif item.kind == "reduce":
             sizes = _unrolls(item.extent)
+            if axis == site.structure.dot:
+                sizes = [size for size in sizes if size % DOT_STEPS == 0]
         else:
             sizes = [t for t in (ROWS if axis == site.structure.row else SIDE_ROWS) if t <= item.extent]
         out.add("tile", axis, f"tile:{name}", "tile", sizes, [str(t) for t in sizes], {f"tile:{name}:reg": sizes})

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from expected_space import CPU, OPENCL, Anchor, Input, expected
+from expected_space import CPU, DOTS, OPENCL, Anchor, Input, expected
 
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
@@ -115,6 +115,44 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
     ),
 }  # fmt: skip
 
+BYTES: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
+    "matmul": (
+        workload("matmul", m=13, n=19, k=150, dtype="int8").func,
+        {"b0": Anchor(
+            {"s0": 13, "s1": 19}, {"r0": 150}, {"i0": Input("fixed", "r0, s1"), "i1": Input("fixed", "s0, r0")}, "0",
+            bytes=True,
+        )},
+    ),
+    "rows times rows": (
+        workload("matmul", m=13, n=19, k=40, transpose_b=1, dtype="int8").func,
+        {"b0": Anchor(
+            {"s0": 13, "s1": 19}, {"r0": 40}, {"i0": Input("fixed", "s1, r0"), "i1": Input("fixed", "s0, r0")}, "0",
+            bytes=True,
+        )},
+    ),
+    "conv2d": (
+        workload("conv2d", ci=7, h=8, w=9, co=20, k=3, dtype="int8").func,
+        {"b0": Anchor(
+            {"s1": 20, "s2": 8, "s3": 9}, {"r0": 7, "r1": 3, "r2": 3},
+            {
+                "i0": Input("constant", "s1, r0, r1, r2"),
+                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2"),
+            }, "0", bytes=True,
+        )},
+    ),
+    "few channels": (
+        workload("conv2d", ci=4, h=8, w=9, co=20, k=3, dtype="int8").func,
+        {"b0": Anchor(
+            {"s1": 20, "s2": 8, "s3": 9}, {"r0": 4, "r1": 3, "r2": 3},
+            {
+                "i0": Input("constant", "s1, r0, r1, r2"),
+                "i1": Input("padded", "s0, r0, s2 + r1, s3 + r2"),
+            }, "0", bytes=True,
+        )},
+    ),
+}  # fmt: skip
+"""Sums of products of int8 in int32."""
+
 CONSTANTS = {"conv2d": ("w",), "dilated conv2d": ("w",)}
 
 
@@ -138,6 +176,17 @@ def test_the_space_is_the_expected_set(name: str, target: Target) -> None:
         assert found[sketch].keys() - decisions.keys() == set(), f"not in the table: {told}"
         assert decisions.keys() - found[sketch].keys() == set(), f"not in the space: {told}"
         assert found[sketch] == decisions, told
+
+
+@pytest.mark.parametrize("target", [OPENCL, DOTS], ids=["without", "with"])
+@pytest.mark.parametrize("name", BYTES)
+def test_dot_products_are_where_bytes_and_the_device_offer_them(name: str, target: Target) -> None:
+    """Sketches with dot products, and the layouts that they ask for, are those of the table, and no others."""
+    func, anchors = BYTES[name]
+    space = generate(func, target, dict.fromkeys(CONSTANTS.get(name, ("w",)), "constant"))
+    wanted, found = expected(anchors, target), contents(space)
+    assert found == wanted
+    assert any(",dot=" in sketch for sketch in found) == (target is DOTS and name != "few channels")
 
 
 def test_every_kind_is_expected_somewhere() -> None:
