@@ -25,7 +25,8 @@ class Plan:
     tile out of registers.  `loops` are the anchor's by axis; after tiling `outer` are those outside the register tile
     in their order, and `tile_loops` those of the tile by axis; `out_lanes` are the vectorized loops of what takes a
     tile out; `dot_loop` are the steps of a dot product.  `staged` has for each input that is copied or computed first
-    the block that does so, and the place; `parallel_before` are the parallel loops of other anchors.
+    the block that does so, the place, and how many of its loops one thread runs; `parallel_before` are the parallel
+    loops of other anchors.
     """
 
     sch: Schedule
@@ -54,7 +55,7 @@ class Plan:
     items: dict[str, str] = field(default_factory=dict)
     reads: dict[int, str] = field(default_factory=dict)
     tile_loops: dict[int, list[str]] = field(default_factory=dict)
-    staged: list[tuple[str, int]] = field(default_factory=list)
+    staged: list[tuple[str, int, int]] = field(default_factory=list)
     parallel_before: list[str] = field(default_factory=list)
 
     @property

@@ -39,15 +39,18 @@ def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str
     return str(item)
 
 
-def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = True) -> None:
-    """An element-wise block in a nest of its own: outer loops shared, inner ones in vectors, or in squares of them."""
+def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = True, inside: int = 1) -> None:
+    """An element-wise block in a nest of its own: outer loops shared, inner ones in vectors, or in squares of them.
+
+    Where there are more than `inside` loops, so many are not shared.
+    """
     loops = sch.get_loops(block)
     if not loops:
         return
     if (squares := transpose_stage(sch, block, loops, target)) is not None:
         head, tail = squares, None
     else:
-        head, tail = loops[:-1], vectorize_stage(sch, block, loops[-1], target)
+        head, tail = loops[:-inside] or loops[:-1], vectorize_stage(sch, block, loops[-1], target)
     if not shared:
         return
     if head:

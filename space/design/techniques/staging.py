@@ -11,7 +11,7 @@ from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
 from ..decision import NEUTRAL_PAD as NEUTRAL
-from ..layouts import Identity, Layout, alternatives, code, is_read_in_words, meeting
+from ..layouts import Fours, Identity, Layout, alternatives, code, is_read_in_words, meeting
 from ..plan import Plan, one
 from ..program import Operand, has_condition
 from ..stages import schedule_inner_stage, schedule_stage
@@ -144,7 +144,7 @@ def _stage(plan: Plan) -> None:
         if plain and operand.source in ("fixed", "other", "output"):
             continue
         if not operand.dims:
-            plan.staged.append((operand.producer, place))
+            plan.staged.append((operand.producer, place, 1))
             continue
         text = layout.index_map(operand, cover)
         logical = [one(extent) for extent in plan.chosen.logical(number)]
@@ -167,7 +167,7 @@ def _stage(plan: Plan) -> None:
             plan.sch.transform_layout(block, ["write", 0], text, pad, physical_shape=shape, rewrite_loops=True)
         if image:
             plan.sch.set_scope(block, 0, images.TEXTURE)
-        plan.staged.append((block, place))
+        plan.staged.append((block, place, 2 if isinstance(layout, Fours) else 1))  # a word is little to share
 
 
 def _read_index(plan: Plan, number: int) -> int:
@@ -182,12 +182,12 @@ def _read_index(plan: Plan, number: int) -> int:
 
 def _place(plan: Plan) -> None:
     """Compute each staged input inside the shared loops, or before, on all threads."""
-    for block, place in plan.staged:
+    for block, place, inside in plan.staged:
         if place == INNER and plan.outer:
             plan.sch.compute_at(block, plan.place_inside)
             schedule_inner_stage(plan.sch, block, plan.place_inside, plan.target)
         else:
-            schedule_stage(plan.sch, block, plan.target)
+            schedule_stage(plan.sch, block, plan.target, inside=inside)
 
 
 STAGING = Technique(

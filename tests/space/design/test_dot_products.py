@@ -133,6 +133,25 @@ def test_every_candidate_is_written_with_dot_products(name: str) -> None:
             assert "dot_int" in text or "dot_4x8packed_ss_int(" in text
 
 
+def test_a_vector_is_read_in_words() -> None:
+    """A factor of a single dimension has words, too, as it is or padded by a copy."""
+    func = parse("""
+@T.prim_func
+def main(w: T.Buffer((20, 22), "int8"), x: T.Buffer((22,), "int8"), y: T.Buffer((20,), "int32")):
+    for i, k in T.grid(20, 22):
+        with T.block("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                y[vi] = T.int32(0)
+            y[vi] = y[vi] + T.Cast("int32", w[vi, vk]) * T.Cast("int32", x[vk])
+""")
+    assert isinstance(func, PrimFunc)
+    (sketch,) = with_dots(generate(func, DOTS, {"w": "constant"}))
+    for candidate in sketch.draw(np.random.default_rng(5), 20):
+        text = source_of(lower(sketch.schedule(candidate).func, DOTS), DOTS).text
+        assert "dot_int" in text or "dot_4x8packed_ss_int(" in text
+
+
 def test_what_is_masked_would_be_refused_or_padded_wrongly() -> None:
     """Of a reduction of 22 steps the last two are computed over: nothing else is let through."""
     for sketch in with_dots(space_of("ragged", DOTS)[1]):
