@@ -36,7 +36,7 @@ from ...ir.stmt import (
     read_buffers,
     written_buffers,
 )
-from ...ir.target import Target
+from ...ir.target import BYTE_DOTS, Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
 from .dots import STEPS, dot_product, product_of, words
@@ -45,7 +45,7 @@ from .images import check_image, is_image
 from .launch import Launch, Source
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, sizes, statements_at_top, written_out
-from .types import Helpers, Names, array_type, bare, memory_type, pieces
+from .types import DOT_BUILTIN, Helpers, Names, array_type, bare, memory_type, pieces
 from .writer import NeedsLong
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ def generate(lowered: Lowered, target: Target) -> Source:
         header += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
     if "float16" in used and "float16" not in _emulated(target):
         header += "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
-    text = header + helpers.text() + "\n" + "\n".join(kernels)
+    text = helpers.text() + "\n" + "\n".join(kernels)
+    if DOT_BUILTIN in text:
+        header += f"#pragma OPENCL EXTENSION {BYTE_DOTS} : enable\n"
+    text = header + text
     return _with_digest(text, launches)
 
 

@@ -78,6 +78,7 @@ def test_a_gpu_calls_the_function_in_each_lane() -> None:
     scalar = text(scheduled(32, 1)[1], GPU_DEVICE)
     assert "c[t] = (int)((uint)c[t] + (uint)dot_4x8packed_ss_int((uint)t_2, (uint)t_4));" in scalar
     assert build_options(found) == build_options(scalar) == DOT_OPTIONS
+    assert f"#pragma OPENCL EXTENSION {BYTE_DOTS} : enable" in found
 
 
 def test_a_cpu_multiplies_vectors_in_pairs() -> None:

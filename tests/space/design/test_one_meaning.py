@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from stridesmith.cost_model.features import FeatureMap
 from stridesmith.cost_model.tiling import covers
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import Allocate, For, PrimFunc
-from stridesmith.ir.target import Target
+from stridesmith.ir.target import BYTE_DOTS, Target
 from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.decision import BOUNDARIES, BRANCH, INNER, OVERCOMPUTE, PEEL
 from stridesmith.space.design.sketch import Sketch
@@ -24,12 +25,16 @@ from stridesmith.space.workloads import names, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 OPENCL = Target(kind="opencl", vector_bits=256, registers=16, units=2, threads=2, max_work_group=64)
+DOTS = replace(OPENCL, features=BYTE_DOTS)
 SCHEDULED = ("conv2d", "matmul", "depthwise_conv2d", "max_pool2d", "row_sum", "conv1d")
 
 
 def drawn(name: str, target: Target, sketches: int, count: int) -> Iterator[tuple[Sketch, Open, np.ndarray]]:
-    """Candidates of each anchor of a workload's sketches: the sketch, the anchor's part of it, and rows of choices."""
-    work = workload(name)
+    """Candidates of each anchor of a workload's sketches: the sketch, the anchor's part of it, and rows of choices.
+
+    Of bytes, where the target has dot products of them.
+    """
+    work = workload(name, dtype="int8") if target.has_byte_dots else workload(name)
     for sketch in generate(work.func, target, dict.fromkeys(work.constants, "constant")).sketches[:sketches]:
         rows, start = sketch.draw(np.random.default_rng(1), count), 0
         for part in sketch.parts:
@@ -47,11 +52,13 @@ def tile_of(label: object) -> int:
     return int(np.prod([int(n) for n in str(label).split("x")]))
 
 
-@pytest.mark.parametrize("target", [CPU, OPENCL], ids=["cpu", "opencl"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name, target",
+    [(name, target) for name in names() for target in (CPU, OPENCL)] + [("matmul", DOTS), ("conv2d", DOTS)],
+)
 def test_candidates_read_what_labels_say(name: str, target: Target) -> None:
     """Tiles, blocks, panels, edges, layouts and orders: by the tables of a whole population, and by the labels."""
-    for _, part, rows in drawn(name, target, 8, 24):
+    for _, part, rows in drawn(name, target, 16 if target is DOTS else 8, 24):
         found = Candidates(part, rows, target)
         cover = covers(found)
         every = np.zeros(len(rows), np.int64)
