@@ -11,6 +11,8 @@ from . import dtypes
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
 """The extension of OpenCL devices that multiply and add bytes four at a time."""
+DOT_STEPS = 4
+"""Products of bytes that such a device adds up by one function."""
 
 
 class _FromText(type):

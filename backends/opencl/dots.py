@@ -8,8 +8,9 @@
 `A32` is the memory of `A` seen as words of 32 bits, each four bytes that are neighbours; ``dot_4x8`` adds up the four
 products of two words, of each lane where they are vectors.  Four products of bytes fit 32 bits, and the sum wraps
 around as that of the steps does, so that both sides are equal bit by bit.  Conditions: (1) the loop's body is that
-store, of int32, and both factors are int8; (2) along the loop both are read at neighbours, the first of them a multiple
-of four whatever the other variables are, in all lanes; (3) both are buffers and no images.
+store, of int32, to an element that does not move, and both factors are int8, of other memory; (2) along the loop both
+are read at neighbours, the first of them a multiple of four whatever the other variables are, in all lanes; (3) both
+are buffers and no images.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ...ir import dtypes
 from ...ir.arith.linear import Linear, build, divide, shared_form, variables_of
 from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int
 from ...ir.stmt import For, Store
+from ...ir.target import DOT_STEPS
 from ..llvm.types import CodegenError
 from .access import as_ramp
 
 DOT = "dot_4x8"
 """The name of the call; no program has it, since it is made here and written at once."""
-STEPS = 4
 
 
 def dot_product(store: Store, first: Expr, second: Expr) -> Store:
@@ -40,13 +41,19 @@ def product_of(loop: For) -> tuple[Store, Load, Load]:
         for mine, product in (parts, parts[::-1]):
             if store.value.op == "+" and mine == own and isinstance(product, Binary) and product.op == "*":
                 a, b = _byte(product.a), _byte(product.b)
-                if a is not None and b is not None:
+                if a is not None and b is not None and _is_one_sum(loop, store, a, b):
                     return store, a, b
     raise CodegenError(
         f"loop `{loop.var.name}` is annotated with `dot`, but its body is not one store "
-        f"`C[i] = C[i] + int32(A[..]) * int32(B[..])` of int8 A and B, without a condition; compute over or peel "
-        f"the edge, or unannotate the loop"
+        f"`C[i] = C[i] + int32(A[..]) * int32(B[..])` of int8 A and B, to one element and without a condition; compute "
+        f"over or peel the edge, or unannotate the loop"
     )
+
+
+def _is_one_sum(loop: For, store: Store, *factors: Load) -> bool:
+    """Whether all steps add to the same element, and none reads what another has written."""
+    moves = any(loop.var in variables_of(index) for index in store.indices)
+    return not moves and all(factor.buffer.memory != store.buffer.memory for factor in factors)
 
 
 def _byte(factor: Expr) -> Load | None:
@@ -64,14 +71,15 @@ def words(loop: For, load: Load, position: Expr, lanes: int) -> Expr:
     """The words that the four steps of a load read, by its flat `position`.  Raises CodegenError by condition (2)."""
     ramp = as_ramp(position)
     form = None if ramp is None or not isinstance(ramp[1], Const) else _quarter(ramp[0], loop.var)
-    if ramp is None or form is None or as_int(ramp[1]) % STEPS:
+    if ramp is None or form is None or as_int(ramp[1]) % DOT_STEPS:
         raise CodegenError(
-            f"loop `{loop.var.name}` is annotated with `dot`, but its {STEPS} steps do not read `{load.buffer.name}` "
-            f"at neighbours of which the first is at a multiple of {STEPS}; let the reduction be the last dimension, "
-            f"in a layout whose rows are multiples of {STEPS} elements"
+            f"loop `{loop.var.name}` is annotated with `dot`, but its {DOT_STEPS} steps do not read "
+            f"`{load.buffer.name}` at neighbours of which the first is at a multiple of {DOT_STEPS}; let the reduction "
+            f"be the last dimension, in a layout whose rows are multiples of {DOT_STEPS} elements"
         )
-    view = Buffer(load.buffer.name, (load.buffer.size // STEPS,), "int32", load.buffer.scope, (), load.buffer.memory)
-    base, stride = build(form), as_int(ramp[1]) // STEPS
+    buffer = load.buffer
+    view = Buffer(buffer.name, (buffer.size // DOT_STEPS,), "int32", buffer.scope, (), buffer.memory)
+    base, stride = build(form), as_int(ramp[1]) // DOT_STEPS
     count = dtypes.lanes(position.dtype)
     if count > 1 and stride:
         return Load(view, (Ramp(base, Const(stride), count),))
@@ -84,6 +92,6 @@ def _quarter(position: Expr, var: Var) -> Linear | None:
     terms, constant = shared_form(position)
     rest = {atom: k for atom, k in terms.items() if atom != var}
     apart = terms.get(var) == 1 and not any(var in variables_of(atom) for atom in rest)
-    if not apart or constant % STEPS or any(k % STEPS for k in rest.values()):
+    if not apart or constant % DOT_STEPS or any(k % DOT_STEPS for k in rest.values()):
         return None
-    return divide((rest, constant), STEPS)
+    return divide((rest, constant), DOT_STEPS)

@@ -36,10 +36,10 @@ from ...ir.stmt import (
     read_buffers,
     written_buffers,
 )
-from ...ir.target import BYTE_DOTS, Target
+from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
-from .dots import STEPS, dot_product, product_of, words
+from .dots import dot_product, product_of, words
 from .expr import Expressions
 from .images import check_image, is_image
 from .launch import Launch, Source
@@ -311,7 +311,7 @@ class _Kernel(Expressions):
     def _for(self, stmt: For) -> None:
         if stmt.kind == "thread_binding":
             self._bound(stmt)
-        elif is_dot(stmt) and self.fixed(stmt.extent) == const(STEPS):  # at a ragged edge there may be fewer steps
+        elif is_dot(stmt) and self.fixed(stmt.extent) == const(DOT_STEPS):  # at a ragged edge there may be fewer steps
             self._dot(stmt)
         elif self._is_written_out(stmt):
             self._write_out(stmt, as_int(self.fixed(stmt.extent)))

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
+from ...ir.target import DOT_STEPS
 from .program import Anchor, Operand
-from .structure import DOT_STEPS, Structure
+from .structure import Structure
 
 LINE = 64  # bytes
 CONFLICTING = 4

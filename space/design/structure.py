@@ -16,12 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.stmt import PrimFunc
-from ...ir.target import Target
+from ...ir.target import DOT_STEPS, Target
 from .decision import Decision
 from .program import Anchor
-
-DOT_STEPS = 4
-"""Products of bytes that a device adds up by one function."""
 
 
 @dataclass(frozen=True)

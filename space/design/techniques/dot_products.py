@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....ir.target import DOT_STEPS
 from ..candidates import Bools, Candidates
 from ..decision import Collector
 from ..layouts import Layout
 from ..plan import Plan
-from ..structure import DOT_STEPS, Site, dot_axis
+from ..structure import Site, dot_axis
 from .technique import Phase, Technique, Verdicts
 
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....ir.target import DOT_STEPS
 from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Ints
 from ..decision import OVERCOMPUTE, PEEL, Collector
 from ..plan import Plan, one
 from ..program import Anchor
-from ..structure import DOT_STEPS, Site
+from ..structure import Site
 from . import factored, fused_rows, panels
 from .technique import Phase, Technique, Verdicts
 from .vector_width import device_tiles

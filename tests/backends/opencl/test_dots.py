@@ -131,6 +131,8 @@ def test_other_bodies_are_refused() -> None:
         product(words, K * 4 + R, B, K * 4 + R),
         Store(C, (K,), C[(K + 1) % 4] + Cast("int32", A[K * 4 + R]) * Cast("int32", B[K * 4 + R])),
         If(K * 4 + R < 13, good),
+        Store(C, (R,), C[R] + Cast("int32", A[K * 4 + R]) * Cast("int32", B[K * 4 + R])),
+        product(Buffer("bytes_of_C", (16,), "int8", data="C"), K * 4 + R, B, K * 4 + R),
     ]
     for body in bodies:
         assert "its body is not one store" in refusal(dot_loop(body))
