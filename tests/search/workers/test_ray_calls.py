@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ import pytest
 from stridesmith.errors import UsageError
 from stridesmith.search.workers import actor_pool as pool_module
 from stridesmith.search.workers import executor as executor_module
-from stridesmith.search.workers import guardian, host_lock, protocol, ray_calls, ray_session
+from stridesmith.search.workers import guardian, host_lock, protocol, ray_calls, ray_session, scratch
 from stridesmith.search.workers.actor_pool import ActorPool
 from stridesmith.search.workers.bench import Limits
 from stridesmith.search.workers.executor import TOO_LATE, RayExecutor, _Batch
@@ -263,6 +264,23 @@ def test_what_a_dead_run_left_is_removed_and_what_a_live_one_has_is_not(tmp_path
         assert left.wait(5) == -signal.SIGKILL
     assert sorted(p.name for p in tmp_path.iterdir()) == [live.name, live.name + guardian.OWNER]
     os.close(descriptor)
+
+
+def test_a_run_removes_at_its_end_what_ended_while_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of dead workers and sessions go when the executor is closed; those of the living stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ray_session, "_short_folder", lambda: str(tmp_path))
+    executor = RayExecutor(first_here=True, builders=1)
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    dead = tmp_path / f"{scratch._prefix()}{ended.pid}-a"
+    live = tmp_path / f"{scratch._prefix()}{os.getppid()}-b"
+    session = tmp_path / f"{guardian.PREFIX}dead"
+    for folder in (dead, live, session):
+        folder.mkdir()
+    os.close(guardian.own(str(session), "deadbeef00"))
+    executor.close()
+    assert list(tmp_path.iterdir()) == [live]
 
 
 class _LateRay(ModuleType):
