@@ -229,7 +229,7 @@ class DirectCalls(ray_calls.RayCalls):
     def call(self, function: Any, *arguments: Any, seconds: float = 0.0, **options: Any) -> Any:
         return function(*arguments, **options)
 
-    def send(self, function: Any, *arguments: Any, **options: Any) -> None:
+    def send(self, function: Any, *arguments: Any, seconds: float = 0.0, **options: Any) -> None:
         function(*arguments, **options)
 
 

@@ -21,7 +21,7 @@ from .bench import Limits
 from .local_pool import LocalPool
 from .protocol import Failed, Job, ProtocolError, Reply, reply_of
 from .ray_calls import RayCalls, RayLost
-from .ray_session import RaySession
+from .ray_session import RaySession, sweep
 from .timeline import Timeline, facts_of
 
 R = TypeVar("R", bound=Reply)
@@ -173,7 +173,7 @@ class RayExecutor:
         for pool in pools:
             pool.close(max(0.0, deadline - time.monotonic()))
         self._session.close(is_lost=self._is_lost)
-        self._session.sweep()
+        sweep()
 
     def __enter__(self) -> RayExecutor:
         return self

@@ -120,12 +120,6 @@ class RaySession:
                 _let_go(self.ray)
         self._dismiss_guardian()
 
-    @staticmethod
-    def sweep() -> None:
-        """Remove what dead runs have left, of which some may have been ending while this one began."""
-        guardian.sweep(_short_folder())
-        scratch.sweep()
-
     def abandon(self) -> None:
         """Ray is lost: end what is left of a private one, so that nobody waits for it."""
         if self.private:
@@ -200,6 +194,12 @@ class RaySession:
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
+
+
+def sweep() -> None:
+    """Remove what dead runs have left, of which some may have been ending while this one began."""
+    guardian.sweep(_short_folder())
+    scratch.sweep()
 
 
 def usable_cores() -> int:
