@@ -362,7 +362,7 @@ def doctor(**options: Any) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code and never raises.
+    """Run the command; returns its exit code and never raises.  Without `argv` it may end the process (`leave`).
 
     The seconds of a run count from the start of the process; from this call where a caller gives the arguments.
     """

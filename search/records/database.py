@@ -348,6 +348,8 @@ class Database:
                 )
         if self.read_only:
             return state in ("missing", "empty")
+        with suppress(OSError):
+            sqlite_file.trust(self.path)
         if kind := sqlite_file.network_of(self.path):
             self.notes.append(
                 f"the database {self.path} is on a network file system ({kind}), where SQLite may lose records when "

@@ -89,6 +89,11 @@ def doubt(path: Path) -> None:
         Path(f"{path}{DOUBT}").touch()
 
 
+def trust(path: Path) -> None:
+    """The file was checked whole and is sound, or a new one has taken its place."""
+    Path(f"{path}{DOUBT}").unlink(missing_ok=True)
+
+
 def is_damage(error: BaseException) -> bool:
     """True for what SQLite says of a file whose structure is not right."""
     text = str(error).lower()
@@ -130,7 +135,7 @@ def salvage(path: Path, create: str, expected: dict[str, tuple[int, ...]]) -> tu
                 if (source := Path(f"{path}{suffix}")).exists():
                     source.rename(f"{aside}{suffix}")
             fresh.rename(path)
-        Path(f"{path}{DOUBT}").unlink(missing_ok=True)
+        trust(path)
     return aside, count
 
 

@@ -357,6 +357,17 @@ def test_damage_in_a_large_file_is_salvaged_once_it_was_met(path: Path, monkeypa
     assert not Path(f"{path}{sqlite_file.DOUBT}").exists()
 
 
+def test_a_file_that_proves_to_be_sound_is_in_doubt_no_more(path: Path) -> None:
+    """It is checked whole once, by a writer; who only reads changes nothing."""
+    fill(path, 1)
+    sqlite_file.doubt(path)
+    mark = Path(f"{path}{sqlite_file.DOUBT}")
+    Database(path, read_only=True).close()
+    assert mark.exists()
+    Database(path).close()
+    assert not mark.exists()
+
+
 def test_who_has_a_file_open_that_is_salvaged_goes_on_in_the_new_one(path: Path) -> None:
     """Nothing that is stored after the salvage ends in the old file."""
     fill(path, 400, trace_size=20)
