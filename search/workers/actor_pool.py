@@ -1,7 +1,8 @@
 """Ray actors of one kind on the nodes that should have them: started, given jobs, heard, and replaced when lost.
 
-An actor with a job is asked for a sign of life every few seconds.  One that gives none (its host is frozen, a debugger
-has stopped it, its link is cut), or whose job takes longer than all of its limits together, counts as lost.
+An actor with a job is asked for a sign of life every few seconds.  One that gives none (its host is frozen, its link is
+cut), whose process on this host a debugger, say, has stopped, or whose job takes longer than all of its limits
+together, counts as lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from .actors import SIGNS, host_of_processes, start_actor
 from .bench import Limits
 from .protocol import Failed, Job, Race, Reply, to_text
-from .ray_calls import RayCalls
+from .ray_calls import RayCalls, Stopped
 from .versions import differences, parsed
 
 CHECK_SECONDS = 2.0  # how often nodes are counted and signs of life asked for
@@ -71,6 +72,7 @@ class ActorPool:
         self._checked = -CHECK_SECONDS
         self._listened = time.monotonic()
         self._last_ready = time.monotonic()
+        self._stopped = Stopped()
 
     @property
     def ready(self) -> bool:
@@ -158,7 +160,8 @@ class ActorPool:
                 actor.sign = None
             if actor.sign is None and now - actor.asked >= CHECK_SECONDS:
                 actor.sign, actor.asked = self._calls.call(_sign_of, actor.handle), now
-            if now > actor.deadline or (actor.sign is not None and now - actor.asked > SILENT_SECONDS):
+            is_silent = actor.sign is not None and now - actor.asked > SILENT_SECONDS
+            if now > actor.deadline or is_silent or (actor.pid and self._stopped.stands_still(actor.pid)):
                 lost.append(actor)
         return lost
 

@@ -37,7 +37,7 @@ class RayCalls:
         self.ray = ray
         self.lost = ""
         self._core = {pid: guardian.name_of(pid) for pid in core}
-        self._moved = dict.fromkeys(self._core, time.monotonic())
+        self._stopped = Stopped()
         self._thread = DaemonThread("stridesmith-ray-calls")
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0, **options: Any) -> T:
@@ -78,14 +78,10 @@ class RayCalls:
         """Raise RayLost if a core process has ended or stands still."""
         if self.lost:
             raise RayLost(self.lost)
-        now = time.monotonic()
         for pid, name in self._core.items():
-            state = _state(pid)
-            if state in ("", "Z", "X"):
+            if _state(pid) in ("", "Z", "X"):
                 self._lose(f"its process {name} has ended")
-            if state not in ("T", "t"):
-                self._moved[pid] = now
-            elif now - self._moved[pid] > STOPPED_SECONDS:
+            if self._stopped.stands_still(pid):
                 self._lose(f"its process {name} stands still")
 
     def _submit(self, function: Callable[..., T], *arguments: Any, **options: Any) -> concurrent.futures.Future[T]:
@@ -96,6 +92,20 @@ class RayCalls:
     def _lose(self, reason: str) -> None:
         self.lost = reason
         raise RayLost(reason)
+
+
+class Stopped:
+    """Which processes of this host stand still, as a debugger or SIGSTOP leaves them, for `STOPPED_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def stands_still(self, pid: int) -> bool:
+        """Whether it was stopped each time it was looked at, the first time long enough ago."""
+        if _state(pid) not in ("T", "t"):
+            self._since.pop(pid, None)
+            return False
+        return time.monotonic() - self._since.setdefault(pid, time.monotonic()) > STOPPED_SECONDS
 
 
 def _state(pid: int) -> str:

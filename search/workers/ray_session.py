@@ -37,6 +37,8 @@ JOIN_SECONDS = 30.0
 START_SECONDS = 120.0
 END_SECONDS = 2.0
 CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
+HTTP2_SETTINGS = b"\x04"
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS + b"\0" * 5
 PATIENT = "1000000"  # seconds; a driver that has lost the GCS for a minute is ended by Ray, whatever else it does
 AUTH_TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process, so every private Ray of ours shares it
 
@@ -302,7 +304,11 @@ def _answering_mode(address: str) -> str:
         for process in asking.values():
             process.kill()
             process.wait()
-    raise TemporaryError(
+    raise _is_no_ray(address)
+
+
+def _is_no_ray(address: str) -> TemporaryError:
+    return TemporaryError(
         f"what listens at {address} does not answer as a Ray cluster does; give the address of its head's GCS, which "
         f"`ray start --head` prints (port 6379 by default), or leave out `--address` and RAY_ADDRESS"
     )
@@ -341,12 +347,25 @@ def _short_folder() -> str:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise TemporaryError at once where Ray would try for a minute."""
+    """Raise TemporaryError at once where Ray would try for a minute: nobody is there, or no server of gRPC.
+
+    A server of gRPC speaks HTTP/2, in which the first thing that either side sends is a SETTINGS frame (RFC 9113,
+    section 3.4): three bytes of length, and 4 for its type.  Behind TLS this cannot be seen.
+    """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+                return
+            try:
+                connection.sendall(HTTP2_PREFACE)
+                first = connection.recv(4, socket.MSG_WAITALL)
+            except OSError:  # it closes the connection, or says nothing
+                first = b""
     except OSError as error:
         raise TemporaryError(
             f"no Ray cluster answers at {address} ({error}); start one with `ray start --head`, "
             f"or leave out `--address` and RAY_ADDRESS to use this machine alone"
         ) from None
+    if first[3:] != HTTP2_SETTINGS:
+        raise _is_no_ray(address)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,11 +22,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stridesmith.errors import UsageError
+from stridesmith.errors import TemporaryError, UsageError
 from stridesmith.search.workers import actor_pool as pool_module
 from stridesmith.search.workers import executor as executor_module
 from stridesmith.search.workers import guardian, host_lock, protocol, ray_calls, ray_session, scratch
 from stridesmith.search.workers.actor_pool import ActorPool
+from stridesmith.search.workers.actors import host_of_processes
 from stridesmith.search.workers.bench import Limits
 from stridesmith.search.workers.executor import TOO_LATE, RayExecutor, _Batch
 from stridesmith.search.workers.local_pool import LocalPool
@@ -110,11 +113,12 @@ class _Method:
 
 
 class _Handle:
-    """An actor that builds at once while it lives; one that is `frozen` answers nothing."""
+    """An actor that builds at once while it lives; one that is `frozen` answers nothing, also where it has a `pid`."""
 
-    def __init__(self, frozen: bool, **other: str) -> None:
+    def __init__(self, frozen: bool, pid: int = 0, **other: str) -> None:
         self.frozen = frozen
-        self.hello = _Method(lambda: _done(f"host 0 {json.dumps(versions_here() | other)}"))
+        host = host_of_processes() if pid else "host"
+        self.hello = _Method(lambda: _done(f"{host} {pid} {json.dumps(versions_here() | other)}"))
         self.sign = _Method(lambda: Future() if self.frozen else _done("alive"))
         self.build = _Method(lambda text: Future() if self.frozen else _done(to_text(protocol.Tested(pid=1, echo="x"))))
         self.measure = self.build
@@ -166,6 +170,21 @@ def test_an_actor_that_gives_no_sign_is_set_aside_and_its_work_goes_elsewhere(mo
     while not ray.killed and time.monotonic() - start < 10:
         time.sleep(0.01)
     assert len(ray.killed) == 1
+
+
+def test_an_actor_whose_process_here_is_stopped_is_not_waited_for_as_long_as_a_silent_one(
+    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Linux tells of a process of this host; it is killed, and the next actor does the job."""
+    pool, _ = pool_of(monkeypatch, [])
+    monkeypatch.setattr(pool_module, "SILENT_SECONDS", 60.0)
+    handles = iter([_Handle(True, sleeper.pid), _Handle(False)])
+    monkeypatch.setattr(pool_module, "start_actor", lambda *_: next(handles))
+    sleeper.send_signal(signal.SIGSTOP)
+    start = time.monotonic()
+    assert [reply.echo for reply in _Batch("build", [SelfTest(what="ping")], None).run(pool, lambda: None)] == ["x"]  # type: ignore[union-attr]
+    assert 0.3 < time.monotonic() - start < 5
+    assert sleeper.wait(5) == -signal.SIGKILL
 
 
 def test_a_silent_actor_is_noticed_while_another_one_has_news_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,3 +408,34 @@ def test_an_address_that_names_no_cluster_is_refused(address: str) -> None:
 def test_an_address_may_be_auto_a_name_or_a_number(address: str) -> None:
     """IPv6 in brackets."""
     check_address(address)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_grpc"),
+    [(b"\0\0\x06\4\0\0\0\0\0", True), (b"HTTP/1.0 400 Bad\r\n", False), (b"\0\0", False), (b"", False)],
+)
+def test_what_speaks_no_http2_is_known_to_be_no_ray_at_once(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, is_grpc: bool
+) -> None:
+    """By the first frame of the answer, also where that is late, is cut off or does not come; not behind TLS."""
+    monkeypatch.setattr(ray_session, "CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        kept = []
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    kept.append(connection)
+                    connection.sendall(first)
+
+        threading.Thread(target=answer, daemon=True).start()
+        start = time.monotonic()
+        with (
+            contextlib.nullcontext() if is_grpc else pytest.raises(TemporaryError, match="not answer as a Ray cluster")
+        ):
+            ray_session._check_reachable(address)
+        assert time.monotonic() - start < 2
+        monkeypatch.setenv("RAY_USE_TLS", "1")
+        ray_session._check_reachable(address)
