@@ -11,7 +11,7 @@ FIRST_SLOW = 8  # candidates of the first round where a driver compiles: each ta
 HELD_SHARE = 0.25  # of a batch, built while the next one is asked for
 ROOF_SECONDS = 1.6  # what a race takes beside builds and racing: fresh data, and the device's limits
 LONG_SECONDS = 8.0  # what must be left for the start of more workers, half of it, to pay
-LATE_SECONDS = 10.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
+LATE_SECONDS = 8.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
 SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
 RACE_SHARE, END_SHARE = 0.1, 0.25  # of the seconds of a run, at most
 
