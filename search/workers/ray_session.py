@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -36,6 +38,7 @@ CHECK_SECONDS = 8.0
 JOIN_SECONDS = 30.0
 START_SECONDS = 120.0
 END_SECONDS = 2.0
+RAY_THREADS = "ray_"  # how the names of the threads begin that `ray.init` starts in a driver
 CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
 HTTP2_SETTINGS = b"\x04"
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS + b"\0" * 5
@@ -107,7 +110,7 @@ class RaySession:
         self._is_closing = True
         if self._started is None:
             return
-        wait([self._started], END_SECONDS)
+        wait([self._started], END_SECONDS / 2)
         if not self._started.done():
             _let_go(sys.modules.get("ray"))
             self.abandon()  # its guardian stays: Ray may start more until it is told, or this process ends
@@ -235,9 +238,22 @@ def _environment() -> Iterator[None]:
 
 def _silence(ray: Any) -> None:
     """Keep Ray from printing to our stdout, between lines of JSON, what it has to say of workers that died."""
+    _silence_threads()
     worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_, **__: None
+
+
+@functools.cache
+def _silence_threads() -> None:
+    """Ray's threads do not print how they failed when its processes are gone: a note tells that Ray is lost."""
+    others = threading.excepthook
+
+    def tell(failed: threading.ExceptHookArgs) -> None:
+        if failed.thread is None or not failed.thread.name.startswith(RAY_THREADS):
+            others(failed)
+
+    threading.excepthook = tell
 
 
 @contextlib.contextmanager

@@ -410,6 +410,20 @@ def test_an_address_may_be_auto_a_name_or_a_number(address: str) -> None:
     check_address(address)
 
 
+def test_threads_of_a_ray_that_is_gone_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are told of as before."""
+    told: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failed: told.append(failed.thread.name))
+    ray_session._silence_threads.cache_clear()
+    ray_session._silence(ModuleType("ray"))
+    for name in ("ray_listen_error_messages", "mine"):
+        thread = threading.Thread(target=lambda: 1 // 0, name=name)
+        thread.start()
+        thread.join()
+    ray_session._silence_threads.cache_clear()
+    assert told == ["mine"]
+
+
 @pytest.mark.parametrize(
     ("first", "is_grpc"),
     [(b"\0\0\x06\4\0\0\0\0\0", True), (b"HTTP/1.0 400 Bad\r\n", False), (b"\0\0", False), (b"", False)],
