@@ -21,7 +21,7 @@ from ..ir.passes.loop_extents import fold_single_loops, is_dot, trim_loops
 from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
-from ..ir.target import BYTE_DOTS, Target
+from ..ir.target import BYTE_DOTS, SUBGROUPS, Target
 from .passes.blocks import remove_blocks
 from .passes.compact import CONCURRENT, compact_buffers
 from .passes.errors import LoweringError
@@ -148,12 +148,28 @@ def check_loops(stmt: Stmt, target: Target) -> None:
                 f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of bytes "
                 f"({BYTE_DOTS} is missing); unannotate it, or choose a device that has them"
             )
+        if loop.reduces:
+            _check_subgroup(loop, target)
         if loop.kind != "parallel":
             continue
         for inner in (n for n in walk_stmts(loop.body) if isinstance(n, For) and n.kind in CONCURRENT):
             raise LoweringError(
                 f"loop `{inner.var.name}` is parallel inside the parallel loop `{loop.var.name}`; fuse them"
             )
+
+
+def _check_subgroup(loop: For, target: Target) -> None:
+    sizes = target.subgroup_sizes
+    if not sizes:
+        raise LoweringError(
+            f"loop `{loop.var.name}` is bound to `{loop.thread}`, but `{target.name}` has no subgroups of a given size "
+            f"({SUBGROUPS} is missing); reduce in a serial loop, or choose a device that has them"
+        )
+    if not isinstance(loop.extent, Const) or loop.extent.value not in sizes:
+        raise LoweringError(
+            f"loop `{loop.var.name}` is bound to `{loop.thread}` and has {loop.extent!r} iterations, but subgroups of "
+            f"`{target.name}` have {', '.join(map(str, sizes))} work-items; split the loop by one of these"
+        )
 
 
 def _memory_of(param: Buffer | Var) -> Buffer:

@@ -37,7 +37,9 @@ from .node import Node, changed, children, gathered, rebuild, remembered, transf
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread_binding")
 ITER_KINDS = ("spatial", "reduce", "opaque")
-THREAD_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+SUBGROUP = "subgroup"
+"""The thread axis of loops that the work-items of one subgroup share; they stand beside each other along x."""
+THREAD_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z", SUBGROUP)
 
 Annotations = tuple[tuple[str, Any], ...]
 
@@ -59,6 +61,16 @@ class For(Stmt):
     kind: str = "serial"
     thread: str = ""
     annotations: Annotations = ()
+
+    @property
+    def has_items(self) -> bool:
+        """Whether the work-items of a group share the iterations."""
+        return self.thread.startswith("threadIdx") or self.reduces
+
+    @property
+    def reduces(self) -> bool:
+        """Whether concurrent iterations may update one element: those of a subgroup reduce what they have for it."""
+        return self.thread == SUBGROUP
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,12 @@ DOT_STEPS = 4
 """Products of bytes that such a device adds up by one function."""
 
 
+SUBGROUPS = "cl_intel_required_subgroup_size"
+"""The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
+SUBGROUP_OPS = ("+", "min", "max")
+"""The operations by which the work-items of a subgroup reduce values."""
+
+
 class _FromText(type):
     """Lets ``Target("cpu")`` be the device of that name, while ``Target(kind="cpu", ...)`` is what the facts say."""
 
@@ -41,7 +47,8 @@ class Target(metaclass=_FromText):
     the first cache has for lines of `line_bytes` whose addresses compete.  For OpenCL `platform` and `name` identify
     the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
     used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
-    kernel; `image_types` lists the element types that they may have.
+    kernel; `image_types` lists the element types that they may have.  `subgroups` lists the sizes that its subgroups
+    may be given, in work-items.
     """
 
     kind: str = "cpu"
@@ -68,6 +75,7 @@ class Target(metaclass=_FromText):
     image_height: int = 0
     image_args: int = 0
     image_types: str = ""
+    subgroups: str = ""
     is_cpu_device: bool = True
     versions: str = ""
 
@@ -84,6 +92,11 @@ class Target(metaclass=_FromText):
     def has_byte_dots(self) -> bool:
         """Whether the device adds up the products of four bytes and four others by one function of OpenCL C."""
         return self.kind == "opencl" and BYTE_DOTS in self.features.split()
+
+    @property
+    def subgroup_sizes(self) -> tuple[int, ...]:
+        """Work-items of the subgroups in which a kernel may reduce values; none where the device has no such."""
+        return tuple(sorted(map(int, self.subgroups.split()))) if self.kind == "opencl" else ()
 
     def has_masks(self, dtype: str) -> bool:
         """Whether single lanes of vectors of an element type are loaded and stored (`isa` of a CPU tells)."""

@@ -10,27 +10,28 @@ from .errors import ScheduleError
 from .tree import blocks_below
 
 
-def check_concurrent(func: PrimFunc, loop: For, *, private: bool = True) -> None:
+def check_concurrent(func: PrimFunc, loop: For, *, private: bool = True, reduces: bool = False) -> None:
     """Raise ScheduleError unless the iterations of `loop` are independent.
 
     With `private`, each iteration may have a copy of its own of a buffer that is used
     only inside; lanes of vectors have none.  Harmless writes count like any other:
-    adding zero to an element that another iteration owns loses updates.
+    adding zero to an element that another iteration owns loses updates.  With `reduces`,
+    iterations may update elements together (see `ir.dataflow.concurrency`).
     """
-    found = conflict(instances(func), loop, private=private)
+    found = conflict(instances(func), loop, private=private, reduces=reduces)
     if found is not None:
         raise ScheduleError(
             "(1) {conflict}",
             hint="parallelise a loop over spatial iterators, or decompose the reduction first",
             conflict=found,
         )
-    _check_iterators(loop)
+    _check_iterators(loop, ("spatial", "reduce") if reduces else ("spatial",))
 
 
-def _check_iterators(loop: For) -> None:
+def _check_iterators(loop: For, kinds: tuple[str, ...]) -> None:
     for block in blocks_below(loop):
         for item in block.iters:
-            if item.kind != "spatial" and loop.var in free_variables(item.binding):
+            if item.kind not in kinds and loop.var in free_variables(item.binding):
                 raise ScheduleError(
                     "(1) loop `{loop}` is part of the {kind} iterator `{iter}` of block `{block}`",
                     hint="use rfactor to run a reduction concurrently",

@@ -123,7 +123,8 @@ def check_still_concurrent(func: PrimFunc, loops: Sequence[For]) -> None:
     """Raises ScheduleError where a concurrent loop among `loops` may not be one at its place in `func`."""
     for loop in loops:
         if loop.kind in ("parallel", "vectorized", "thread_binding"):
-            check_concurrent(func, find_loop(func, loop.var.name), private=loop.kind != "vectorized")
+            private, there = loop.kind != "vectorized", find_loop(func, loop.var.name)
+            check_concurrent(func, there, private=private, reduces=loop.reduces)
 
 
 def enclosing_bounds(func: PrimFunc, stmt: Stmt) -> dict[Var, tuple[int, int]]:

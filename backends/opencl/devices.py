@@ -8,13 +8,14 @@ Nothing ever prompts.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import Target
+from ...ir.target import SUBGROUPS, Target
 from .. import cpu_topology
 from . import unknown_processor
 from .binary import POCL
@@ -29,6 +30,8 @@ SHORT = {
     "AMD Accelerated Parallel Processing": "amd",
 }
 """Short names of platforms; others go by the first word of their name."""
+SUB_GROUP_SIZES, MOST_SIZES = 0x4108, 16
+"""CL_DEVICE_SUB_GROUP_SIZES_INTEL, and more sizes than any device has."""
 
 
 def selectors() -> list[tuple[str, Target, list[str]]]:
@@ -106,12 +109,28 @@ def describe_device(device: Any) -> Target:
         max_work_group=int(device.max_work_group_size),
         local_bytes=int(device.local_mem_size),
         **image_limits(device),
+        subgroups=_subgroup_sizes(device),
         is_cpu_device=is_cpu,
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
     for fault in faults_of(device):
         target = fault.avoid(target)
     return target
+
+
+def _subgroup_sizes(device: Any) -> str:
+    """The sizes that a kernel may ask for, which pyopencl does not know by name; none where the loader cannot tell."""
+    import pyopencl as cl
+
+    if not {SUBGROUPS, "cl_intel_subgroups"} <= set(_text(device.extensions).split()):
+        return ""
+    found, length = (ctypes.c_size_t * MOST_SIZES)(), ctypes.c_size_t()
+    try:
+        ask = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo
+    except (OSError, AttributeError):
+        return ""
+    failed = ask(ctypes.c_void_p(device.int_ptr), SUB_GROUP_SIZES, ctypes.sizeof(found), found, ctypes.byref(length))
+    return "" if failed else " ".join(map(str, found[: length.value // ctypes.sizeof(ctypes.c_size_t)]))
 
 
 def _name(device: Any) -> str:

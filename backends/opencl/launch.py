@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -41,3 +43,12 @@ class Source:
 
     text: str
     launches: tuple[Launch, ...]
+
+
+def with_digest(text: str, launches: Sequence[Launch]) -> Source:
+    """The same program with a digest at the end of each kernel's name; equal names mean equal code."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    renamed = tuple(replace(launch, kernel=f"{launch.kernel}_{digest}") for launch in launches)
+    for old, new in zip(launches, renamed, strict=True):
+        text = text.replace(f"\nvoid {old.kernel}(", f"\nvoid {new.kernel}(")
+    return Source(text, renamed)

@@ -73,7 +73,7 @@ def _fence(local: bool, everywhere: bool) -> Fence:
 @remembered
 def _has_items(stmt: Stmt) -> bool:
     """Whether there is a loop over work-items in a statement."""
-    if isinstance(stmt, For) and stmt.thread.startswith("threadIdx"):
+    if isinstance(stmt, For) and stmt.has_items:
         return True
     return any(_has_items(child) for child in children(stmt) if isinstance(child, Stmt))
 

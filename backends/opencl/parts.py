@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...ir.expr import Buffer, Const, as_int
 from ...ir.node import walk
-from ...ir.stmt import Allocate, Declare, For, If, Let, Seq, Stmt, memories_read, memories_written
+from ...ir.stmt import SUBGROUP, Allocate, Declare, For, If, Let, Seq, Stmt, memories_read, memories_written
+from ...ir.target import Target
 from ..llvm.types import CodegenError
 
 AXES = "xyz"
@@ -37,16 +38,24 @@ def written_out(stmt: Stmt) -> int:
     return 1
 
 
+def place_of(loop: For) -> tuple[str, str]:
+    """``blockIdx`` or ``threadIdx``, and the axis, that a bound loop runs over: a subgroup stands along x."""
+    if loop.thread == SUBGROUP:
+        return "threadIdx", "x"
+    where, _, axis = loop.thread.partition(".")
+    if where not in ("blockIdx", "threadIdx") or axis not in AXES:
+        raise CodegenError(f"loop `{loop.var.name}` is bound to the unknown axis `{loop.thread}`")
+    return where, axis
+
+
 def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
     """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
     groups: dict[str, int] = {}
     items: dict[str, int] = {}
     for node in walk(body):
         if isinstance(node, For) and node.kind == "thread_binding":
-            where, _, axis = node.thread.partition(".")
-            table = {"blockIdx": groups, "threadIdx": items}.get(where)
-            if table is None or axis not in AXES:
-                raise CodegenError(f"loop `{node.var.name}` is bound to the unknown axis `{node.thread}`")
+            where, axis = place_of(node)
+            table = groups if where == "blockIdx" else items
             try:
                 extent = as_int(node.extent)
             except ValueError:
@@ -54,3 +63,11 @@ def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
                 raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
             table[axis] = max(extent, table.get(axis, 1))
     return groups, items
+
+
+def check_work_group(kernel: str, items: int, target: Target) -> None:
+    """Raises CodegenError where a group has more items than the device allows."""
+    if items > max(target.max_work_group, 1):
+        raise CodegenError(
+            f"kernel `{kernel}` needs a work-group of {items} items, but `{target.name}` allows {target.max_work_group}"
+        )

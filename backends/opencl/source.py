@@ -1,6 +1,6 @@
 """A lowered program as OpenCL C: one kernel for each statement at its top.
 
-A loop that is bound to ``blockIdx.*`` or ``threadIdx.*`` becomes a group or local id, every
+A loop that is bound to ``blockIdx.*``, ``threadIdx.*`` or ``subgroup`` becomes a group or local id, every
 other loop stays or, if unrolled, is written out.  Loops bound to one axis may differ in extent; the
 largest counts, and the others are guarded.  Buffers of scope ``local`` are private arrays, which
 live in registers once all loops over them are written out; scope ``shared`` is local memory,
@@ -9,8 +9,8 @@ with a barrier wherever one statement uses what another has written.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -40,12 +40,12 @@ from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
 from .dots import dot_product, product_of, words
-from .expr import Expressions
 from .images import check_image, is_image
-from .launch import Launch, Source
+from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
-from .parts import AXES, sizes, statements_at_top, written_out
-from .types import DOT_BUILTIN, Helpers, Names, array_type, bare, memory_type, pieces
+from .parts import AXES, check_work_group, place_of, sizes, statements_at_top, written_out
+from .subgroups import Subgroups, subgroup_size
+from .types import DOT_BUILTIN, Helpers, Names, array_type, bare, emulated, memory_type, pieces
 from .writer import NeedsLong
 
 if TYPE_CHECKING:
@@ -79,28 +79,13 @@ def generate(lowered: Lowered, target: Target) -> Source:
         if "cl_khr_fp64" not in target.features.split():
             raise CodegenError(f"`{target.name}` has no float64 arithmetic (cl_khr_fp64 is missing)")
         header += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
-    if "float16" in used and "float16" not in _emulated(target):
+    if "float16" in used and "float16" not in emulated(target):
         header += "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
     text = helpers.text() + "\n" + "\n".join(kernels)
     if DOT_BUILTIN in text:
         header += f"#pragma OPENCL EXTENSION {BYTE_DOTS} : enable\n"
     text = header + text
-    return _with_digest(text, launches)
-
-
-def _with_digest(text: str, launches: Sequence[Launch]) -> Source:
-    """The same program with a digest at the end of each kernel's name; equal names mean equal code."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    renamed = tuple(replace(launch, kernel=f"{launch.kernel}_{digest}") for launch in launches)
-    for old, new in zip(launches, renamed, strict=True):
-        text = text.replace(f"\nvoid {old.kernel}(", f"\nvoid {new.kernel}(")
-    return Source(text, renamed)
-
-
-def _emulated(target: Target) -> frozenset[str]:
-    """The floats of 16 bits that are computed as float and rounded after every operation."""
-    native = "cl_khr_fp16" in target.features.split()
-    return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
+    return with_digest(text, launches)
 
 
 def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers) -> tuple[str, Launch]:
@@ -113,13 +98,13 @@ def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, he
     return _Kernel(name, body, buffers, target, helpers, "long").finished()
 
 
-class _Kernel(Expressions):
+class _Kernel(Subgroups):
     """Writes one kernel."""
 
     def __init__(
         self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str
     ) -> None:
-        super().__init__(index_type, helpers, _emulated(target), target.is_cpu_device)
+        super().__init__(index_type, helpers, emulated(target), target.is_cpu_device)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
         self.written = frozenset(b.memory for b in written_buffers(body))
@@ -139,7 +124,7 @@ class _Kernel(Expressions):
         used = {b.memory for b in read_buffers(self.body)} | self.written
         args = [k for k, b in enumerate(self.buffers) if b.name in used]
         parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
-        self._check_work_group()
+        check_work_group(self.name, prod(self.items.values()), self.target)
         self.statement(self.body)
         local = [self.items.get(a, 1) for a in AXES]
         counts = [self.groups.get(a, 1) for a in AXES]
@@ -149,6 +134,8 @@ class _Kernel(Expressions):
                 f"but `{self.target.name}` has {self.target.local_bytes}"
             )
         header = f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, local))})))\n"
+        if size := subgroup_size(self.name, self.body, self.items.get("x", 1)):
+            header += f"__attribute__((intel_reqd_sub_group_size({size})))\n"
         header += f"void {self.name}({parameters}) {{\n"
         text = header + "\n".join([*self.local_lines, *self.lines]) + "\n}\n"
         sizes_ = tuple(c * n for c, n in zip(counts, local, strict=True))
@@ -159,14 +146,6 @@ class _Kernel(Expressions):
                 f"but `{self.target.name}` takes {self.target.image_args}"
             )
         return text, Launch(self.name, sizes_, tuple(local), tuple(args), images)
-
-    def _check_work_group(self) -> None:
-        total = prod(self.items.values())
-        if total > max(self.target.max_work_group, 1):
-            raise CodegenError(
-                f"kernel `{self.name}` needs a work-group of {total} items, "
-                f"but `{self.target.name}` allows {self.target.max_work_group}"
-            )
 
     def _parameter(self, buffer: Buffer) -> str:
         if is_image(buffer.scope):
@@ -253,6 +232,9 @@ class _Kernel(Expressions):
         self.line(f"barrier({' | '.join(sorted(fence, reverse=True))});")
 
     def _store(self, stmt: Store) -> None:
+        if stmt in self.together:
+            self._reduce(stmt)
+            return
         indices = tuple(self.fixed(i) for i in stmt.indices)
         value = self.fixed(stmt.value)
         self._check_owner(stmt)
@@ -267,6 +249,15 @@ class _Kernel(Expressions):
             self._store_vector(stmt.buffer, ramp[0], value, lanes)
         else:
             self._store_lanes(stmt.buffer, position, value, lanes)
+
+    def _reduce(self, stmt: Store) -> None:
+        """What the items of a subgroup do together; memory that they share is written by the first."""
+        update = self.reduced(stmt)
+        if self.space(stmt.buffer) == "private":
+            self._store(update)
+        else:
+            with self.braces(self.first_item):
+                self._store(update)
 
     def _check_owner(self, stmt: Store) -> None:
         """Memory that work-items share is written inside of every bound loop, or each item would repeat the store."""
@@ -374,19 +365,21 @@ class _Kernel(Expressions):
         return facts if isinstance(extent, Const) else facts.assuming(var < extent)
 
     def _bound(self, stmt: For) -> None:
-        where, _, axis = stmt.thread.partition(".")
+        where, axis = place_of(stmt)
+        place = f"{where}.{axis}"
         if where == "blockIdx" and self.loops:
             raise CodegenError(f"loop `{stmt.var.name}` is bound to {stmt.thread} inside of a loop; move it outside")
         number, extent = AXES.index(axis), as_int(stmt.extent)
         name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
         function = "get_group_id" if where == "blockIdx" else "get_local_id"
         largest = (self.groups if where == "blockIdx" else self.items)[axis]
-        if stmt.thread in self.active:
+        if place in self.active:
             raise CodegenError(f"loop `{stmt.var.name}` is bound to {stmt.thread} inside of another loop bound to it")
         if where == "threadIdx":
             self.differing.add(stmt.var)
-        self.active.add(stmt.thread)
-        with self.knowing(self._range(stmt.var, stmt.extent)), self.braces(""):
+        self.active.add(place)
+        inside = self.in_subgroup(stmt, name) if stmt.reduces else nullcontext()
+        with self.knowing(self._range(stmt.var, stmt.extent)), self.braces(""), inside:
             self.line(f"const {self.index_type} {name} = ({self.index_type}){function}({number});")
             if extent == largest and not self._is_fenced(stmt):
                 self.statement(stmt.body)
@@ -396,15 +389,17 @@ class _Kernel(Expressions):
                 with self.braces(f"if ({name} < {extent})"):
                     self.statement(stmt.body)
                 self.divergent -= uneven
-        self.active.remove(stmt.thread)
+        self.active.remove(place)
 
     def _is_fenced(self, stmt: For) -> bool:
         """Whether a loop over work-items stands between barriers, and holds none.
 
         PoCL adds barriers of its own to innermost loops that all items run, where a kernel has any; a condition that
         follows such a loop is then decided by one item for all.  It adds none below a condition on the item.
+        PoCL has no subgroups, whose functions are left out of conditions.
         """
-        return stmt.thread.startswith("threadIdx") and self.has_barriers and not needs_barrier(stmt.body, self.memories)
+        is_plain = stmt.has_items and not stmt.reduces
+        return is_plain and self.has_barriers and not needs_barrier(stmt.body, self.memories)
 
     def _if(self, stmt: If) -> None:
         cond = simplifier_for(self.facts).expr(self.fixed(stmt.cond))

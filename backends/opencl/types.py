@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ...ir import dtypes
+from ...ir.target import Target
 from ..llvm.types import bfloat16_bits
 
 NATIVE_LANES = (16, 8, 4, 2)
@@ -104,6 +105,12 @@ def bare(text: str) -> str:
     return text
 
 
+def emulated(target: Target) -> frozenset[str]:
+    """The floats of 16 bits that are computed as float and rounded after every operation."""
+    native = "cl_khr_fp16" in target.features.split()
+    return frozenset(("bfloat16",) if native else ("bfloat16", "float16"))
+
+
 class Names:
     """C identifiers for the program's names: themselves where C allows it."""
 
@@ -128,7 +135,7 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|pairs\d_"
+        r"|dot_int\d|dot_4x8|pairs\d_|sub_group_|subgroup_"
     )
     return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
@@ -220,6 +227,17 @@ class Helpers:
             f"    return p.even + p.odd; }}\n",
         )
         return f"{name}(a, b)"
+
+    def subgroup(self, op: str, ctype: str, is_float: bool) -> str:
+        """A function from what each item of a subgroup has to the sum, the least or the greatest of all."""
+        word = "add" if op == "+" else op
+        name, value = f"subgroup_{word}_{ctype}", f"sub_group_reduce_{word}(v)"
+        if op == "+" and not is_float:  # wraps around, where C's signed arithmetic has no meaning
+            value = f"({ctype})sub_group_reduce_add((u{ctype})v)"
+        elif op != "+" and is_float:  # which leaves open what it gives where an item has NaN
+            value = f"sub_group_any(v != v) ? NAN : {value}"
+        self._texts.setdefault(name, f"inline {ctype} {name}({ctype} v) {{ return {value}; }}\n")
+        return name
 
     def floor_division(self, op: str, ctype: str) -> str:
         """A function for ``//`` or ``%`` that rounds towards minus infinity."""

@@ -103,7 +103,7 @@ class _Sink:
         return seq([*stmt.stmts[:first], inner, *stmt.stmts[last + 1 :]])
 
     def _may_enter(self, loop: For, depth: int, facts: Facts) -> bool:
-        if loop.kind == "vectorized" or (self.buffer.scope == "shared" and loop.thread.startswith("threadIdx")):
+        if loop.kind == "vectorized" or (self.buffer.scope == "shared" and loop.has_items):
             return False
         if is_private(loop, depth, self.accesses, facts):
             return True

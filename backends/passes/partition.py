@@ -70,7 +70,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var
 @remembered
 def _meets(stmt: Stmt) -> bool:
     """Whether loops over work-items in `stmt` use memory that they share."""
-    if isinstance(stmt, For) and stmt.thread.startswith("threadIdx"):
+    if isinstance(stmt, For) and stmt.has_items:
         return any(isinstance(n, (Load, Store)) and n.buffer.scope == "shared" for n in walk(stmt))
     return any(_meets(child) for child in children(stmt) if isinstance(child, Stmt))
 

@@ -3,6 +3,8 @@
 What a work-group allocates outside of the loops over its items is one memory for all of them::
 
     for g {blockIdx.x}: alloc B: for i {threadIdx.x}: S(B)   ->   B in scope shared
+
+Registers that hold the same for all items of a subgroup stay those of each item (`subgroups`).
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from dataclasses import replace
 
 from ...ir.expr import Buffer, Const
 from ...ir.node import Node, rebuild, transform, walk
-from ...ir.stmt import Allocate, For, Stmt
+from ...ir.stmt import SUBGROUP, Allocate, For, Stmt
 from .compact import CONCURRENT
 from .errors import LoweringError
+from .subgroups import is_same_for_all
 
 MAX_PRIVATE_BYTES = 1 << 20
 
@@ -40,19 +43,19 @@ def _visit(stmt: Stmt, around: frozenset[str], found: dict[str, Buffer]) -> Stmt
         buffer = stmt.buffer
         if around or buffer.scope == "shared":
             _check_size(buffer)
-        elif _is_global(buffer) or _spans_threads(stmt.body) or buffer.nbytes > MAX_PRIVATE_BYTES:
+        elif _is_global(buffer) or _spans_threads(stmt) or buffer.nbytes > MAX_PRIVATE_BYTES:
             found[buffer.name] = buffer
             return _visit(stmt.body, around, found)
     if isinstance(stmt, For) and stmt.kind in CONCURRENT:
-        around |= {stmt.thread.partition(".")[0]}
+        around |= {"threadIdx" if stmt.has_items else stmt.thread.partition(".")[0]}
     result: Stmt = rebuild(stmt, lambda child: _visit(child, around, found) if isinstance(child, Stmt) else child)
     return result
 
 
 def _of_group(stmt: Allocate, around: frozenset[str]) -> Allocate:
     """An allocation inside of a concurrent loop; in local memory if loops over work-items stand inside of it."""
-    items = [n for n in walk(stmt.body) if isinstance(n, For) and n.thread.startswith("threadIdx")]
-    if stmt.buffer.scope == "shared" or all(loop.extent == Const(1) for loop in items):
+    items = [n for n in walk(stmt.body) if isinstance(n, For) and n.has_items]
+    if stmt.buffer.scope == "shared" or all(loop.extent == Const(1) for loop in items) or is_same_for_all(stmt):
         return stmt
     if "threadIdx" in around:
         raise LoweringError(
@@ -68,8 +71,9 @@ def _is_global(buffer: Buffer) -> bool:
     return buffer.scope.split(".")[0] == "global"
 
 
-def _spans_threads(stmt: Stmt) -> bool:
-    return any(isinstance(n, For) and n.kind in CONCURRENT for n in walk(stmt))
+def _spans_threads(stmt: Allocate) -> bool:
+    inside = {n.thread for n in walk(stmt.body) if isinstance(n, For) and n.kind in CONCURRENT}
+    return bool(inside) and not (SUBGROUP in inside and is_same_for_all(stmt))
 
 
 def _check_size(buffer: Buffer) -> None:

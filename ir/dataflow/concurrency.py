@@ -2,7 +2,12 @@
 
 Two iterations conflict when one writes an element that the other reads or writes; all
 writes count, the harmless ones included: adding zero to an element that another
-iteration owns loses updates.  Where the quick test (`meets`) cannot say that they touch
+iteration owns loses updates.  Only the work-items of a subgroup may update one element
+together, since they reduce what they have for it before it is touched::
+
+    for l {subgroup}: C[s] = C[s] op e(l)    op one of +, min, max, the same for all that touches C; s free of l
+
+Where the quick test (`meets`) cannot say that they touch
 different elements, the exact set of conflicting pairs decides (`dependence.clashes`).
 """
 
@@ -14,13 +19,15 @@ from typing import NamedTuple
 
 from ..affine.guard import Unknown
 from ..arith.intervals import Facts, nothing_known
-from ..expr import Buffer, Expr
-from ..stmt import For
+from ..expr import Buffer, Expr, reads_memory, variables
+from ..stmt import For, Store
+from ..target import SUBGROUP_OPS
 from .accesses import Access
 from .contents import Reading, held
 from .dependence import Clash, clashes
 from .instances import Program, Statement
 from .meets import are_determined
+from .order import update_op
 
 CONCURRENT = ("parallel", "vectorized", "thread_binding")
 Touch = tuple[Statement, Access]
@@ -53,11 +60,12 @@ class Conflict:
         )
 
 
-def conflict(program: Program, loop: For, *, private: bool = True) -> Conflict | None:
+def conflict(program: Program, loop: For, *, private: bool = True, reduces: bool = False) -> Conflict | None:
     """Why the iterations of `loop` may not run at the same time; None if they may.
 
     With `private`, each iteration may have a copy of its own of a buffer that is used only
-    inside and read only where the same iteration wrote; lanes of vectors have none.
+    inside and read only where the same iteration wrote; lanes of vectors have none.  With
+    `reduces`, they may update elements together, as the work-items of a subgroup do.
     """
     touched: dict[Buffer, list[Touch]] = {}
     for statement in program.below(loop):
@@ -70,11 +78,18 @@ def conflict(program: Program, loop: For, *, private: bool = True) -> Conflict |
             continue
         if private and _is_private(program, buffer, own, loop):
             continue
-        if _separated(loop, own, written):
+        if _separated(loop, own, written) or (reduces and _is_reduced(loop, own)):
             continue
         for found in _meetings(program, loop, own):
             return Conflict(loop, buffer, tuple(a for _, a in own), found)
     return None
+
+
+def _is_reduced(loop: For, own: Sequence[Touch]) -> bool:
+    """Whether all that touches a buffer are updates by one operation of elements that the iterations share."""
+    ops = {update_op(s.stmt) if isinstance(s.stmt, Store) else None for s, _ in own}
+    still = all(not a.whole and not reads_memory(i) and loop.var not in variables(i) for _, a in own for i in a.indices)
+    return still and len(ops) == 1 and ops <= {*SUBGROUP_OPS}
 
 
 def _is_private(program: Program, buffer: Buffer, own: Sequence[Touch], loop: For) -> bool:

@@ -146,7 +146,7 @@ def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
     """Concurrent loops around the statements stay free of conflicts."""
     loops = {id(loop): loop for s in statements for loop in s.loops if loop.kind in CONCURRENT}
     for loop in loops.values():
-        found = conflict(program, loop, private=loop.kind != "vectorized")
+        found = conflict(program, loop, private=loop.kind != "vectorized", reduces=loop.reduces)
         if found is not None:
             return Harm(str(found))
     return None

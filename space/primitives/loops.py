@@ -11,7 +11,7 @@ from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
 from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
-from ...ir.stmt import THREAD_AXES, For, PrimFunc, fresh, names
+from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, fresh, names
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
 from ..nest import (
@@ -178,12 +178,14 @@ def unroll(func: PrimFunc, loop: str) -> Result:
 
 @primitive
 def bind(func: PrimFunc, loop: str, thread_axis: str) -> Result:
-    """Give the iterations of `loop` to ``blockIdx.{x,y,z}`` or ``threadIdx.{x,y,z}``.
+    """Give the iterations of `loop` to ``blockIdx.{x,y,z}``, ``threadIdx.{x,y,z}`` or ``subgroup``.
 
-    Conditions: (1) as for `parallel`; (2) the axis is known and not used in this nest.
+    The iterations of a ``subgroup`` are work-items that stand beside each other along x; an OpenCL device that
+    has subgroups of so many reduces what they have without a barrier, and others refuse.
+    Conditions: (1) as for `parallel`, but that iterations of a ``subgroup`` may update elements together,
+    ``C[s] = C[s] op e`` by +, min or max; (2) the axis is known and not used in this nest.
     """
     if thread_axis not in THREAD_AXES:
         raise ScheduleError("(2) unknown thread axis `{axis}`; known are {known}", axis=thread_axis, known=THREAD_AXES)
-    target = find_loop(func, loop)
-    check_concurrent(func, target)
+    check_concurrent(func, find_loop(func, loop), reduces=thread_axis == SUBGROUP)
     return _set_kind(func, loop, "thread_binding", thread_axis)
