@@ -1,11 +1,15 @@
 """What each kind of decision is worth: the full space against spaces without it, with equal trials.
 
     python benchmarks/ablation.py --suite ragged --trials 64 --seeds 3 --out ablation
+    python benchmarks/ablation.py --suite transformer --only softmax,layernorm --target opencl:intel \\
+        --spaces full,no_subgroups,subgroups --out subgroups
 
 Spaces: `full`; `divisors`, whose tiles divide their axes, with scalar code along an axis that no vector
-divides; `no layouts`, in which every buffer stays as the program has it; `branch only`, where each ragged edge is
-tested.  For every workload and seed all spaces are tuned in turns, each from an empty database and all on the same
-workers; then the winners of one seed race each other in one process, so that a drifting machine is no advantage.
+divides; `no_layouts`, in which every buffer stays as the program has it; `branch_only`, where each ragged edge is
+tested; `no_subgroups` and `subgroups`, in which an OpenCL device does none or all reductions along rows in subgroups.
+The first of ``--spaces`` is what the others are compared with.  For every workload and seed all spaces are tuned in
+turns, each from an empty database and all on the same workers; then the winners of one seed race each other in one
+process, so that a drifting machine is no advantage.
 
 Results go to ``FOLDER/ablation.jsonl`` (runs continue where they ended) and, as tables, to ``FOLDER/ablation.md``:
 how much slower the best of each smaller space is, and what the best of the full space chose.  ``--report`` only
@@ -54,6 +58,11 @@ def branch_only(decision: Decision, value: Any) -> bool:
     return decision.kind != "boundary" or value == BRANCH
 
 
+def in_subgroups(wanted: bool) -> Keep:
+    """Sketches that have all the reductions in subgroups that may be there, or none."""
+    return lambda decision, value: decision.name.rsplit("/", 1)[-1] != "subgroup" or value == wanted
+
+
 def divisors(extents: Mapping[str, int]) -> Keep:
     """Tiles that divide their axis; `extents` by the names of axes."""
 
@@ -89,10 +98,13 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
         apart = tuple(sketch for sketch in whole.sketches if not sketch.chunks)
         keep = divisors({a.name: a.extent for s in apart for p in s.parts for a in p.anchor.axes})
         return restricted(replace(whole, sketches=tuple(with_scalars(s, keep) for s in apart)), keep)
-    return restricted(whole, {"full": everything, "no layouts": no_layouts, "branch only": branch_only}[variant])
+    return restricted(whole, KEPT[variant])
 
 
-VARIANTS = ("full", "divisors", "no layouts", "branch only")
+KEPT: Mapping[str, Keep] = {
+    "full": everything, "no_layouts": no_layouts, "branch_only": branch_only,
+    "subgroups": in_subgroups(True), "no_subgroups": in_subgroups(False),
+}  # fmt: skip
 
 
 class Kept:
@@ -108,15 +120,17 @@ class Kept:
         """The next run goes on with them."""
 
 
-def tuned(entry: Entry, variant: str, seed: int, trials: int, folder: Path, workers: RayExecutor) -> dict[str, Any]:
+def tuned(
+    entry: Entry, variant: str, seed: int, arguments: argparse.Namespace, workers: RayExecutor
+) -> dict[str, Any]:
     """The winner of one run: its record, and what it chose in words."""
-    db = folder / "databases" / f"{entry.name}-{variant.replace(' ', '_')}-{seed}.db"
+    db = arguments.out / "databases" / f"{entry.name}-{variant}-{seed}.db"
     db.parent.mkdir(parents=True, exist_ok=True)
     db.unlink(missing_ok=True)
     work = entry.work
     options = settings(
-        workload=work.name, params=dict(work.shape), dtype=work.dtype, interface=entry.interface, target="cpu",
-        trials=trials, seed=seed, db=str(db), resume=False, mirror=False,
+        workload=work.name, params=dict(work.shape), dtype=work.dtype, interface=entry.interface,
+        target=arguments.target, trials=arguments.trials, seed=seed, db=str(db), resume=False, mirror=False,
     )  # fmt: skip
     spaces: list[Space] = []
 
@@ -144,38 +158,44 @@ def geometric_mean(values: list[float]) -> float:
     return math.exp(statistics.fmean(math.log(v) for v in values))
 
 
-def table(lines: list[dict[str, Any]]) -> str:
-    """Per workload the median time of the full space, and how much slower each other one is."""
-    others = VARIANTS[1:]
-    rows = ["| workload | full (us) | " + " | ".join(others) + " |", "|---|---:|" + "---:|" * len(others)]
+def table(lines: list[dict[str, Any]], spaces: list[str]) -> str:
+    """Per workload the median time of the first space, and how much slower each other one is."""
+    first, *others = spaces
+    rows = [f"| workload | {first} (us) | " + " | ".join(others) + " |", "|---|---:|" + "---:|" * len(others)]
     ratios: dict[str, list[float]] = {name: [] for name in others}
     for name in dict.fromkeys(line["name"] for line in lines):
         mine = [line["us"] for line in lines if line["name"] == name]
-        found = {v: geometric_mean([us[v] / us["full"] for us in mine]) for v in others}
+        found = {v: geometric_mean([us[v] / us[first] for us in mine]) for v in others}
         for variant, ratio in found.items():
             ratios[variant].append(ratio)
-        full = statistics.median(us["full"] for us in mine)
-        rows.append(f"| {name} | {full:.1f} | " + " | ".join(f"{found[v]:.2f}" for v in others) + " |")
+        median = statistics.median(us[first] for us in mine)
+        rows.append(f"| {name} | {median:.1f} | " + " | ".join(f"{found[v]:.2f}" for v in others) + " |")
     means = [f"**{geometric_mean(ratios[v]):.2f}**" for v in others]
     return "\n".join([*rows, "| geometric mean | | " + " | ".join(means) + " |"])
 
 
-def choices(lines: list[dict[str, Any]]) -> str:
-    """What the fastest candidate of the full space chose for each workload, where it is not the plain alternative."""
+def choices(lines: list[dict[str, Any]], space: str) -> str:
+    """What the fastest candidate of a space chose for each workload, where it is not the plain alternative."""
     plain = ("identity", "none", "branch", "1")
     rows = ["| workload | sketch | decisions |", "|---|---|---|"]
     for name in dict.fromkeys(line["name"] for line in lines):
-        best = min((line for line in lines if line["name"] == name), key=lambda line: line["us"]["full"])
-        told = best["candidates"]["full"]
+        best = min((line for line in lines if line["name"] == name), key=lambda line: line["us"][space])
+        told = best["candidates"][space]
         words = [f"{key.split('/')[-1]} {label}" for key, label in told["labels"].items() if label not in plain]
         rows.append(f"| {name} | {told['sketch']} | {', '.join(words)} |")
     return "\n".join(rows)
 
 
+def words(text: str) -> list[str]:
+    return text.split(",")
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--suite", default="ragged")
-    parser.add_argument("--only", help="one workload of the suite")
+    parser.add_argument("--suite", type=words, default=["ragged"], help="one or several")
+    parser.add_argument("--only", type=words, help="these workloads of the suites")
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--spaces", type=words, default=["full", "divisors", "no_layouts", "branch_only"])
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("ablation"))
@@ -189,17 +209,19 @@ def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -
     todo = [
         (entry, seed)
         for seed in range(arguments.seeds)
-        for entry in suite(arguments.suite).entries
-        if (entry.name, seed) not in done and arguments.only in (None, entry.name)
+        for name in arguments.suite
+        for entry in suite(name).entries
+        if (entry.name, seed) not in done and (arguments.only is None or entry.name in arguments.only)
     ]
     if not todo:
         return
-    workers = RayExecutor(None, discover("cpu").threads)
+    workers, target = RayExecutor(None, discover("cpu").threads), discover(arguments.target)
+    spaces, count = arguments.spaces, len(arguments.spaces)
     try:
         for entry, seed in todo:
-            order = VARIANTS[seed % len(VARIANTS) :] + VARIANTS[: seed % len(VARIANTS)]
-            found = {v: tuned(entry, v, seed, arguments.trials, arguments.out, workers) for v in order}
-            us = raced(entry, {v: found[v].pop("record") for v in VARIANTS}, discover("cpu"))
+            order = spaces[seed % count :] + spaces[: seed % count]
+            found = {v: tuned(entry, v, seed, arguments, workers) for v in order}
+            us = raced(entry, {v: found[v].pop("record") for v in spaces}, target)
             lines.append({"name": entry.name, "seed": seed, "trials": arguments.trials, "us": us, "candidates": found})
             with log.open("a") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
@@ -215,7 +237,7 @@ def main() -> None:
     lines = [json.loads(text) for text in log.read_text().splitlines()] if log.exists() else []
     if not arguments.report:
         run(arguments, log, lines)
-    text = f"{table(lines)}\n\n{choices(lines)}\n"
+    text = f"{table(lines, arguments.spaces)}\n\n{choices(lines, arguments.spaces[0])}\n"
     (arguments.out / "ablation.md").write_text(text)
     print(text)
 

@@ -19,6 +19,8 @@ SUBGROUPS = "cl_intel_required_subgroup_size"
 """The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
 SUBGROUP_OPS = ("+", "min", "max")
 """The operations by which the work-items of a subgroup reduce values."""
+SUBGROUP_TYPES = ("float32", "float64", "int32", "int64")
+"""The types of these values, on every device that has subgroups."""
 
 
 class _FromText(type):

@@ -24,6 +24,8 @@ OPENCL = Target(
 )  # fmt: skip
 
 DOTS = replace(OPENCL, features=BYTE_DOTS)
+SIZES = (4, 8, 16)
+SUBGROUPS = replace(OPENCL, subgroups="16 8 4")
 
 Labels = tuple[str, ...]
 Found = Iterator[tuple[str, Labels]]
@@ -81,7 +83,8 @@ class Anchor:
 class Structure:
     """An anchor whose axis `vec` runs in vector lanes and whose axis `row`, if any, in the rows of the tile.
 
-    Four steps of `dot`, if it is an axis, are one dot product of bytes.
+    Four steps of `dot`, if it is an axis, are one dot product of bytes.  In a `subgroup` work-items are in the place of
+    lanes.
     """
 
     anchor: Anchor
@@ -89,10 +92,13 @@ class Structure:
     row: str | None
     target: Target
     dot: str | None = None
+    subgroup: bool = False
 
     @property
     def name(self) -> str:
-        return f"vec={self.vec}" + (f",row={self.row}" if self.row else "") + (f",dot={self.dot}" if self.dot else "")
+        """As sketches are called."""
+        words = [f"vec={self.vec}", *(f"{key}={axis}" for key in ("row", "dot") if (axis := getattr(self, key)))]
+        return ",".join([*words, *(["subgroup"] if self.subgroup else [])])
 
     @property
     def line(self) -> int:
@@ -104,7 +110,8 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
     """Each spatial axis in lanes with each other as rows; then each long reduction that all inputs have in unit stride.
 
     A reduction is long if it fills two vectors; it is then cut into independent parts.  The rows of a chunk are
-    never in the lanes.  Then those in whose lanes is a spatial axis with dot products, where there are any.
+    never in the lanes.  Then those in whose lanes is a spatial axis with dot products, where there are any, and those
+    of long reductions in subgroups.
     """
     pairs: list[tuple[str, str | None]] = []
     for vec in anchor.spatial:
@@ -116,7 +123,15 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
     pairs = [pair for pair in pairs if pair[0] != "s0" or not anchor.chunk]
     found = [Structure(anchor, vec, row, target) for vec, row in pairs]
     dot = dot_axis(anchor, target)
-    return found + [replace(s, dot=dot) for s in found if dot and s.vec in anchor.spatial]
+    found += [replace(s, dot=dot) for s in found if dot and s.vec in anchor.spatial]
+    offered = target.subgroups and anchor.neutral in ("0", "-inf", "inf") and anchor.spatial
+    return found + [replace(s, subgroup=True) for s in found if offered and s.vec in anchor.reduce]
+
+
+def subgroup(s: Structure) -> Found:
+    """Off or on, as the sketch has it, of an anchor that has both: of several sums, minima or maxima."""
+    if any(other.subgroup for other in structures(s.anchor, s.target)):
+        yield "subgroup", ("on" if s.subgroup else "off",)
 
 
 def dot_axis(anchor: Anchor, target: Target) -> str | None:
@@ -140,6 +155,8 @@ def tile(s: Structure) -> Found:
     halves = [v for v in (1, 3) if v == 1 or v * LANES // 2 <= extent(s, s.vec)]
     if s.target.kind == "cpu":
         yield s.vec, (*(f"{v}x{LANES}" for v in vectors), *(f"{v}x{LANES // 2}" for v in halves))
+    elif s.subgroup:
+        yield s.vec, texts(sorted({v * n for v in (1, 2, 4) for n in SIZES if v * n < extent(s, s.vec)}))
     else:
         sizes = {v * LANES for v in vectors} | {v * LANES // 2 for v in halves}
         yield s.vec, texts(sorted(sizes))
@@ -210,14 +227,16 @@ def rows(s: Structure) -> Found:
 def boundary(s: Structure) -> Found:
     """Every tiled axis is branched around or peeled; overcompute needs a reduction and known inputs.
 
-    Over a reduction's own edge a factor must have a dimension of its own, which then holds the neutral value.
+    Over a reduction's own edge a factor must have a dimension of its own, which then holds the neutral value.  The
+    items of a subgroup, each with an edge of its own, are not peeled.
     """
     inputs = s.anchor.inputs.values()
     for axis in (*s.anchor.spatial, *s.anchor.reduce):
         over = bool(s.anchor.reduce) and all(i.source != "between" for i in inputs if i.uses(axis))
         if axis in s.anchor.reduce:
             over &= any(i.factor and i.dim(axis) is not None for i in inputs)
-        yield axis, ("branch", "peel", "overcompute") if over else ("branch", "peel")
+        peel = [] if s.subgroup and axis == s.vec else ["peel"]
+        yield axis, ("branch", *peel, *(["overcompute"] if over else []))
 
 
 def order(s: Structure) -> Found:
@@ -240,8 +259,10 @@ def threads(s: Structure) -> Found:
 
 
 def vector(s: Structure) -> Found:
-    """On a device: lanes of one vector, from half a register to two, the axis more than half full."""
-    if s.target.kind == "opencl":
+    """On a device: lanes of a vector, from half a register to two, the axis over half full; items of a subgroup."""
+    if s.subgroup:
+        yield s.vec, texts(n for n in SIZES if n < extent(s, s.vec))
+    elif s.target.kind == "opencl":
         yield s.vec, texts(w for w in (LANES // 2, LANES, 2 * LANES) if w < 2 * extent(s, s.vec))
 
 
@@ -353,6 +374,7 @@ TABLE: tuple[tuple[str, str, Callable[[Structure], Found]], ...] = (
     ("{}", "parallel", threads),
     ("vector:{}", "vector", vector),
     ("{}", "vector", dot),
+    ("{}", "vector", subgroup),
     ("{}", "work_group", work_group),
     ("image:{}", "memory", image),
     ("local:{}", "memory", local),

@@ -8,10 +8,11 @@
 
 The test stands as far outside as the variables of the strengthened condition
 allow, but within the loops over work-items that share memory: no barrier stands in
-a condition.  In the edge, what it says about outer variables often fixes them, and
-the extents become constants.  A loop over which a condition ranges alone is split in
-two or three loops instead, unless its lanes are masked.  Conditions inside of values stay: they choose a value,
-they do not skip work.
+a condition, and no reduction of a subgroup in one that its items disagree about.  In
+the edge, what it says about outer variables often fixes them, and the extents become
+constants.  A loop over which a condition ranges alone is split in two or three loops
+instead, unless its lanes are masked.  Conditions inside of values stay: they choose a
+value, they do not skip work.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _partition(stmt: Stmt, facts: Facts, around: For | None, late: frozenset[Var
     """`stmt` is the body of the loop `around`, or the whole; conditions over `late` have not been looked at yet."""
     if around is not None:
         late |= {around.var}
-        if _meets(stmt):
+        if _meets(stmt) or around.reduces:
             return _descend(stmt, facts, late)
     cond = None if around is None or is_masked(around) else _choose(stmt, facts, around, late)
     if cond is not None:

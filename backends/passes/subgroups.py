@@ -8,7 +8,7 @@
 That is so for every store below the loop to an element that its items share: one of memory from outside of the loop,
 at an index that is the same for all of them.  Conditions: (1) the store is such an update, by +, min or max; (2) all
 items of the subgroup come to it: no condition around it, and no extent of a loop, depends on the item or on what it
-loads; (3) it is of one number that devices reduce (`REDUCED`), not of a vector.
+loads; (3) it is of one number that devices reduce, not of a vector.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from ...ir.dataflow.order import update_op
 from ...ir.expr import Expr, Var, reads_memory, variables
 from ...ir.node import children, remembered
 from ...ir.stmt import SUBGROUP, Allocate, For, If, Let, Stmt, Store, walk_stmts
-from ...ir.target import SUBGROUP_OPS
+from ...ir.target import SUBGROUP_OPS, SUBGROUP_TYPES
 from .errors import LoweringError
-
-REDUCED = ("float32", "float64", "int32", "int64")
-"""Types that `sub_group_reduce_*` takes on every device that has it, and in which its results are as wide."""
 
 
 class _Place(NamedTuple):
@@ -49,8 +46,9 @@ def reductions(loop: For) -> frozenset[Store]:
             raise _refused(loop, store, f"which is no update `C[i] = C[i] op e` by {', '.join(SUBGROUP_OPS)}")
         if not place.is_reached_by_all:
             raise _refused(loop, store, "under a condition that differs between them; move it into the value")
-        if store.value.dtype not in REDUCED:
-            raise _refused(loop, store, f"of type {store.value.dtype}; subgroups reduce single {', '.join(REDUCED)}")
+        if store.value.dtype not in SUBGROUP_TYPES:
+            kinds = ", ".join(SUBGROUP_TYPES)
+            raise _refused(loop, store, f"of type {store.value.dtype}; subgroups reduce single {kinds}")
         found.append(store)
     return frozenset(found)
 

@@ -24,9 +24,9 @@ class Plan:
     `block` is the block that computes the anchor, `exit` the one that its result goes to, `copy` the one that takes a
     tile out of registers.  `loops` are the anchor's by axis; after tiling `outer` are those outside the register tile
     in their order, and `tile_loops` those of the tile by axis; `out_lanes` are the vectorized loops of what takes a
-    tile out; `dot_loop` are the steps of a dot product.  `staged` has for each input that is copied or computed first
-    the block that does so, the place, and how many of its loops one thread runs; `parallel_before` are the parallel
-    loops of other anchors.
+    tile out; `dot_loop` are the steps of a dot product, `team` the items of a subgroup.  `staged` has for each input
+    that is copied or computed first the block that does so, the place, and how many of its loops one thread runs;
+    `parallel_before` are the parallel loops of other anchors.
     """
 
     sch: Schedule
@@ -52,6 +52,7 @@ class Plan:
     lanes: list[str] = field(default_factory=list)
     out_lanes: list[str] = field(default_factory=list)
     dot_loop: str = ""
+    team: str = ""
     items: dict[str, str] = field(default_factory=dict)
     reads: dict[int, str] = field(default_factory=dict)
     tile_loops: dict[int, list[str]] = field(default_factory=dict)

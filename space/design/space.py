@@ -81,7 +81,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
                 raise ValueError(f"the rule `{name}` gives a second sketch called {sketch.name!r}; name it otherwise")
             sketches[sketch.name] = sketch
     version = SPACE_VERSION if rules == RULES else fingerprint(sketches.values())
-    if rules == RULES and any(part.structure.dot is not None for sketch in sketches.values() for part in sketch.parts):
+    later = (s for sketch in sketches.values() for part in sketch.parts if (s := part.structure))
+    if rules == RULES and any(s.dot is not None or s.subgroup for s in later):
         # Version 13 had none of them; spaces without them stay what they were.
         version ^= fingerprint(sketches.values())
     return Space(start, target, interface, tuple(sketches.values()), version)

@@ -28,14 +28,14 @@ def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
     raise ScheduleError("block `{block}` has no iterator `{axis}`", block=block, axis=axis.var)
 
 
-def distribute(sch: Schedule, loop: str, target: Target, work_group: int) -> str:
-    """Run a loop's iterations on threads, or on work-items in groups; returns the innermost shared loop."""
+def distribute(sch: Schedule, loop: str, target: Target, work_group: int, along: str = "x") -> str:
+    """Run a loop's iterations on threads, or on work-items in groups `along` an axis; the innermost shared loop."""
     if target.kind == "cpu":
         sch.parallel(loop)
         return loop
     group, item = sch.split(loop, [None, work_group])
     sch.bind(group, "blockIdx.x")
-    sch.bind(item, "threadIdx.x")
+    sch.bind(item, f"threadIdx.{along}")
     return str(item)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.stmt import PrimFunc
-from ...ir.target import DOT_STEPS, Target
+from ...ir.target import DOT_STEPS, SUBGROUP_OPS, SUBGROUP_TYPES, Target
 from .decision import Decision
 from .program import Anchor
 
@@ -26,27 +26,28 @@ class Structure:
     """The vector axis and the row axis of one anchor, by number.
 
     `dot` is the reduction of which four steps are one dot product of bytes, None where none are.  That is no decision
-    within a structure, since few layouts, tiles and memories go with it.
+    within a structure, since few layouts, tiles and memories go with it.  In a `subgroup` the parts of a factored
+    reduction are those of work-items, in the place of lanes.
     """
 
     vec: int
     row: int | None
     factored: bool
     dot: int | None = None
+    subgroup: bool = False
 
     def label(self, anchor: Anchor) -> str:
         row = "" if self.row is None else f",row={anchor.axes[self.row].name}"
         dot = "" if self.dot is None else f",dot={anchor.axes[self.dot].name}"
-        return f"vec={anchor.axes[self.vec].name}{row}{dot}"
+        return f"vec={anchor.axes[self.vec].name}{row}{dot}{',subgroup' if self.subgroup else ''}"
 
 
 def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
     """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride.
 
     A spatial axis can be vectorized if the result has a dimension of its own for it.  Then those with a spatial axis
-    once more, with dot products of bytes where the target has them.
+    once more, with dot products of bytes where the target has them, and those of long reductions in subgroups.
     """
-    lanes = target.vector_lanes(anchor.output.dtype)
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found: list[Structure] = []
     for vec in wide or list(anchor.spatial[:1]):
@@ -54,19 +55,35 @@ def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
             continue
         rows: list[int | None] = [a for a in wide if a != vec]
         found.extend(Structure(vec, row, False) for row in rows or [None])
-    for axis in anchor.reduce:
-        readers = [o for o in anchor.inputs if o.uses(axis)]
-        if (
-            anchor.axes[axis].extent >= 2 * max(lanes, 2)
-            and readers
-            and all(o.dims and o.stride(axis) == 1 for o in readers)
-        ):
-            rows = list(wide)
-            found.extend(Structure(axis, row, True) for row in rows or [None])
+    for axis in long_reductions(anchor, target):
+        rows = list(wide)
+        found.extend(Structure(axis, row, True) for row in rows or [None])
     dot = dot_axis(anchor, target)
     if dot is not None:
         found += [replace(structure, dot=dot) for structure in found if not structure.factored]
+    items = reductions_in_subgroups(anchor, target)
+    found += [replace(structure, subgroup=True) for structure in found if structure.vec in items]
     return tuple(found)
+
+
+def long_reductions(anchor: Anchor, target: Target) -> list[int]:
+    """Reductions of two vectors or more along which all that depends on them is read in unit stride."""
+    lanes = target.vector_lanes(anchor.output.dtype)
+    readers = {axis: [o for o in anchor.inputs if o.uses(axis)] for axis in anchor.reduce}
+    return [
+        axis
+        for axis, own in readers.items()
+        if anchor.axes[axis].extent >= 2 * max(lanes, 2) and own and all(o.dims and o.stride(axis) == 1 for o in own)
+    ]
+
+
+def reductions_in_subgroups(anchor: Anchor, target: Target) -> list[int]:
+    """The long reductions that subgroups of the target do: of several results, each longer than the least of these."""
+    known = anchor.op in SUBGROUP_OPS and anchor.output.dtype in SUBGROUP_TYPES
+    if not target.subgroup_sizes or not known or all(anchor.axes[a].extent == 1 for a in anchor.spatial):
+        return []
+    least = target.subgroup_sizes[0]
+    return [axis for axis in long_reductions(anchor, target) if anchor.axes[axis].extent > least]
 
 
 def dot_axis(anchor: Anchor, target: Target) -> int | None:

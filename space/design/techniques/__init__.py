@@ -23,6 +23,7 @@ from .phases import PHASES
 from .prefetching import PREFETCHING
 from .sharing import SHARING
 from .staging import STAGING
+from .subgroups import SUBGROUPS
 from .taps import TAPS
 from .technique import Technique
 from .threads import THREADS
@@ -32,6 +33,6 @@ from .work_groups import WORK_GROUPS
 
 TECHNIQUES: tuple[Technique, ...] = (
     PHASES, CONTIGUOUS, DIGITS, HALO, TILES, BLOCKS_OF_TILES, EDGES, TAPS, ORDERS, DOT_PRODUCTS, FACTORED, PANELS,
-    FUSED_ROWS, SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, VECTOR_WIDTH, THREADS, PREFETCHING,
+    FUSED_ROWS, SHARING, STAGING, WORK_GROUPS, IMAGES, LOCAL_MEMORY, SUBGROUPS, VECTOR_WIDTH, THREADS, PREFETCHING,
 )  # fmt: skip
 """Every technique; decisions are opened, and steps of one phase taken, in this order."""

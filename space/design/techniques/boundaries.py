@@ -41,11 +41,13 @@ def may_mask(site: Site, axis: int) -> bool:
 
 def _opens(site: Site, out: Collector) -> None:
     for axis in out.numbers["tile"]:
-        kinds = [BRANCH, PEEL]
+        # Within a subgroup items have an edge of their own each.
+        kinds = [BRANCH] if site.structure.subgroup and axis == site.structure.vec else [BRANCH, PEEL]
         kinds += [OVERCOMPUTE] if may_overcompute(site.anchor, axis) else []
         kinds += [MASK] if may_mask(site, axis) else []
         name = f"boundary:{site.anchor.axes[axis].name}"
-        out.add("boundary", axis, name, "boundary", kinds, [BOUNDARIES[k] for k in kinds], {name: kinds})
+        if len(kinds) > 1:
+            out.add("boundary", axis, name, "boundary", kinds, [BOUNDARIES[k] for k in kinds], {name: kinds})
 
 
 def _settle_edges(plan: Plan) -> None:

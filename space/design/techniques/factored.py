@@ -11,6 +11,8 @@ vectors, and both sums moved after each tile (`reverse_compute_at`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...primitives.cache import write_buffer
 from ...tree import find_block
 from ..plan import Plan
@@ -30,6 +32,8 @@ def _factor(plan: Plan) -> None:
     plan.reduce_outer.append(outer)
     plan.tile_loops[vec] = parts
     plan.vectors, plan.lanes = (parts[:-1], parts[-1:]) if lane > 1 else (parts, [])
+    if plan.structure.subgroup:
+        (plan.team,), plan.lanes = plan.lanes, []
     for place, loop in enumerate(reversed(parts)):
         plan.sums.insert(0, plan.block)
         plan.block = sch.rfactor(loop, -1 - place)
@@ -48,8 +52,9 @@ def _sum_parts(plan: Plan) -> None:
     else:
         plan.copy = sch.cache_write(plan.anchor.block, 0, "local")
     if plan.outer:
-        for block in (*plan.sums, plan.copy):
-            sch.reverse_compute_at(block, plan.outer[-1])
+        for block in plan.sums:
+            sch.reverse_compute_at(block, plan.team or plan.outer[-1])
+        sch.reverse_compute_at(plan.copy, plan.outer[-1])
     _make_room(plan)
 
 
@@ -71,6 +76,11 @@ def unroll_sums(plan: Plan) -> None:
         across = _bound_to_last(plan, block, "reduce")
         lanes = [_bound_to_last(plan, block, "spatial")] if block != plan.anchor.block else []
         rows = [loop for loop in _inside(plan, block) if loop not in (across, *lanes)]
+        if across == plan.team:
+            _unroll_rows_of_team(plan, block, rows)
+            continue
+        if lanes == [plan.team]:
+            lanes = []
         sch.reorder(*rows, across, *lanes)
         sch.decompose_reduction(block, across)
         if lanes and plan.lane() > 1:
@@ -80,6 +90,13 @@ def unroll_sums(plan: Plan) -> None:
             sch.unroll(loop)
     for loop in _inside(plan, plan.copy):
         sch.unroll(loop)
+
+
+def _unroll_rows_of_team(plan: Plan, block: str, rows: Sequence[str]) -> None:
+    """Initialise the sum before the items of a subgroup add to it, and unroll its rows in both."""
+    init = plan.sch.decompose_reduction(block, plan.team)
+    for loop in (*rows, *_inside(plan, init)):
+        plan.sch.unroll(loop)
 
 
 def _inside(plan: Plan, block: str) -> list[str]:

@@ -36,7 +36,10 @@ def _add(site: Site, out: Collector, at: int, name: str, found: Sequence[tuple[i
 
 
 def _order(plan: Plan) -> None:
-    """``outer.. | reduce.. | rows.. | vectors | lanes``, where panels and items run inside the shared loops."""
+    """``outer.. | reduce.. | rows.. | vectors | lanes``, where panels and items run inside the shared loops.
+
+    The items of a subgroup, which are in the place of lanes, are right inside of the outer loops.
+    """
     outer, vec = plan.outer_of, plan.structure.vec
     plan.single = [plan.loops[a] for a in plan.anchor.spatial if a not in plan.part.outer_axes and a != vec]
     place = plan.chosen.position
@@ -46,8 +49,9 @@ def _order(plan: Plan) -> None:
     panels, items = [plan.panel_loop] if plan.panel_loop else [], list(plan.items.values())
     inside = [*panels, *items] if one(plan.chosen.any_in_local_memory) else [*items, *panels]
     plan.outer = [*plan.single, *ordered[:shared], *inside, *ordered[shared:], *plan.block_loops]
+    team = [plan.team] if plan.team else []
     plan.sch.reorder(
-        *plan.outer, *plan.reduce_outer, *plan.reduce_inner, *plan.rows, *plan.vectors, *plan.lanes
+        *plan.outer, *team, *plan.reduce_outer, *plan.reduce_inner, *plan.rows, *plan.vectors, *plan.lanes
     )  # fmt: skip
 
 

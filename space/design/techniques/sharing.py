@@ -29,7 +29,8 @@ def _share(plan: Plan) -> None:
     loop = plan.sch.fuse(*shared) if len(shared) > 1 else shared[0]
     plan.outer = [loop, *plan.outer[count:]]
     if not work_groups.share_grid(plan, loop):
-        plan.outer[0] = distribute(plan.sch, loop, plan.target, work_groups.group_of(plan).items)
+        along = "y" if plan.team else "x"
+        plan.outer[0] = distribute(plan.sch, loop, plan.target, work_groups.group_of(plan).items, along)
 
 
 def _shown(c: Candidates) -> Columns:

@@ -19,7 +19,7 @@ from ..program import Anchor
 from ..structure import Site
 from . import factored, fused_rows, panels
 from .technique import Phase, Technique, Verdicts
-from .vector_width import device_tiles
+from .vector_width import device_tiles, team_tiles
 
 VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
@@ -45,7 +45,9 @@ def _opens(site: Site, out: Collector) -> None:
             }
             out.add("tile", axis, f"tile:{name}", "tile", pairs, [f"{v}x{lane}" for v, lane in pairs], table)
             continue
-        if axis == site.structure.vec:
+        if axis == site.structure.vec and site.structure.subgroup:
+            sizes = team_tiles(item.extent, site.target)
+        elif axis == site.structure.vec:
             sizes = device_tiles(item.extent, site.lanes, site.structure.factored, site.target)
         elif item.kind == "reduce":
             sizes = _unrolls(item.extent)

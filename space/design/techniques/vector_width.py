@@ -1,4 +1,7 @@
-"""Vectors of an OpenCL device: how many lanes they have is a decision beside the extent of the register tile."""
+"""Vectors of an OpenCL device: how many lanes they have is a decision beside the extent of the register tile.
+
+Of a reduction in subgroups it is how many items these have.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from .technique import Technique, Verdicts
 
 WIDTHS = (1, 2, 4, 8, 16)
 TILE_VECTORS = (1, 2, 3, 4, 6, 8)
+TEAM_VECTORS = (1, 2, 4)
+"""Sums that each item of a subgroup has of its own, so that one does not wait for the other."""
 
 
 def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> list[int]:
@@ -28,6 +33,11 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
     return sorted(t for t in found if t > 1 or not factored)
 
 
+def team_tiles(extent: int, target: Target) -> list[int]:
+    """Extents of the register tile along a reduction in subgroups, less than that of the axis."""
+    return sorted({v * size for v in TEAM_VECTORS for size in target.subgroup_sizes if v * size < extent})
+
+
 def widths(extent: int, target: Target, dtype: str) -> list[int]:
     """Vector widths for an axis: those about the native one on a CPU device, all up to twice it elsewhere."""
     native = target.vector_lanes(dtype)
@@ -42,7 +52,8 @@ def _opens(site: Site, out: Collector) -> None:
         return
     vec = site.structure.vec
     axis = site.anchor.axes[vec]
-    values = widths(axis.extent, site.target, site.anchor.output.dtype)
+    sizes = [size for size in site.target.subgroup_sizes if size < axis.extent]
+    values = sizes if site.structure.subgroup else widths(axis.extent, site.target, site.anchor.output.dtype)
     table = {f"tile:{axis.name}:lane": values}
     out.add("vector", vec, f"vector:{axis.name}", "vector", values, [str(v) for v in values], table)
 

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from expected_space import CPU, DOTS, OPENCL, Anchor, Input, expected
+from expected_space import CPU, DOTS, OPENCL, SUBGROUPS, Anchor, Input, expected
 
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
@@ -115,6 +115,9 @@ PROGRAMS: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
     ),
 }  # fmt: skip
 
+ALONG_ROWS = ("rows times rows", "softmax", "row_sum", "two stages")
+"""Programs with long reductions whose steps are neighbours in all that they read."""
+
 BYTES: dict[str, tuple[PrimFunc, dict[str, Anchor]]] = {
     "matmul": (
         workload("matmul", m=13, n=19, k=150, dtype="int8").func,
@@ -187,6 +190,14 @@ def test_dot_products_are_where_bytes_and_the_device_offer_them(name: str, targe
     wanted, found = expected(anchors, target), contents(space)
     assert found == wanted
     assert any(",dot=" in sketch for sketch in found) == (target is DOTS and name != "few channels")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_long_reductions_are_in_subgroups_where_the_device_has_them(name: str) -> None:
+    """Sketches with subgroups, and the sizes and tiles that go with them, are those of the table, and no others."""
+    found = contents(space_of(name, SUBGROUPS))
+    assert found == expected(PROGRAMS[name][1], SUBGROUPS)
+    assert any(",subgroup" in sketch for sketch in found) == (name in ALONG_ROWS)
 
 
 def test_every_kind_is_expected_somewhere() -> None:
