@@ -5,9 +5,9 @@
     S1; S2                  a barrier between, if one writes what the other touches
     for i: S                a barrier after S, if an iteration writes what another one touches
 
-In local memory items meet wherever both sides touch it, in global memory where both sides are loops over items of
-their own: what one item does, it does in order.  No barrier is needed between iterations that only write, each an
-element of its own.  Local memory that is allocated inside of a loop is the same in every iteration.
+In local memory items meet wherever both sides touch it, in global memory where one of the sides has loops over items:
+what all of them do alike, outside of such loops, each does in order.  No barrier is needed between iterations that only
+write, each an element of its own.  Local memory that is allocated inside of a loop is the same in every iteration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Memories:
 
 def fence_between(before: Stmt, after: Stmt, memories: Memories) -> Fence:
     """What the barrier between two statements orders; empty if none is needed."""
-    apart = _has_items(before) and _has_items(after)
+    apart = _has_items(before) or _has_items(after)
     return _fence(_meet(before, after, memories.local), apart and _meet(before, after, memories.everywhere))
 
 

@@ -23,6 +23,7 @@ from ..llvm.types import CodegenError
 from ..passes.subgroups import reductions
 from .expr import Expressions
 from .types import bare
+from .writer import NeedsLong
 
 
 def subgroup_size(name: str, body: Stmt, items: int) -> int:
@@ -56,6 +57,8 @@ class Subgroups(Expressions):
         assert isinstance(value, Binary)
         op, part = update_op(store), value.b if value.a == own else value.a
         assert op is not None
+        if part.dtype == dtypes.INDEX and self.index_type != "long":
+            raise NeedsLong  # the sum may, where no part does
         held = Var(self.names.fresh("all"), part.dtype)
         self.variables[held] = held.name
         function = self.helpers.subgroup(op, self.ctype(part.dtype), dtypes.is_float(part.dtype))

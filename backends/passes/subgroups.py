@@ -78,9 +78,9 @@ def _stores(stmt: Stmt, place: _Place) -> Iterator[tuple[Store, _Place]]:
 def is_same_for_all(stmt: Allocate) -> bool:
     """Whether work-items may each have the buffer for themselves, since it holds the same for all of them.
 
-    It is one of registers, around loops over the items along x, in which nothing but reductions writes it.
+    It is one of registers, around loops over the items along x alone, in which nothing but reductions writes it.
     """
-    loops = [n for n in walk_stmts(stmt.body) if isinstance(n, For) and n.has_items]
+    loops = [n for n in walk_stmts(stmt.body) if isinstance(n, For) and n.thread]
     return stmt.buffer.scope == "local" and all(
         loop.thread in (SUBGROUP, "threadIdx.x")
         and all(loop.reduces and store in reductions(loop) for store in _stores_to(stmt.buffer.name, loop))

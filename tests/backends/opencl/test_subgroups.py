@@ -133,6 +133,33 @@ def test_operations_mean_what_the_language_says(op: str, dtype: str, body: str) 
     assert body in text(scheduled(reducing(op, dtype)))
 
 
+def test_sums_of_64_bits_are_sums_of_64_bits() -> None:
+    """A GPU has 32-bit indices where these suffice; a sum of int64 is none."""
+    target = replace(GPU, subgroups="16")
+    assert "subgroup_add_long(" in text(scheduled(reducing("+", "int64")), target)
+    assert "const int i = (int)get_group_id(0)" in text(scheduled(reducing("+", "int32")), target)
+
+
+def test_registers_of_two_kernels_are_memory() -> None:
+    """What one kernel reduced, another one reads: no register lasts so long."""
+    func = parse("""
+@T.prim_func
+def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 16), "float32")):
+    s = T.alloc_buffer((4,), "float32", scope="local")
+    for i in T.thread_binding(4, thread="blockIdx.x"):
+        for t in T.thread_binding(1, thread="threadIdx.x"):
+            s[i] = T.float32(0)
+        for l in T.thread_binding(16, thread="subgroup"):
+            s[i] = s[i] + x[i, l]
+    for j in T.thread_binding(4, thread="blockIdx.x"):
+        for m in T.thread_binding(16, thread="threadIdx.x"):
+            y[j, m] = x[j, m] - s[j]
+""")
+    assert isinstance(func, PrimFunc)
+    found = lower(func, WITH)
+    assert [b.name for b in found.workspaces] == ["s"] and generate(found, WITH).text.count("__kernel") == 2
+
+
 def test_memory_that_items_share_is_written_by_the_first() -> None:
     update = Store(C, (G,), C[G] + A[G * 16 + L])
     found = generate(lowered(bound(G, 4, "blockIdx.x", bound(L, 16, "subgroup", update)), A, C), WITH).text
@@ -301,6 +328,20 @@ def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 16), "float32")):
     assert "__local float p[16]" in found and "barrier(CLK_LOCAL_MEM_FENCE);" in found
 
 
+def test_what_all_items_read_of_memory_comes_after_a_barrier() -> None:
+    """The first item stores a sum; the others read it when it is there, or before it changes."""
+    first = bound(L, 16, "subgroup", Store(C, (G,), C[G] + A[G * 16 + L]))
+    again = Store(KEPT, (const(0),), C[G] * 2.0)
+    use = bound(U, 16, "threadIdx.x", Store(B, (G * 16 + U,), KEPT[0]))
+    body = bound(G, 4, "blockIdx.x", Allocate(KEPT, seq([first, again, use])))
+    found = generate(lowered(body, A, B, C), WITH).text
+    assert found.count("barrier(CLK_GLOBAL_MEM_FENCE);") == 1
+    assert found.index("C[g] + all") < found.index("barrier(") < found.index("kept[0] = ")
+    body = bound(G, 4, "blockIdx.x", Allocate(KEPT, seq([again, first, use])))
+    found = generate(lowered(body, A, B, C), WITH).text
+    assert found.index("kept[0] = ") < found.index("barrier(") < found.index("C[g] + all")
+
+
 # ---------------------------------------------------------------- results
 
 
@@ -445,3 +486,11 @@ def test_unrolled_rows_reduce_one_by_one() -> None:
     body = Allocate(tile, seq([begin, bound(L, 16, "subgroup", Allocate(part, steps))]))
     found = generate(lowered(bound(G, 4, "blockIdx.x", body), A), WITH).text
     assert found.count("= subgroup_add_float(part[") == 3 and "tile[2] = tile[2] + all_2;" in found
+
+
+def test_the_edge_of_a_subgroup_is_not_peeled() -> None:
+    """A condition that items disagree about stays inside of the steps, so that all of them come to the reduction."""
+    sch = scheduled(reducing(), 8)
+    sch.annotate(sch.get_loops("row_rf")[1], "peel", True)
+    found = text(sch)
+    assert "if (((k_0 * 8L) + k_1) < 100L)" in found and "subgroup_add_float(" in found

@@ -26,6 +26,7 @@ from stridesmith.space.workloads import names, workload
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 OPENCL = Target(kind="opencl", vector_bits=256, registers=16, units=2, threads=2, max_work_group=64)
 DOTS = replace(OPENCL, features=BYTE_DOTS)
+SUBGROUPS = replace(OPENCL, subgroups="4 8 16")
 SCHEDULED = ("conv2d", "matmul", "depthwise_conv2d", "max_pool2d", "row_sum", "conv1d")
 
 
@@ -54,11 +55,12 @@ def tile_of(label: object) -> int:
 
 @pytest.mark.parametrize(
     "name, target",
-    [(name, target) for name in names() for target in (CPU, OPENCL)] + [("matmul", DOTS), ("conv2d", DOTS)],
+    [(name, target) for name in names() for target in (CPU, OPENCL)]
+    + [("matmul", DOTS), ("conv2d", DOTS), ("row_sum", SUBGROUPS), ("softmax", SUBGROUPS)],
 )
 def test_candidates_read_what_labels_say(name: str, target: Target) -> None:
     """Tiles, blocks, panels, edges, layouts and orders: by the tables of a whole population, and by the labels."""
-    for _, part, rows in drawn(name, target, 16 if target is DOTS else 8, 24):
+    for _, part, rows in drawn(name, target, 16 if target in (DOTS, SUBGROUPS) else 8, 24):
         found = Candidates(part, rows, target)
         cover = covers(found)
         every = np.zeros(len(rows), np.int64)
