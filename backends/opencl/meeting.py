@@ -6,8 +6,9 @@
     for i: S                a barrier after S, if an iteration writes what another one touches
 
 In local memory items meet wherever both sides touch it, in global memory where one of the sides has loops over items:
-what all of them do alike, outside of such loops, each does in order.  No barrier is needed between iterations that only
-write, each an element of its own.  Local memory that is allocated inside of a loop is the same in every iteration.
+what all of them do alike, outside of such loops, each does in order, and so does the first item what it does alone, in
+loops of one iteration.  No barrier is needed between iterations that only write, each an element of its own.  Local
+memory that is allocated inside of a loop is the same in every iteration.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from ...ir import dtypes
 from ...ir.arith.intervals import nothing_known
 from ...ir.dataflow.meets import are_determined
-from ...ir.expr import Buffer, Load, Ramp, const
+from ...ir.expr import Buffer, Expr, Load, Ramp, const
 from ...ir.node import children, remembered, walk
 from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_written
 from ..passes.scopes import accesses
@@ -78,13 +79,35 @@ def _has_items(stmt: Stmt) -> bool:
     return any(_has_items(child) for child in children(stmt) if isinstance(child, Stmt))
 
 
+@remembered
+def _has_first(stmt: Stmt) -> bool:
+    """Whether there is a loop in a statement that the first item along x runs alone."""
+    return any(isinstance(n, For) and _is_of_one(n) for n in walk(stmt))
+
+
+def _is_of_one(loop: For) -> bool:
+    return loop.thread == "threadIdx.x" and loop.extent == const(1)
+
+
+def _is_of_first(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether the first item along x alone touches a buffer in a statement."""
+    if not touches(stmt, buffer):
+        return True
+    if isinstance(stmt, For) and stmt.has_items:
+        return _is_of_one(stmt) and not _has_items(stmt.body)
+    parts = list(children(stmt))
+    reads = any(buffer.name in memories_read(part) for part in parts if isinstance(part, Expr))
+    return _has_first(stmt) and not reads and all(_is_of_first(p, buffer) for p in parts if isinstance(p, Stmt))
+
+
 def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:
     met = [b for b in buffers if touches(before, b) and touches(after, b)]
+    met = [b for b in met if not (_is_of_first(before, b) and _is_of_first(after, b))]
     return any(writes(before, b) or writes(after, b) for b in met)
 
 
 def _iterations_meet(loop: For, buffers: Sequence[Buffer]) -> bool:
-    written = [b for b in buffers if writes(loop.body, b)]
+    written = [b for b in buffers if writes(loop.body, b) and not _is_of_first(loop.body, b)]
     return any(b.name in memories_read(loop.body) or not _stores_apart(loop, b) for b in written)
 
 

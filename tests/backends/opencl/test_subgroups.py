@@ -328,6 +328,19 @@ def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 16), "float32")):
     assert "__local float p[16]" in found and "barrier(CLK_LOCAL_MEM_FENCE);" in found
 
 
+def test_what_the_first_item_does_alone_needs_no_barrier() -> None:
+    """Edges that are cut off let it store in several loops of one iteration; what others read of that comes later."""
+    one, other = (bound(Var(name), 1, "threadIdx.x", Store(C, (at,), A[at])) for name, at in (("p", G), ("q", G * 0)))
+    row = bound(L, 16, "subgroup", Store(B, (G * 16 + L,), A[L]))
+    alone = generate(lowered(bound(G, 4, "blockIdx.x", seq([row, one, other])), A, B, C), WITH).text
+    assert "barrier(" not in alone
+    use = bound(U, 16, "threadIdx.x", Store(B, (G * 16 + U,), C[G]))
+    assert "barrier(" in generate(lowered(bound(G, 4, "blockIdx.x", seq([row, one, use])), A, B, C), WITH).text
+    tested = If(C[G] > 0.0, bound(U, 1, "threadIdx.x", Store(C, (G,), A[G])))
+    with pytest.raises(CodegenError, match="needs a barrier"):
+        generate(lowered(bound(G, 4, "blockIdx.x", If(A[G] > 0.0, seq([row, one, tested]))), A, B, C), WITH)
+
+
 def test_what_all_items_read_of_memory_comes_after_a_barrier() -> None:
     """The first item stores a sum; the others read it when it is there, or before it changes."""
     first = bound(L, 16, "subgroup", Store(C, (G,), C[G] + A[G * 16 + L]))

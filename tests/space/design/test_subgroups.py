@@ -31,6 +31,7 @@ SHAPES = {
     "row_mean": {"rows": 10, "cols": 37},
     "softmax": {"rows": 9, "cols": 70},
     "layernorm": {"rows": 6, "cols": 96},
+    "matmul": {"m": 13, "n": 19, "k": 100, "transpose_b": 1},
 }
 WITHOUT = {
     "col_sum": {"rows": 40, "cols": 40},
