@@ -7,16 +7,15 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 from expected_space import CPU, OPENCL, SUBGROUPS
+from subgroup_programs import needs_subgroups, subgroup_device
 
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
-from stridesmith.backends.opencl.devices import match_opencl
 from stridesmith.backends.opencl.source import generate as source_of
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.cost_model.features import FeatureMap
-from stridesmith.errors import DeviceMissing
 from stridesmith.ir.target import SUBGROUPS as EXTENSION
 from stridesmith.ir.target import Target
 from stridesmith.space.design.decision import Decision
@@ -38,19 +37,6 @@ WITHOUT = {
     "conv2d": {"ci": 20, "h": 7, "w": 9, "co": 8, "k": 3},
     "scale_shift_relu": {},
 }
-
-
-@lru_cache(maxsize=1)
-def subgroup_device() -> Target | None:
-    """Intel's driver for CPUs, where it is installed and offers subgroups."""
-    try:
-        target = match_opencl("intel")
-    except (ImportError, DeviceMissing):
-        return None
-    return target if target.subgroup_sizes else None
-
-
-needs_subgroups = pytest.mark.skipif(subgroup_device() is None, reason=f"no device of Intel's driver with {EXTENSION}")
 
 
 @lru_cache(maxsize=16)
