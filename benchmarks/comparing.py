@@ -7,10 +7,12 @@ A simulated race has what was seen in real ones: a level of its own for each run
 that are heavy on one side, and spikes of a busy machine.  Each pair has as many tasks as `--tasks` says; one alarm in
 any of them is an alarm of the pair.  A changed pair has one task that takes 5 % longer.
 
-`--real` races the best record of a database against the same kernel built anew, each race in a process of its own, and
-compares all pairs of races, 210 of 21 races: none should be an alarm, and a change of 5 % should be found where
-one of the two is made so much slower.  How much medians differ beyond what the samples of a race tell is
-`report.compare.SPREAD`.
+`--real` races the best record of a database against the same kernel built anew, each race in a process of its own and
+with the device's peak measured beside it, as at the end of a run, and compares all pairs of races, 210 of 21 races:
+none should be an alarm, and a change of 5 % should be found where one of the two is made so much slower.  How much
+medians differ beyond what the samples of a race tell is `report.compare.SPREAD`.  A host that changes its speed from
+race to race is seen by its peak: a row tells of the pairs whose peaks are as near to each other as those of a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 from stridesmith.report.compare import SPREAD, Source, compare
 from stridesmith.report.interval import ratio
 from stridesmith.search.records.record import Record
+from stridesmith.search.records.run_facts import RunFacts
 
 LEVEL, NOISE, DRIFT, SPIKES = 0.005, 0.012, 0.004, 0.06
 TARGET = {"kind": "cpu", "name": "Simulated CPU", "isa": "avx2", "threads": 2}
@@ -40,17 +43,17 @@ def race(rng: np.random.Generator, latency_us: float, samples: int) -> list[floa
     return [float(s) for s in latency_us * 1e-6 * np.exp(level + drift + noise + spikes)]
 
 
-def source(name: str, races: Sequence[list[float]]) -> Source:
-    """A database with a raced record for each task."""
+def source(name: str, races: Sequence[list[float]], peak_gflops: float | None = None) -> Source:
+    """A database with a raced record for each task, of one run that measured the device's peak."""
     from stridesmith.report.compare import best_of
 
     return Source(name, best_of([
         Record(
             script=f"def task{number}(): pass", target=dict(TARGET), trace=[], status="ok", samples=samples,
-            latency_us=statistics.median(samples) * 1e6, verified=True, stage="race",
+            latency_us=statistics.median(samples) * 1e6, verified=True, stage="race", run=name,
         )
         for number, samples in enumerate(races)
-    ]))  # fmt: skip
+    ]), {name: RunFacts(name=name, peak_gflops=peak_gflops)})  # fmt: skip
 
 
 def pair(rng: np.random.Generator, tasks: int, samples: int, change: float) -> tuple[bool, bool]:
@@ -74,8 +77,8 @@ def simulated(pairs: int, tasks: int, samples: int, change: float, seed: int = 0
     return statistics.fmean(alarms), statistics.fmean(found)
 
 
-def races_of(db: str, races: int, seconds: float) -> Iterator[list[float]]:
-    """The samples of the fastest record of a database, raced in as many processes."""
+def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float], float]]:
+    """The samples of the fastest record of a database, raced in as many processes, and the peak in each, in GFLOP/s."""
     from stridesmith.search.records.database import Database
     from stridesmith.search.tasks.task import Task, stored_work
     from stridesmith.search.workers.bench import Bench
@@ -90,32 +93,40 @@ def races_of(db: str, races: int, seconds: float) -> Iterator[list[float]]:
         with Bench() as bench:
             built = bench.build(Build(script=task.script, target=task.target, trace=record.trace))
             assert isinstance(built, Built), built
-            job = RaceJob(kernels=(built.kernel,) * 2, work=task.name, seed=number, seconds=seconds, roof=False)
+            job = RaceJob(kernels=(built.kernel,) * 2, work=task.name, seed=number, seconds=seconds)
             reply = bench.measure(job)
-            assert isinstance(reply, Raced), reply
-            samples = list(reply.results[0].samples)  # type: ignore[union-attr]
-            print(f"race {number + 1}: {statistics.median(samples) * 1e6:.2f} us of {len(samples)} samples", flush=True)
-            yield samples
+            assert isinstance(reply, Raced) and reply.roof is not None, reply
+            samples, peak = list(reply.results[0].samples), reply.roof.peak_gflops  # type: ignore[union-attr]
+            us = statistics.median(samples) * 1e6
+            print(f"race {number + 1}: {us:.2f} us of {len(samples)} samples, peak {peak:.1f} GFLOP/s", flush=True)
+            yield samples, peak
 
 
 def real(db: str, races: int, seconds: float, change: float) -> None:
     """Race one kernel again and again, and compare all pairs, as they are and with one of the two made slower."""
-    found = list(races_of(db, races, seconds))
-    pairs = list(itertools.combinations(found, 2))
-    apart = [ratio(a, b, 0.0) for a, b in pairs]
-    seen = statistics.fmean(math.log(each.value) ** 2 for each in apart)
-    told = statistics.fmean(each.error**2 for each in apart)
-    verdicts = [
-        [compare(source("a", [a]), source("b", [[factor * s for s in b]])).tasks[0].verdict for a, b in pairs]
-        for factor in (1.0, 1 + change, 1 - change)
-    ]
-    alarms = sum(verdict in ("faster", "slower") for verdict in verdicts[0])
-    slower, faster = verdicts[1].count("slower"), verdicts[2].count("faster")
-    print(
-        f"log ratios of races: standard deviation {math.sqrt(seen):.2%}, of which samples tell {math.sqrt(told):.2%} "
-        f"and {math.sqrt(max(0.0, seen - told)):.2%} is beside them, for which compare takes {SPREAD:.2%}; "
-        f"alarms {alarms} of {len(pairs)} pairs; {change:.0%} more found in {slower}, {change:.0%} less in {faster}"
-    )
+    pairs = list(itertools.combinations(races_of(db, races, seconds), 2))
+    print("| pairs | log ratios | samples tell | beside them | alarms | slower found | faster found |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    quiet = [(a, b) for a, b in pairs if abs(math.log(a[1] / b[1])) < 2 * SPREAD]
+    for name, chosen in (("all", pairs), (f"peaks within {2 * SPREAD:.1%}", quiet)):
+        if not chosen:
+            continue
+        apart = [ratio(a, b, 0.0) for (a, _), (b, _) in chosen]
+        seen = statistics.fmean(math.log(each.value) ** 2 for each in apart)
+        told = statistics.fmean(each.error**2 for each in apart)
+        verdicts = [
+            [
+                compare(source("a", [a], one), source("b", [[factor * s for s in b]], two)).tasks[0].verdict
+                for (a, one), (b, two) in chosen
+            ]
+            for factor in (1.0, 1 + change, 1 - change)
+        ]
+        alarms = sum(verdict in ("faster", "slower") for verdict in verdicts[0])
+        slower, faster = verdicts[1].count("slower"), verdicts[2].count("faster")
+        print(
+            f"| {name}: {len(chosen)} | {math.sqrt(seen):.2%} | {math.sqrt(told):.2%} | "
+            f"{math.sqrt(max(0.0, seen - told)):.2%} (compare takes {SPREAD:.2%}) | {alarms} | {slower} | {faster} |"
+        )
 
 
 def main() -> None:

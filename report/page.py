@@ -166,7 +166,7 @@ def _totals(tasks: Sequence[TaskReport]) -> list[tuple[str, str]]:
     """What stands above the table of several tasks."""
     trials = sum(len(task.records) for task in tasks)
     failed = sum(sum(task.failures.values()) for task in tasks)
-    fractions = [task.fraction for task in tasks if task.fraction]
+    fractions = [min(task.fraction, 1.0) for task in tasks if task.fraction]  # data in caches may exceed it
     spent = sum(run.seconds for task in tasks for run in task.runs)
     totals = [("tasks", f"{len(tasks)}"), ("candidates", f"{trials:,}"),
               ("failed", percent(failed / trials) if trials else "-")]  # fmt: skip

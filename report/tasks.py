@@ -63,7 +63,7 @@ class TaskReport:
 
     @property
     def fraction(self) -> float | None:
-        """How near to the roof it is, 1 at best."""
+        """How near to the roof it is: 1 at best, more where caches hold what the roof reads from memory."""
         found: float | None = performance(self.task, self.latency_us, self.roof)["roofline_fraction"]
         return found
 
