@@ -25,10 +25,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stridesmith.report.compare import SPREAD, Source, compare
+from stridesmith.report.compare import BANDWIDTH_NOISE, SPREAD, Source, compare
 from stridesmith.report.interval import ratio
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
+from stridesmith.search.tasks.task import Roof
 
 LEVEL, NOISE, DRIFT, SPIKES = 0.005, 0.012, 0.004, 0.06
 TARGET = {"kind": "cpu", "name": "Simulated CPU", "isa": "avx2", "threads": 2}
@@ -43,17 +44,20 @@ def race(rng: np.random.Generator, latency_us: float, samples: int) -> list[floa
     return [float(s) for s in latency_us * 1e-6 * np.exp(level + drift + noise + spikes)]
 
 
-def source(name: str, races: Sequence[list[float]], peak_gflops: float | None = None) -> Source:
-    """A database with a raced record for each task, of one run that measured the device's peak."""
+def source(name: str, races: Sequence[list[float]], limits: Roof | None = None) -> Source:
+    """A database with a raced record for each task, of one run that measured the device's limits."""
     from stridesmith.report.compare import best_of
 
+    facts = RunFacts(name=name)
+    if limits is not None:
+        facts = RunFacts(name=name, peak_gflops=limits.peak_gflops, bandwidth=limits.bandwidth)
     return Source(name, best_of([
         Record(
             script=f"def task{number}(): pass", target=dict(TARGET), trace=[], status="ok", samples=samples,
             latency_us=statistics.median(samples) * 1e6, verified=True, stage="race", run=name,
         )
         for number, samples in enumerate(races)
-    ]), {name: RunFacts(name=name, peak_gflops=peak_gflops)})  # fmt: skip
+    ]), {name: facts})  # fmt: skip
 
 
 def pair(rng: np.random.Generator, tasks: int, samples: int, change: float) -> tuple[bool, bool]:
@@ -77,8 +81,8 @@ def simulated(pairs: int, tasks: int, samples: int, change: float, seed: int = 0
     return statistics.fmean(alarms), statistics.fmean(found)
 
 
-def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float], float]]:
-    """The samples of the fastest record of a database, raced in as many processes, and the peak in each, in GFLOP/s."""
+def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float], Roof]]:
+    """The samples of the fastest record of a database, raced in as many processes, and the device's limits in each."""
     from stridesmith.search.records.database import Database
     from stridesmith.search.tasks.task import Task, stored_work
     from stridesmith.search.workers.bench import Bench
@@ -96,10 +100,10 @@ def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float],
             job = RaceJob(kernels=(built.kernel,) * 2, work=task.name, seed=number, seconds=seconds)
             reply = bench.measure(job)
             assert isinstance(reply, Raced) and reply.roof is not None, reply
-            samples, peak = list(reply.results[0].samples), reply.roof.peak_gflops  # type: ignore[union-attr]
-            us = statistics.median(samples) * 1e6
-            print(f"race {number + 1}: {us:.2f} us of {len(samples)} samples, peak {peak:.1f} GFLOP/s", flush=True)
-            yield samples, peak
+            samples, roof = list(reply.results[0].samples), reply.roof  # type: ignore[union-attr]
+            limits = f"{roof.peak_gflops:.1f} GFLOP/s, {roof.bandwidth * 1e-9:.1f} GB/s"
+            print(f"race {number + 1}: {statistics.median(samples) * 1e6:.2f} us; the device has {limits}", flush=True)
+            yield samples, roof
 
 
 def real(db: str, races: int, seconds: float, change: float) -> None:
@@ -107,8 +111,8 @@ def real(db: str, races: int, seconds: float, change: float) -> None:
     pairs = list(itertools.combinations(races_of(db, races, seconds), 2))
     print("| pairs | log ratios | samples tell | beside them | alarms | slower found | faster found |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    quiet = [(a, b) for a, b in pairs if abs(math.log(a[1] / b[1])) < 2 * SPREAD]
-    for name, chosen in (("all", pairs), (f"peaks within {2 * SPREAD:.1%}", quiet)):
+    equal = [(a, b) for a, b in pairs if abs(math.log(a[1].bandwidth / b[1].bandwidth)) <= BANDWIDTH_NOISE]
+    for name, chosen in (("all", pairs), ("of one state of the host", equal)):
         if not chosen:
             continue
         apart = [ratio(a, b, 0.0) for (a, _), (b, _) in chosen]

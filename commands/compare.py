@@ -121,8 +121,8 @@ def _sentences(found: Comparison) -> list[str]:
         lines.append(f"A alone has {len(found.only_a)} tasks, B alone {len(found.only_b)}")
     if found.control is not None and abs(found.control - 1) > 0.01:
         lines.append(
-            f"what no schedule changes (the device's peak, untuned programs) took {number(found.control)}x the time in "
-            f"B: the machine itself was not the same"
+            f"what no schedule changes (the device's limits, untuned programs) took {number(found.control)}x the time "
+            f"in B: the machine itself was not the same"
         )
     lines.append(
         f"intervals hold for all tasks together with 99 % certainty; two races of one kernel are taken to differ by "

@@ -26,6 +26,11 @@ SPREAD = 0.0085
 `benchmarks/comparing.py --real` measures it."""
 TRIAL_SPREAD = 0.03
 """The same where one of the two was never raced: a trial's times are relative to a kernel of its own run."""
+BANDWIDTH_NOISE = 0.25
+"""What the measured bandwidths of one machine differ by, as log ratio: 0.1 on a quiet one.
+
+A host that moves the processors of a virtual machine apart, or lets others use its memory, changes it by more, and
+kernels that share data with it, though the peak stays what it was."""
 SMALL = 0.04
 """What is certainly nearer to 1 than this is the same for people."""
 
@@ -142,7 +147,7 @@ def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:
 
 
 def _controls(a: Source, b: Source, shared: Sequence[Key]) -> list[float]:
-    """Log ratios of what no schedule changes: the device's peak, and the untuned programs of the same races."""
+    """Log ratios of what no schedule changes: the device's limits, and the untuned programs of the same races."""
     found = []
     for key in shared:
         one, two = a.runs.get(a.best[key].run), b.runs.get(b.best[key].run)
@@ -150,6 +155,8 @@ def _controls(a: Source, b: Source, shared: Sequence[Key]) -> list[float]:
             continue
         if one.peak_gflops and two.peak_gflops:
             found.append(math.log(one.peak_gflops / two.peak_gflops))
+        if one.bandwidth and two.bandwidth and abs(math.log(one.bandwidth / two.bandwidth)) > BANDWIDTH_NOISE:
+            found.append(math.log(one.bandwidth / two.bandwidth))
         if one.baseline and two.baseline:
             found.append(math.log(statistics.median(two.baseline) / statistics.median(one.baseline)))
     return found

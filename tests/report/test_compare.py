@@ -13,7 +13,7 @@ import pytest
 from record_makers import make_record
 
 from stridesmith.cli import main
-from stridesmith.report.compare import Source, best_of, compare
+from stridesmith.report.compare import Comparison, Source, best_of, compare
 from stridesmith.report.interval import quantile, ratio
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.log import write_log
@@ -82,6 +82,22 @@ def test_a_machine_that_was_slower_itself_is_told_and_counted() -> None:
     seeing = compare(Source("a", best_of([a]), facts), Source("b", best_of([b]), facts))
     assert blind.tasks[0].verdict == "slower" and seeing.tasks[0].verdict == "unclear"
     assert seeing.control == pytest.approx(200 / 180)
+
+
+def test_a_machine_whose_memory_was_another_is_told_and_counted() -> None:
+    """Bandwidth shows it where the peak does not; what bandwidths of one state differ by counts for nothing."""
+    a, b = raced(1072.0, run="r1"), raced(1335.0, run="r2")
+
+    def facts(second: float) -> dict[str, RunFacts]:
+        bandwidths = {"r1": 36e9, "r2": second}
+        return {name: RunFacts(name=name, peak_gflops=236.0, bandwidth=bandwidths[name]) for name in bandwidths}
+
+    def between(second: float) -> Comparison:
+        return compare(Source("a", best_of([a]), facts(second)), Source("b", best_of([b]), facts(second)))
+
+    assert between(60e9).tasks[0].verdict == "unclear" and between(22e9).tasks[0].verdict == "unclear"
+    assert between(40e9).tasks[0].verdict == "slower" and between(40e9).control == 1.0
+    assert between(60e9).control != 1.0
 
 
 def test_trials_are_compared_with_more_doubt_than_races() -> None:
