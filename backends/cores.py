@@ -65,8 +65,12 @@ class Cores:
 
 
 def settler(target: Target) -> Callable[[], None]:
-    """What to call before a kernel of `target` is timed; it does nothing for one thread, or a device of its own."""
-    return cores(target.threads).settle if target.kind == "cpu" and target.threads > 1 else _at_once
+    """What to call before a kernel of `target` is timed; it does nothing for one thread, or a device of its own.
+
+    A driver that makes an OpenCL device of the CPU has a thread on each of its processors.
+    """
+    on_host = target.kind == "cpu" or target.is_cpu_device
+    return cores(target.threads).settle if on_host and target.threads > 1 else _at_once
 
 
 def _at_once() -> None:

@@ -132,9 +132,10 @@ def _steady_samples(bound: Timed, probe: float, rival: Rival, seconds: float, be
     1.5 while the candidate beside it took 1.13 as before, which then seemed to be a quarter faster than it was.  So
     where the rival takes more than `SUDDEN` times as long as lately, the turns are taken again after a pause, unless
     the candidate is far from the best anyway, and what stays slow is believed up to that much; a slow state that lasts
-    has its whole weight some candidates later.  In no case does it take a candidate below the `best` that did not take
-    less itself: some kernels suffer more than others for as long as such a state lasts.  A rival that takes more than
-    `DRIFT` times as long as is known, or as little, is no measure: the times stay as they are.
+    has its whole weight some candidates later.  Some kernels suffer more than others for as long as such a state lasts:
+    of what it takes a candidate below the `best` that did not take less itself only the square root is believed.  A
+    rival that takes more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as they
+    are.
     """
     for attempt in range(ATTEMPTS):
         times, rivals = _pairs(bound, probe, rival, seconds, best)
@@ -148,7 +149,12 @@ def _steady_samples(bound: Timed, probe: float, rival: Rival, seconds: float, be
     rival.lately = (rival.lately + slowdown) / 2
     excess = max(slowdown / most, 1.0)
     relative = (mine * rival.known / yours * excess for mine, yours in zip(times, rivals, strict=True))
-    return [max(sample, min(mine, best)) for sample, mine in zip(relative, times, strict=True)]
+    return [_doubted(sample, min(mine, best)) for sample, mine in zip(relative, times, strict=True)]
+
+
+def _doubted(relative: float, seen: float) -> float:
+    """A relative sample; where it is below the seconds `seen`, half as far below by its logarithm."""
+    return relative if relative >= seen else math.sqrt(relative * seen)
 
 
 def _pairs(bound: Timed, probe: float, rival: Rival, seconds: float, best: float) -> tuple[list[float], list[float]]:

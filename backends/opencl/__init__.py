@@ -3,3 +3,4 @@
 from . import drivers
 
 drivers.offer()
+drivers.pin()

@@ -103,7 +103,9 @@ def test_what_was_seen_is_believed_for_a_while(clock: Clock) -> None:
 
 def test_only_threads_of_the_host_are_waited_for() -> None:
     """One thread has its core, and a device of its own knows nothing of ours."""
-    assert settler(Target(kind="cpu", threads=1)) is settler(Target(kind="opencl"))
+    gpu = Target(kind="opencl", threads=64, is_cpu_device=False)
+    assert settler(Target(kind="cpu", threads=1)) is settler(gpu)
+    assert settler(Target(kind="opencl", threads=2)) == settler(Target(kind="cpu", threads=2)) != settler(gpu)
 
 
 def test_bursts_of_this_machine() -> None:

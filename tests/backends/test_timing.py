@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -147,11 +148,17 @@ def test_a_slow_state_that_lasts_counts_in_full_some_candidates_later() -> None:
     assert rival.lately < DRIFT
 
 
-def test_a_slow_rival_alone_makes_no_new_best() -> None:
-    """Beside a rival that is slower than known a candidate of 1.1 ms equals a best of 1 ms; one of 0.9 ms is faster."""
-    slow = Rival(Clockwork(1.3e-3), 1e-3, lately=1.3)
-    assert set(in_turns(Clockwork(1.1e-3), 1.1e-3, slow, 1.0, best=1e-3)) == {1e-3}
-    assert set(in_turns(Clockwork(0.9e-3), 0.9e-3, slow, 1.0, best=1e-3)) == {0.9e-3}
+def test_half_of_what_a_slow_rival_alone_says_is_believed() -> None:
+    """Below the best, or below what the candidate took itself, its ratio to a rival that is slower than known counts
+    half; candidates keep their order.
+    """
+    found = []
+    for milliseconds, seen in ((1.2, 1.0), (1.1, 1.0), (0.9, 0.9)):
+        slow = Rival(Clockwork(1.3e-3), 1e-3, lately=1.3)
+        samples = in_turns(Clockwork(milliseconds * 1e-3), 1e-3, slow, 1.0, best=1e-3)
+        found.append(samples[0] * 1e3)
+        assert samples == pytest.approx([math.sqrt(milliseconds / 1.3 * seen) * 1e-3] * len(samples))
+    assert found == sorted(found, reverse=True)
 
 
 def test_a_rival_that_was_cold_when_it_was_timed_first_is_a_measure_from_then_on() -> None:

@@ -74,6 +74,22 @@ def test_without_a_package_nothing_changes(system: Path, monkeypatch: pytest.Mon
     assert drivers.VENDORS not in os.environ and not (system / "cache").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "allowed", "expected"), [(None, {0, 1, 2, 3}, "1"), (None, {2, 3}, None), ("0", {0, 1, 2, 3}, "0")]
+)
+def test_pocls_threads_have_processors_of_their_own(
+    given: str | None, allowed: set[int], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all of the machine is the process's own, and where the user has not decided."""
+    monkeypatch.setattr(drivers.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(drivers.os, "sched_getaffinity", lambda pid: allowed)
+    monkeypatch.setenv(drivers.AFFINITY, given or "")
+    if given is None:
+        monkeypatch.delenv(drivers.AFFINITY)
+    drivers.pin()
+    assert os.environ.get(drivers.AFFINITY) == expected
+
+
 def test_a_cache_that_cannot_be_written_leaves_the_system_as_it_is(
     system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
