@@ -270,7 +270,7 @@ def work_group(s: Structure) -> Found:
     """Runs of the shared loops, and grids of tiles along the vectors and the rows, of up to 32 items on a CPU."""
     if s.target.kind == "opencl":
         runs = texts(w for w in (1, 2, 4, 8, 16, 32))
-        sides = (1, 2, 3, 4, 7, 8, 16, 32)
+        sides = (1, 2, 4, 8)
         across = [x for x in sides if x <= extent(s, s.vec)] if s.vec in s.anchor.spatial else [1]
         along = [y for y in sides if y <= extent(s, s.row)] if s.row else [1]
         yield "work_group", (*runs, *(f"{x}x{y}" for x in across for y in along if 1 < x * y <= 32))

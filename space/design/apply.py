@@ -21,6 +21,9 @@ from .structure import Open, Site, Structure
 from .techniques import TECHNIQUES
 from .techniques.technique import Phase, Technique
 
+FEW = 3
+"""Where fewer than one in so many candidates is left, only those are judged further: what is known of all is lost."""
+
 
 def prepared(schedule: Schedule, constants: frozenset[str], without: Collection[Technique] = ()) -> Schedule:
     """The schedule with every step of the techniques, but those of some, that leaves nothing to decide."""
@@ -49,11 +52,20 @@ def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, B
 
 
 def feasible(part: Open, choices: Ints, target: Target) -> Bools:
-    """True where no rule excludes the candidate."""
-    ok: Bools = np.ones(len(choices), dtype=bool)
-    for _, passed in verdicts(part, choices, target):
-        ok &= passed
-    return ok
+    """True where no rule excludes the candidate; each technique judges what those before it have left of many."""
+    found: Bools = np.zeros(len(choices), dtype=bool)
+    left, ok = np.arange(len(choices)), np.ones(len(choices), dtype=bool)
+    candidates = Candidates(part, choices, target)
+    for technique in TECHNIQUES:
+        for _, passed in technique.excludes(candidates):
+            ok &= passed
+        if FEW * np.count_nonzero(ok) < len(left):
+            left = left[ok]
+            if not len(left):
+                return found
+            candidates, ok = Candidates(part, choices[left], target), np.ones(len(left), dtype=bool)
+    found[left[ok]] = True
+    return found
 
 
 def columns(candidates: Candidates) -> Columns:

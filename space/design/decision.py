@@ -22,7 +22,8 @@ class Decision:
     """One choice.  `values` are the alternatives, `labels` their names, `table` their numbers.
 
     `table` has a column of one number per alternative for each quantity that the
-    decision sets, e.g. ``tile:s1:reg`` for the extent of axis s1 in the register tile.
+    decision sets, e.g. ``tile:s1:reg`` for the extent of axis s1 in the register tile.  `weights` say how many times
+    as often an alternative is drawn as one of weight 1; without them all are drawn alike.
     """
 
     name: str
@@ -30,19 +31,25 @@ class Decision:
     labels: tuple[str, ...]
     values: tuple[Any, ...] = field(repr=False)
     table: Mapping[str, tuple[float, ...]] = field(default_factory=dict, repr=False, compare=False)
+    weights: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
 def decision(
-    name: str, kind: str, values: Sequence[Any], labels: Sequence[str], table: Mapping[str, Sequence[float]]
+    name: str,
+    kind: str,
+    values: Sequence[Any],
+    labels: Sequence[str],
+    table: Mapping[str, Sequence[float]],
+    weights: Sequence[int] = (),
 ) -> Decision:
     """A decision whose table has a number for every alternative."""
-    assert kind in KINDS and len(values) == len(labels)
+    assert kind in KINDS and len(values) == len(labels) and len(weights) in (0, len(values))
     columns = {key: tuple(float(v) for v in column) for key, column in table.items()}
     assert all(len(c) == len(values) for c in columns.values())
-    return Decision(name, kind, tuple(labels), tuple(values), columns)
+    return Decision(name, kind, tuple(labels), tuple(values), columns, tuple(weights))
 
 
 class Collector:
@@ -66,7 +73,8 @@ class Collector:
         values: Sequence[Any],
         labels: Sequence[str],
         table: Mapping[str, Sequence[float]],
+        weights: Sequence[int] = (),
     ) -> None:
         """Add the decision `what` about the axis or operand number `at` (0 where it is about the whole anchor)."""
         self.numbers.setdefault(what, {})[at] = len(self.decisions)
-        self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table))
+        self.decisions.append(decision(f"{self.prefix}/{name}", kind, values, labels, table, weights))

@@ -91,11 +91,15 @@ class Sketch:
     def draw(
         self, rng: np.random.Generator, count: int, allowed: Sequence[NDArray[np.int64]] | None = None
     ) -> NDArray[np.int64]:
-        """Up to `count` candidates that no rule excludes, uniformly; `allowed` are the alternatives of each decision.
+        """Up to `count` candidates that no rule excludes, as often as their weights say; `allowed` are the alternatives
+        of each decision.
 
         The rules judge each anchor by itself, so that its decisions are drawn by themselves.
         """
-        values = allowed if allowed is not None else [np.arange(len(d), dtype=np.int64) for d in self.decisions]
+        values = [np.arange(len(d), dtype=np.int64) for d in self.decisions] if allowed is None else list(allowed)
+        for number, item in enumerate(self.decisions):
+            if item.weights:
+                values[number] = np.repeat(values[number], np.asarray(item.weights)[values[number]])
         if not self.parts:
             return _drawn(rng, values, count, self.mask)
         found, start = [], 0
@@ -165,7 +169,7 @@ def _drawn(
     count: int,
     possible: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
 ) -> NDArray[np.int64]:
-    """Up to `count` rows of alternatives that are possible, uniformly."""
+    """Up to `count` rows of alternatives that are possible, each of `values` as likely as the others."""
     found = np.zeros((0, len(values)), np.int64)
     for _ in range(ROUNDS if values else 0):
         rows = np.stack([v[rng.integers(len(v), size=max(DRAWN, 4 * count))] for v in values], axis=1)

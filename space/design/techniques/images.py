@@ -20,6 +20,8 @@ from .technique import Technique, Verdicts
 
 TEXEL = 4
 TEXTURE = "global.texture"
+ON_CPU = 7
+"""How many times as often as an image a buffer is drawn on a CPU, which has no texture units."""
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -27,7 +29,8 @@ def _opens(site: Site, out: Collector) -> None:
         in_words = is_read_in_words(site.anchor, operand, site.structure)
         if site.target.kind == "opencl" and _may_be_image(operand, site.target) and not in_words:
             name = f"image:{operand.name}"
-            out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)})
+            weights = (ON_CPU, 1) if site.target.is_cpu_device else ()
+            out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)}, weights)
 
 
 def _may_be_image(operand: Operand, target: Target) -> bool:

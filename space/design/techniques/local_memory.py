@@ -23,6 +23,9 @@ from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 from .work_groups import Group, group_of
 
+ON_CPU = 7
+"""How many times as often as local memory the global one is drawn on a CPU, which has the same memory for both."""
+
 
 def _opens(site: Site, out: Collector) -> None:
     if not out.numbers.get("work_group"):
@@ -30,7 +33,8 @@ def _opens(site: Site, out: Collector) -> None:
     for number, operand in enumerate(site.anchor.operands):
         if _may_be_local(site, operand):
             name = f"local:{operand.name}"
-            out.add("local", number, name, "memory", (False, True), ("global", "local"), {name: (0, 1)})
+            weights = (ON_CPU, 1) if site.target.is_cpu_device else ()
+            out.add("local", number, name, "memory", (False, True), ("global", "local"), {name: (0, 1)}, weights)
 
 
 def _may_be_local(site: Site, operand: Operand) -> bool:

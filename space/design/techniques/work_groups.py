@@ -14,14 +14,14 @@ import numpy as np
 from ..candidates import Bools, Candidates
 from ..decision import Collector
 from ..plan import Plan, one
-from ..program import Anchor
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 
 RUNS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SIDES = (1, 2, 3, 4, 7, 8, 16, 32)
 CPU_ITEMS = 32
-"""Work-items of a group on a CPU device, which runs them one after the other."""
+CPU_SIDES = (1, 2, 4, 8)
+"""Work-items of a group on a CPU device, which runs them one after the other, and of the sides of a grid."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _opens(site: Site, out: Collector) -> None:
     limit = min(target.max_work_group, CPU_ITEMS) if target.is_cpu_device else target.max_work_group
     groups = [Group(items) for items in RUNS if items <= limit]
     vec = site.structure.vec if site.structure.vec in wide else None
-    across, along = _sides(site.anchor, vec), _sides(site.anchor, site.structure.row)
+    across, along = (_sides(site, axis) for axis in (vec, site.structure.row))
     groups += [Group(x * y, x, y) for x in across for y in along if 1 < x * y <= limit]
     table: dict[str, Sequence[float]] = {
         "work_group": [g.items for g in groups],
@@ -65,8 +65,9 @@ def _opens(site: Site, out: Collector) -> None:
     out.add("work_group", 0, "work_group", "work_group", groups, [g.label for g in groups], table)
 
 
-def _sides(anchor: Anchor, axis: int | None) -> list[int]:
-    return [1] if axis is None else [s for s in SIDES if s <= anchor.axes[axis].extent]
+def _sides(site: Site, axis: int | None) -> list[int]:
+    sides = CPU_SIDES if site.target.is_cpu_device else SIDES
+    return [1] if axis is None else [s for s in sides if s <= site.anchor.axes[axis].extent]
 
 
 def _excludes(c: Candidates) -> Verdicts:
