@@ -131,9 +131,10 @@ def tune(
     db.parent.mkdir(parents=True, exist_ok=True)
     db.unlink(missing_ok=True)
     words = ",".join(f"{n}={w}" for n, w in case.interface.items())
+    threads = ["--threads", str(case.threads)] if target == "cpu" else []  # a device runs on all that it has
     command = [
-        python, "-m", "stridesmith", *program(case, db), "--target", target, "--threads", str(case.threads),
-        "--seconds", str(seconds), "--fresh", "--db", str(db), "--format", "json", "--interface", words,
+        python, "-m", "stridesmith", *program(case, db), "--target", target, *threads, "--seconds", str(seconds),
+        "--fresh", "--db", str(db), "--format", "json", "--interface", words,
     ]  # fmt: skip
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
