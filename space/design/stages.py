@@ -12,6 +12,9 @@ from ..tree import block_stores, extent_of, find_block, find_loop
 from .contiguity import is_contiguous, is_transposed, square_side
 from .program import Axis
 
+STAGE_ITEMS = 64
+"""Work-items of a group for an element-wise block in a nest of its own, on a device other than a CPU."""
+
 
 def loop_of(sch: Schedule, block: str, axis: Axis) -> str:
     """The loop that an axis of an anchor is bound to: of a chunk's and that inside of it the inner one.
@@ -42,10 +45,15 @@ def distribute(sch: Schedule, loop: str, target: Target, work_group: int, along:
 def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = True, inside: int = 1) -> None:
     """An element-wise block in a nest of its own: outer loops shared, inner ones in vectors, or in squares of them.
 
-    Where there are more than `inside` loops, so many are not shared.
+    Where there are more than `inside` loops, so many are not shared.  On a device other than a CPU all of them are, in
+    groups of `STAGE_ITEMS`, so that neighbouring items take neighbouring elements.
     """
     loops = sch.get_loops(block)
     if not loops:
+        return
+    if shared and target.kind == "opencl" and not target.is_cpu_device:
+        fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+        distribute(sch, fused, target, min(STAGE_ITEMS, target.max_work_group, extent_of(find_loop(sch.func, fused))))
         return
     if (squares := transpose_stage(sch, block, loops, target)) is not None:
         head, tail = squares, None

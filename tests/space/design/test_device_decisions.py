@@ -29,10 +29,11 @@ from stridesmith.search.workers.protocol import Compiled, Verified, Verify
 from stridesmith.space.design.decision import Decision
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.stages import schedule_stage
 from stridesmith.space.design.techniques.images import image_layout, image_shape
 from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.errors import ScheduleError
-from stridesmith.space.schedule import Trace
+from stridesmith.space.schedule import Schedule, Trace
 from stridesmith.space.workloads import Workload, workload
 
 SHAPES = {
@@ -223,6 +224,22 @@ def test_a_device_without_images_or_local_memory_has_no_such_decision() -> None:
         assert {d.kind for s in sketches for d in s.decisions} & {"memory"} == kinds
     _, sketches = space_of("matmul", OPENCL, "float16")
     assert not any(short(d).startswith("image") for s in sketches for d in s.decisions)
+
+
+@needs_device
+def test_a_padded_copy_fills_work_groups_of_a_gpu() -> None:
+    """3 * 9 * 11 elements in groups of 64, neighbours by neighbours; on a CPU a row each, in vectors."""
+    here = device()
+    assert here is not None
+    work = workload("conv2d", ci=3, h=7, w=9, co=4, k=3, pad=1)
+    sizes = {}
+    for target in (here, replace(here, is_cpu_device=False)):
+        schedule = Schedule(work.func)
+        schedule_stage(schedule, "pad", target)
+        schedule.bind(schedule.get_loops("conv")[1], "blockIdx.x")
+        sizes[target.is_cpu_device] = re.findall(r"reqd_work_group_size\((\d+), ", text_of(schedule.func, target))
+        verify(work, schedule.func, target)
+    assert sizes == {True: ["1", "1"], False: ["64", "1"]}
 
 
 def test_a_result_of_one_point_has_no_work_group() -> None:
