@@ -124,13 +124,13 @@ def structures(anchor: Anchor, target: Target) -> list[Structure]:
     found = [Structure(anchor, vec, row, target) for vec, row in pairs]
     dot = dot_axis(anchor, target)
     found += [replace(s, dot=dot) for s in found if dot and s.vec in anchor.spatial]
-    offered = target.subgroups and anchor.neutral in ("0", "-inf", "inf") and anchor.spatial
+    offered = target.subgroups and anchor.neutral in ("0", "-inf", "inf") and anchor.spatial and not anchor.chunk
     return found + [replace(s, subgroup=True) for s in found if offered and s.vec in anchor.reduce]
 
 
 def subgroup(s: Structure) -> Found:
-    """Off or on, as the sketch has it, of an anchor that has both: of several sums, minima or maxima."""
-    if any(other.subgroup for other in structures(s.anchor, s.target)):
+    """Off or on, as the sketch has it, of an anchor that has both: of several sums, minima or maxima; off in chunks."""
+    if (s.anchor.chunk and s.target.subgroups) or any(other.subgroup for other in structures(s.anchor, s.target)):
         yield "subgroup", ("on" if s.subgroup else "off",)
 
 
@@ -216,7 +216,7 @@ def panel(s: Structure) -> Found:
 
 def rows(s: Structure) -> Found:
     """Rows along the row axis, or along it and the next outer one of the result: inputs use both or neither."""
-    shared = s.target.kind == "cpu" and not s.anchor.chunk
+    shared = s.target.is_cpu_device and not s.anchor.chunk
     if shared and s.row is not None and s.anchor.reduce and s.vec in s.anchor.spatial:
         outer = f"s{int(s.row[1:]) - 1}"
         alike = all(i.uses(outer) == i.uses(s.row) for i in s.anchor.inputs.values())
@@ -268,7 +268,7 @@ def vector(s: Structure) -> Found:
 
 def work_group(s: Structure) -> Found:
     """Runs of the shared loops, and grids of tiles along the vectors and the rows, of up to 32 items on a CPU."""
-    if s.target.kind == "opencl":
+    if s.target.kind == "opencl" and not s.anchor.chunk:
         runs = texts(w for w in (1, 2, 4, 8, 16, 32))
         sides = (1, 2, 4, 8)
         across = [x for x in sides if x <= extent(s, s.vec)] if s.vec in s.anchor.spatial else [1]
@@ -344,7 +344,7 @@ def pad(s: Structure) -> Found:
 
 def place(s: Structure) -> Found:
     """Where a stage, or the copy of a fixed argument, is computed; a stage with a condition is rather stored."""
-    inner = ["inner"] if s.target.kind == "cpu" else []
+    inner = ["inner"] if s.target.is_cpu_device and not s.subgroup else []
     for name, item in s.anchor.inputs.items():
         if item.source == "fixed" and len(layouts(s, item)) > 1:
             yield name, ("root", *inner)
@@ -404,7 +404,7 @@ def chunks(anchors: Mapping[str, Anchor], target: Target) -> list[int]:
     """
     rows = {a.spatial.get("s0", 1) for a in anchors.values()}
     apart = any(i.source in ("stage", "padded") for a in anchors.values() for i in a.inputs.values())
-    if target.kind != "cpu" or len(anchors) < 2 or len(rows) > 1 or apart:
+    if not target.is_cpu_device or len(anchors) < 2 or len(rows) > 1 or apart:
         return []
     (extent,) = rows
     sizes: dict[int, None] = {}

@@ -44,4 +44,5 @@ def _filtered(decision: Decision, keep: Keep) -> Decision:
         labels=tuple(decision.labels[k] for k in kept),
         values=tuple(decision.values[k] for k in kept),
         table={name: tuple(column[k] for k in kept) for name, column in decision.table.items()},
+        weights=tuple(decision.weights[k] for k in kept) if decision.weights else (),
     )

@@ -149,7 +149,7 @@ def chunked(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketc
     for number, rows in enumerate(shared_rows(found, schedule.func, target)):
         name = f"rows:{found[0].axes[rows.axes[0]].name}" if number else "rows"
         for size in chunk_sizes(rows, found, target):
-            split = in_chunks(schedule, found, rows, size)
+            split = in_chunks(schedule, found, rows, size, target)
             anchors = tuple(of_a_chunk(a, axis, size) for a, axis in zip(found, rows.axes, strict=True))
             options = [structures_of_a_chunk(a, n, rows, target) for a, n in zip(anchors, rows.axes, strict=True)]
             if split is None or not all(options):

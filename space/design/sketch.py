@@ -121,7 +121,7 @@ class Sketch:
             start = stop
         _schedule_rest(sch, self.target)
         if self.chunks:
-            merge_chunks(sch, self.chunks)
+            merge_chunks(sch, self.chunks, self.target)
         return sch
 
     def check_length(self, choice: Sequence[int]) -> None:

@@ -28,7 +28,7 @@ from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
 from ..program import Anchor
-from ..stages import loop_of
+from ..stages import distribute, loop_of
 from ..structure import Structure, structures
 from .technique import MAX_SCRATCH
 
@@ -54,11 +54,11 @@ class Rows:
 def shared_rows(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> list[Rows]:
     """The rows that all stages of a program share, one for each axis of the first stage that they may be.
 
-    There are none where the anchors with their epilogues are not all blocks of the program, or where one reads what
+    There are none on a device other than a CPU, whose many items would have too few rows, where the anchors with their epilogues are not all blocks of the program, or where one reads what
     is computed element by element for it alone.
     """
     own = {name for a in anchors for name in (a.block, a.epilogue) if name}
-    if target.kind != "cpu" or len(anchors) < 2 or own != {block.name for block in leaf_blocks(func.body)}:
+    if not target.is_cpu_device or len(anchors) < 2 or own != {block.name for block in leaf_blocks(func.body)}:
         return []
     if any(o.source == "stage" for anchor in anchors for o in anchor.inputs):
         return []
@@ -146,7 +146,7 @@ def _stays(rows: Rows, anchors: Sequence[Anchor], size: int) -> bool:
 
 
 def in_chunks(
-    schedule: Schedule, anchors: Sequence[Anchor], rows: Rows, size: int
+    schedule: Schedule, anchors: Sequence[Anchor], rows: Rows, size: int, target: Target
 ) -> tuple[Schedule, tuple[str, ...]] | None:
     """The schedule with all anchors in chunks of `size` rows, and the loops over these, which may be merged.
 
@@ -159,15 +159,18 @@ def in_chunks(
         for anchor, chunk in zip(anchors, chunks, strict=True):
             if anchor.epilogue:
                 merged.reverse_compute_at(anchor.epilogue, chunk)
-        merge_chunks(merged, chunks)
+        merge_chunks(merged, chunks, target)
     except ScheduleError:
         return None
     return split, chunks
 
 
-def merge_chunks(sch: Schedule, chunks: Sequence[str]) -> None:
-    """One loop for the chunks of all stages, which threads share.  Raises ScheduleError where that is refused."""
-    sch.parallel(sch.merge_adjacent_loops(*chunks, inner=False))
+def merge_chunks(sch: Schedule, chunks: Sequence[str], target: Target) -> None:
+    """One loop for the chunks of all stages, which threads share, or work-groups of one item each.
+
+    Raises ScheduleError where that is refused.
+    """
+    distribute(sch, sch.merge_adjacent_loops(*chunks, inner=False), target, 1)
 
 
 def _split_rows(sch: Schedule, anchor: Anchor, axis: int, size: int) -> str:
@@ -187,5 +190,8 @@ def of_a_chunk(anchor: Anchor, axis: int, size: int) -> Anchor:
 
 
 def structures_of_a_chunk(anchor: Anchor, axis: int, rows: Rows, target: Target) -> tuple[Structure, ...]:
-    """The structures of an anchor inside of a chunk: vectors run along its rows in all stages, or in none."""
-    return tuple(s for s in structures(anchor, target) if (s.vec == axis) == rows.along)
+    """The structures of an anchor inside of a chunk: vectors run along its rows in all stages, or in none.
+
+    A chunk is one item's, so that no subgroup shares it.
+    """
+    return tuple(s for s in structures(anchor, target) if (s.vec == axis) == rows.along and not s.subgroup)

@@ -47,7 +47,7 @@ def partner(anchor: Anchor, structure: Structure) -> int | None:
 def _opens(site: Site, out: Collector) -> None:
     """Whether rows are fused; those of a chunk are not fused beyond it."""
     axis = partner(site.anchor, site.structure)
-    if axis is None or site.structure.row is None or site.target.kind != "cpu" or site.chunks:
+    if axis is None or site.structure.row is None or not site.target.is_cpu_device or site.chunks:
         return
     name = site.anchor.axes[site.structure.row].name
     labels = [name, f"{site.anchor.axes[axis].name}*{name}"]

@@ -15,7 +15,7 @@ from ....ir import dtypes
 from ...schedule import Schedule
 from ...tree import extent_of, find_loop
 from ..candidates import Candidates, Ints, product
-from ..decision import INLINE, Collector
+from ..decision import INLINE, INNER, Collector
 from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
@@ -53,7 +53,7 @@ def _excludes(c: Candidates) -> Verdicts:
     for number in c.part.of("local"):
         wanted = c.in_memory("local", number)
         yield "local memory without a grid", ~wanted | (c.group("x") > 0)
-        yield "local memory of what is inlined", ~wanted | (c.place(number) != INLINE)
+        yield "local memory of what is computed in place", ~wanted | ((c.place(number) != INLINE) & (c.place(number) != INNER))
         total = total + np.where(wanted, _box_bytes(c, number, reach), 0)
     axis = c.panelled
     if axis is not None and c.anchor.epilogue:

@@ -19,8 +19,11 @@ from .technique import Phase, Technique, Verdicts
 
 
 def _opens(site: Site, out: Collector) -> None:
-    """Off or on, as the structure has it: a decision by whose name sketches are chosen or left out."""
-    if reductions_in_subgroups(site.anchor, site.target):
+    """Off or on, as the structure has it: a decision by whose name sketches are chosen or left out.
+
+    In a chunk of rows, which one item has, it is off.
+    """
+    if reductions_in_subgroups(site.anchor, site.target) or (site.chunks and site.target.subgroup_sizes):
         on = site.structure.subgroup
         out.add("subgroup", 0, "subgroup", "vector", (on,), ("on" if on else "off",), {"subgroup": (int(on),)})
 

@@ -50,7 +50,7 @@ def group_of(plan: Plan) -> Group:
 def _opens(site: Site, out: Collector) -> None:
     """Work-groups that the device takes: runs of the shared loops, and grids of tiles."""
     target, wide = site.target, site.wide
-    if target.kind != "opencl" or not wide:
+    if target.kind != "opencl" or not wide or site.chunks:
         return
     limit = min(target.max_work_group, CPU_ITEMS) if target.is_cpu_device else target.max_work_group
     groups = [Group(items) for items in RUNS if items <= limit]

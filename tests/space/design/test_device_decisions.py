@@ -227,6 +227,27 @@ def test_a_device_without_images_or_local_memory_has_no_such_decision() -> None:
 
 
 @needs_device
+def test_chunks_fused_rows_and_inputs_computed_in_place_are_right() -> None:
+    """What a CPU's device shares with the CPU: one kernel for all stages of a chunk, tiles that span the end of a row,
+    and copies and producers inside of a work-item.
+    """
+    target = device()
+    if target is None or not target.is_cpu_device:
+        pytest.skip("no OpenCL device of a CPU")
+    work, sketches = space_of("softmax", target)
+    chosen = [(work, s, c) for s in sketches if s.chunks for c in drawn(s, 1)][::6]
+    for name, kind, alternative in (("conv2d", "place:", 2), ("conv2d", "tile:s3:rows", 1), ("softmax", "place:", 1)):
+        work, sketches = space_of(name, target)
+        able = [s for s in sketches if of_kind(s, kind) and not s.chunks]
+        able = [s for s in able if all(len(s.decisions[n]) > alternative for n in of_kind(s, kind))]
+        assert able, f"no sketch of {name} has {kind}"
+        chosen += [(work, s, c) for s in able[:3] for c in drawn(s, 2, **{kind: alternative})]
+    assert len(chosen) > 12
+    for work, sketch, choice in chosen:
+        verify(work, sketch.schedule(choice).func, target)
+
+
+@needs_device
 def test_a_padded_copy_fills_work_groups_of_a_gpu() -> None:
     """3 * 9 * 11 elements in groups of 64, neighbours by neighbours; on a CPU a row each, in vectors."""
     here = device()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from scale import scaled
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered
 from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.source import generate as source_of
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import Allocate, For, PrimFunc
@@ -246,11 +248,25 @@ def test_stages_that_need_other_rows_stay_apart() -> None:
 
 
 def test_programs_without_chunks() -> None:
-    """A single stage, also with an epilogue or a producer of its own, and devices with work-groups have none."""
+    """A single stage, also with an epilogue or a producer of its own, has none, and no program on a GPU."""
     assert not in_chunks(workload("row_sum", rows=8, cols=40).func)
     assert not in_chunks(workload("conv2d_bias_act", ci=3, h=8, w=8, co=8, k=3).func)
     softmax = workload("softmax", **SHAPES["softmax"]).func
-    assert not any(sketch.chunks for sketch in generate(softmax, OPENCL).sketches)
+    assert not any(sketch.chunks for sketch in generate(softmax, replace(OPENCL, is_cpu_device=False)).sketches)
+
+
+def test_an_opencl_device_of_a_cpu_has_one_kernel_for_all_stages() -> None:
+    """A work-group of one item for each chunk, whose rows are its own memory."""
+    softmax = workload("softmax", **SHAPES["softmax"]).func
+    sketches = [sketch for sketch in generate(softmax, OPENCL).sketches if sketch.chunks]
+    assert sketches
+    for sketch in sketches[::4]:
+        rows = int(sketch.name.removeprefix("rows=").split(";")[0])
+        (choice,) = sketch.draw(np.random.default_rng(2), 1).tolist()
+        lowered = lower(sketch.schedule(choice).func, OPENCL)
+        (launch,) = source_of(lowered, OPENCL).launches
+        assert launch.local_size == (1, 1, 1) and lowered.workspaces == ()
+        assert launch.global_size[0] == -(-SHAPES["softmax"]["rows"] // rows)
 
 
 MEANS = """
