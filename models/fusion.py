@@ -214,7 +214,7 @@ def _runs_in_chunks(func: PrimFunc, work: tuple[Anchor, ...], target: Target) ->
     if any(anchor.epilogue for anchor in work):
         return False
     found = [(rows, size) for rows in shared_rows(work, func, target) for size in chunk_sizes(rows, work, target)[-1:]]
-    return any(in_chunks(Schedule(func), work, rows, size) is not None for rows, size in found)
+    return any(in_chunks(Schedule(func), work, rows, size, target) is not None for rows, size in found)
 
 
 def _tidied(network: Network) -> Network:

@@ -54,8 +54,8 @@ class Rows:
 def shared_rows(anchors: tuple[Anchor, ...], func: PrimFunc, target: Target) -> list[Rows]:
     """The rows that all stages of a program share, one for each axis of the first stage that they may be.
 
-    There are none on a device other than a CPU, whose many items would have too few rows, where the anchors with their epilogues are not all blocks of the program, or where one reads what
-    is computed element by element for it alone.
+    There are none on a device other than a CPU, whose many items would have few rows each, where the anchors with their
+    epilogues are not all blocks of the program, or where one reads what is computed element by element for it alone.
     """
     own = {name for a in anchors for name in (a.block, a.epilogue) if name}
     if not target.is_cpu_device or len(anchors) < 2 or own != {block.name for block in leaf_blocks(func.body)}:

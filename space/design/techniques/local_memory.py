@@ -53,7 +53,8 @@ def _excludes(c: Candidates) -> Verdicts:
     for number in c.part.of("local"):
         wanted = c.in_memory("local", number)
         yield "local memory without a grid", ~wanted | (c.group("x") > 0)
-        yield "local memory of what is computed in place", ~wanted | ((c.place(number) != INLINE) & (c.place(number) != INNER))
+        apart = (c.place(number) != INLINE) & (c.place(number) != INNER)
+        yield "local memory of what is computed in place", ~wanted | apart
         total = total + np.where(wanted, _box_bytes(c, number, reach), 0)
     axis = c.panelled
     if axis is not None and c.anchor.epilogue:
