@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
+from ..exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from .arith import cast
 from .types import CodegenError, literal, suffix, value_type, vector_literal
 
 if TYPE_CHECKING:
     from .builder import Builder
 
-# Minimax coefficients, ascending; the error of each polynomial is below a tenth of 2**-24.  That of e**r, which is used
-# up to ln 2 at the largest results only, minimises the larger of the error up to ln 2 / 2 and a third of that beyond.
-_EXP = (0.500001847743988, 0.1666673868894577, 0.04162650555372238, 0.008345965296030045, 0.0015932009555399418)
+# Minimax coefficients, ascending; the error of each polynomial is below a tenth of 2**-24.
 _EXP_OF_AN_EIGHTH = (0.500064492225647, 0.1666685789823532)  # for |r| <= ln 2 / 16; its error is below 0.44 * 2**-24
 _EIGHTHS = tuple(struct.unpack("<I", struct.pack("<f", 2 ** (k / 8)))[0] - (k << 20) for k in range(8))
 _LOG = (
@@ -41,9 +40,6 @@ _ERFC_LOG = (
     -0.0001773340190993622, 1.1295276880264282, 0.6333212852478027, 0.10830826312303543,
     -0.02513761632144451, 0.004177960567176342, -0.00043588440166786313, 2.1217896573944017e-05,
 )  # fmt: skip
-_EXP_LEAST = -87.7  # nearer to -127 ln 2 than to -126 ln 2: from here on the result is 0
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; the first has 9 bits
-_ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, which the low bits then hold
 
 _LIBM = ("exp", "log", "tanh", "erf", "pow")
 
@@ -173,11 +169,11 @@ def _exp(f: _Float, x: str) -> str:
     """
     if f.dtype == "float32x8" and f.out.module.permutes:
         return _exp_by_table(f, x)
-    bounded = f.larger(_EXP_LEAST, x)
-    shifted = f.smaller(_ROUND + 127 + 127, f.fma(bounded, 1.0 / math.log(2.0), _ROUND + 127))
-    n = f.op("fsub", shifted, _ROUND + 127)
-    r = f.fma(n, -_LN2_LOW, f.fma(n, -_LN2_HIGH, bounded))
-    value = f.horner(r, (1.0, 1.0, *_EXP))
+    bounded = f.larger(LEAST, x)
+    shifted = f.smaller(ROUND + 127 + 127, f.fma(bounded, 1.0 / math.log(2.0), ROUND + 127))
+    n = f.op("fsub", shifted, ROUND + 127)
+    r = f.fma(n, -LN2_LOW, f.fma(n, -LN2_HIGH, bounded))
+    value = f.horner(r, (1.0, 1.0, *COEFFICIENTS))
     return f.op("fmul", value, f.from_bits(f.int_op("shl", f.bits(shifted), 23)))
 
 
@@ -191,9 +187,9 @@ def _exp_by_table(f: _Float, x: str) -> str:
     the last place, until the product is infinite.  NaN stays NaN.
     """
     bounded = f.larger(-127 * math.log(2.0), x)
-    shifted = f.smaller(_ROUND + 127 * 8 + 7, f.fma(bounded, 8.0 / math.log(2.0), _ROUND))
-    n = f.op("fsub", shifted, _ROUND)
-    r = f.fma(n, -_LN2_LOW / 8, f.fma(n, -_LN2_HIGH / 8, bounded))
+    shifted = f.smaller(ROUND + 127 * 8 + 7, f.fma(bounded, 8.0 / math.log(2.0), ROUND))
+    n = f.op("fsub", shifted, ROUND)
+    r = f.fma(n, -LN2_LOW / 8, f.fma(n, -LN2_HIGH / 8, bounded))
     value = f.horner(r, (1.0, 1.0, *_EXP_OF_AN_EIGHTH))
     function = f.out.module.declare("llvm.x86.avx2.permd", f.int_kind, f.int_kind, f.int_kind)
     table = vector_literal(tuple(map(str, _EIGHTHS)), "int32")
@@ -213,8 +209,8 @@ def _log(f: _Float, x: str) -> str:
     r = f.op("fsub", m, 1.0)
     square = f.op("fmul", r, r)
     tail = f.op("fmul", f.op("fmul", square, r), f.estrin(r, _LOG))
-    tail = f.fma(n, _LN2_LOW, f.fma(square, -0.5, tail))
-    value = f.fma(n, _LN2_HIGH, f.op("fadd", r, tail))
+    tail = f.fma(n, LN2_LOW, f.fma(square, -0.5, tail))
+    value = f.fma(n, LN2_HIGH, f.op("fadd", r, tail))
     value = f.select(f.compare("olt", x, math.inf), value, x)
     value = f.select(f.compare("oeq", x, 0.0), -math.inf, value)
     return f.select(f.compare("olt", x, 0.0), math.nan, value)

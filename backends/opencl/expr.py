@@ -175,10 +175,16 @@ class Expressions(Texels):
             raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
         if name == "sigmoid":
             one = f"(({kind})(1.0f))"
-            return self.rounded(f"({one} / ({one} + exp(-{args[0]})))", base)
+            return self.rounded(f"({one} / ({one} + {self._exponential(base, count)}(-{args[0]})))", base)
+        if name == "exp":
+            return self.rounded(f"{self._exponential(base, count)}({bare(args[0])})", base)
         if name not in _UNARY:
             raise CodegenError(f"there is no function `{name}` in OpenCL code")
         return self.rounded(f"{_UNARY[name]}({', '.join(args)})", base)
+
+    def _exponential(self, base: str, count: int) -> str:
+        """The function for ``e**x``: on a CPU our own, which is code in place of a call."""
+        return self.helpers.exponential(count) if self.is_cpu and self.value_type(base) == "float" else "exp"
 
     def _dot_call(self, args: list[str], count: int) -> str:
         """The sum of the four products of bytes of two words, or of each lane."""

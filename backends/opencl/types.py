@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...ir.target import Target
+from ..exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from ..llvm.types import bfloat16_bits
 
 NATIVE_LANES = (16, 8, 4, 2)
@@ -188,6 +189,35 @@ class Helpers:
         name, sign = f"nan_{op}_{kind}", "<" if op == "min" else ">"
         choice = f"(a {sign} b || a != a) ? a : b" if count == 1 else f"select(b, a, (a {sign} b) | (a != a))"
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
+        return name
+
+    def exponential(self, count: int) -> str:
+        """A function for ``e**x`` of floats on a CPU, where drivers call a library for it (see `..exponential`)."""
+        kind, bits = (f"{base}{count if count > 1 else ''}" for base in ("float", "int"))
+        name = f"exp_{kind}"
+
+        def chosen(condition: str, a: str, b: str) -> str:
+            return f"select({b}, {a}, {condition})" if count > 1 else f"(({condition}) ? {a} : {b})"
+
+        def number(value: float) -> str:
+            return f"({kind})({literal(value, 'float32', 'int')})"
+
+        value = number(COEFFICIENTS[-1])
+        for coefficient in (*reversed(COEFFICIENTS[:-1]), 1.0, 1.0):
+            value = f"{value} * r + {number(coefficient)}"
+            value = f"({value})"
+        least, most, shift = number(LEAST), number(ROUND + 127 + 127), number(ROUND + 127)
+        self._texts.setdefault(
+            name,
+            f"inline {kind} {name}({kind} x) {{\n"
+            f"    const {kind} a = {chosen(f'x < {least}', least, 'x')};\n"
+            f"    const {kind} t = a * {number(1 / math.log(2.0))} + {shift};\n"
+            f"    const {kind} s = {chosen(f't > {most}', most, 't')};\n"
+            f"    const {kind} n = s - {shift};\n"
+            f"    const {kind} h = n * {number(-LN2_HIGH)} + a;\n"
+            f"    const {kind} r = n * {number(-LN2_LOW)} + h;\n"
+            f"    return {value} * as_{kind}(as_{bits}(s) << 23);\n}}\n",
+        )
         return name
 
     def component(self, ctype: str) -> str:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from cpu_programs import run
 
+from stridesmith.backends.exponential import COEFFICIENTS
 from stridesmith.backends.host import host_cpu
-from stridesmith.backends.llvm.math import _EXP, _EXP_OF_AN_EIGHTH
+from stridesmith.backends.llvm.math import _EXP_OF_AN_EIGHTH
 from stridesmith.ir.expr import Buffer, Call, Cast, Load, Ramp, Var, const
 from stridesmith.ir.stmt import For, Store
 from stridesmith.ir.target import Target
@@ -106,8 +107,8 @@ def test_the_polynomials_of_exponentials_are_as_accurate_as_they_say():
     """``1 + r + r**2 P(r)`` is within 0.43 units of 2**-24 of e**r where most arguments are, 1.3 at the largest."""
     half, sixteenth = math.log(2) / 2, math.log(2) / 16
     for coefficients, low, high, bound in (
-        (_EXP, -half, half, 0.43),
-        (_EXP, half, 2 * half, 1.3),
+        (COEFFICIENTS, -half, half, 0.43),
+        (COEFFICIENTS, half, 2 * half, 1.3),
         (_EXP_OF_AN_EIGHTH, -sixteenth, sixteenth, 0.44),
     ):
         r = np.linspace(low, high, 10001)

@@ -174,6 +174,22 @@ def test_math_functions(dtype: str, lanes: int) -> None:
         np.testing.assert_allclose(g, w, rtol=tolerance, atol=1e-7 if dtype == "float32" else 1e-15, err_msg=name)
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_exponentials_of_all_sizes(lanes: int) -> None:
+    """Within two units in the last place from the least normal number to the largest; 0, infinity and NaN beyond."""
+    ends = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 88.8, -88.0, -104.0, -1e30, 1e30], np.float32)
+    x = np.concatenate([np.linspace(-87.3, 88.7, 4096 - len(ends), dtype=np.float32), ends])
+    a = Buffer("a", x.shape, "float32")
+    at = I if lanes == 1 else Ramp(I * lanes, const(1), lanes)
+    value = Call("exp", (Load(a, (at,)),), "float32" if lanes == 1 else f"float32x{lanes}")
+    (got,) = mapped([value], {a: x}, len(x), lanes)
+    inside, (*normal, low, least, last, high) = got[: -len(ends)], got[-len(ends) :]
+    exact = np.exp(x[: -len(ends)].astype(np.float64))
+    assert (np.abs(inside - exact) <= 2 * np.spacing(exact.astype(np.float32))).all()
+    np.testing.assert_array_equal(normal, [np.nan, np.inf, 0.0, 1.0, 1.0, 1.0, np.inf])
+    assert 0 <= low < 1e-37 and least == last == 0 and high == np.inf
+
+
 def test_casts() -> None:
     """Casts between element types truncate towards zero and keep conditions 0 or 1."""
     a = Buffer("a", (64,))
