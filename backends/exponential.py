@@ -3,9 +3,9 @@
     e**x = 2**n e**r,    n the integer nearest to x / ln 2,    r = x - n ln 2 = x - n LN2_HIGH - n LN2_LOW
 
 Adding `ROUND` to x / ln 2 rounds it to n, which the low bits of the sum hold; with 127 more they are the exponent of
-2**n.  Below `LEAST` the result is 0.  ``e**r = 1 + r + r**2 (C[0] + C[1] r + ..)`` with `COEFFICIENTS`, which minimise
-the larger of the error up to ln 2 / 2 and a third of that beyond: up to ln 2 is used at the largest results only.  It is
-below a tenth of 2**-24.
+2**n.  Below `LEAST` the result is 0.  With `COEFFICIENTS`, ``e**r = 1 + r + r**2 (C[0] + C[1] r + ..)`` has an error
+below a tenth of 2**-24 up to ln 2 / 2; they minimise the larger of this and a third of the error from there to ln 2,
+which r has at the largest results only.
 """
 
 COEFFICIENTS = (0.500001847743988, 0.1666673868894577, 0.04162650555372238, 0.008345965296030045, 0.0015932009555399418)
