@@ -7,7 +7,7 @@ oclgrind interprets each work-item and reports accesses outside of a buffer, dat
 (those of equal values too), barriers that not all items of a group reach, and values that nobody has written.  The last
 are not asked for where they would be false: of images, since it takes all texels for such, and of programs that compute
 on padding which may hold anything, since it takes a vector for such as a whole.
-Candidates are drawn uniformly from the spaces of the small operators in `OPERATORS`, in turns for a CPU's vectors and
+Candidates are drawn at random from the spaces of the small operators in `OPERATORS`, in turns for a CPU's vectors and
 for a GPU's work-groups, local memory and images.  Buffers have no guard zones, and outputs and workspaces are not
 filled, so that nothing is written or valid but what the program is given.  Results are compared with the reference.
 
