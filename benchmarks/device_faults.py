@@ -51,7 +51,7 @@ class Fault:
 
 FAULTS: dict[str, Fault] = {
     "none": Fault("none"),
-    "build_hangs": Fault("build_hangs", 1, failure="build_timeout"),
+    "build_hangs": Fault("build_hangs", 1, failure="timeout"),  # the process that measures builds what it loads
     "build_crashes": Fault("build_crashes", 1, failure="crash"),
     "build_aborts": Fault("build_aborts", 1, failure="crash"),
     "call_crashes": Fault("launch_crashes", 2, failure="crash"),
