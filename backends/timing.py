@@ -133,9 +133,9 @@ def _steady_samples(bound: Timed, probe: float, rival: Rival, seconds: float, be
     where the rival takes more than `SUDDEN` times as long as lately, the turns are taken again after a pause, unless
     the candidate is far from the best anyway, and what stays slow is believed up to that much; a slow state that lasts
     has its whole weight some candidates later.  Some kernels suffer more than others for as long as such a state lasts:
-    of what it takes a candidate below the `best` that did not take less itself only the square root is believed.  A
-    rival that takes more than `DRIFT` times as long as is known, or as little, is no measure: the times stay as they
-    are.
+    where a relative time is below both the `best` and what the candidate took itself, half of the difference counts, in
+    logarithms.  A rival that takes more than `DRIFT` times as long as is known, or as little, is no measure: the times
+    stay as they are.
     """
     for attempt in range(ATTEMPTS):
         times, rivals = _pairs(bound, probe, rival, seconds, best)

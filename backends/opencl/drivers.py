@@ -56,7 +56,7 @@ def pin() -> None:
     """Let PoCL give each of its threads a processor of its own, where the process may use all of the machine's.
 
     Its threads sleep between kernels, and a system often wakes two of them on one processor: on two, a convolution
-    took 1.45 to 1.7 ms instead of 1.2, and beside another program that kept one of them busy 2.2 instead of 1.8.
+    took 1.4 to 1.7 ms instead of 1.2, and beside another program that kept one of them busy 2.2 instead of 1.8.
     PoCL numbers processors from 0, so that a process that was given some of them alone is left as it is.
     """
     if sys.platform == "linux" and os.sched_getaffinity(0) == set(range(os.cpu_count() or 0)):

@@ -204,8 +204,7 @@ class Helpers:
 
         value = number(COEFFICIENTS[-1])
         for coefficient in (*reversed(COEFFICIENTS[:-1]), 1.0, 1.0):
-            value = f"{value} * r + {number(coefficient)}"
-            value = f"({value})"
+            value = f"({value} * r + {number(coefficient)})"
         least, most, shift = number(LEAST), number(ROUND + 127 + 127), number(ROUND + 127)
         self._texts.setdefault(
             name,

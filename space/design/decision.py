@@ -15,6 +15,8 @@ BOUNDARIES = ("branch", "peel", "overcompute", "mask")
 INLINE, ROOT, INNER = 0, 1, 2
 PLACES = ("inline", "root", "inner")
 NO_PAD, UNDEF, NEUTRAL_PAD = 0, 1, 2
+SELDOM = (7, 1)
+"""Weights of no and yes where yes is possible and promises little."""
 
 
 @dataclass(frozen=True)

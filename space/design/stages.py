@@ -51,7 +51,7 @@ def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = Tru
     loops = sch.get_loops(block)
     if not loops:
         return
-    if shared and target.kind == "opencl" and not target.is_cpu_device:
+    if shared and not target.is_cpu_device:
         fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
         distribute(sch, fused, target, min(STAGE_ITEMS, target.max_work_group, extent_of(find_loop(sch.func, fused))))
         return

@@ -11,7 +11,7 @@ from ....ir.layout.index_map import IndexMap
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ..candidates import Bools, Candidates, Ints, product
-from ..decision import ROOT, Collector
+from ..decision import ROOT, SELDOM, Collector
 from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
@@ -20,8 +20,6 @@ from .technique import Technique, Verdicts
 
 TEXEL = 4
 TEXTURE = "global.texture"
-ON_CPU = 7
-"""How many times as often as an image a buffer is drawn on a CPU, which has no texture units."""
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -29,7 +27,7 @@ def _opens(site: Site, out: Collector) -> None:
         in_words = is_read_in_words(site.anchor, operand, site.structure)
         if site.target.kind == "opencl" and _may_be_image(operand, site.target) and not in_words:
             name = f"image:{operand.name}"
-            weights = (ON_CPU, 1) if site.target.is_cpu_device else ()
+            weights = SELDOM if site.target.is_cpu_device else ()  # a CPU has no texture units
             out.add("image", number, name, "memory", (False, True), ("buffer", "image2d"), {name: (0, 1)}, weights)
 
 

@@ -15,16 +15,13 @@ from ....ir import dtypes
 from ...schedule import Schedule
 from ...tree import extent_of, find_loop
 from ..candidates import Candidates, Ints, product
-from ..decision import INLINE, INNER, Collector
+from ..decision import INLINE, INNER, SELDOM, Collector
 from ..layouts import is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
 from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 from .work_groups import Group, group_of
-
-ON_CPU = 7
-"""How many times as often as local memory the global one is drawn on a CPU, which has the same memory for both."""
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -33,7 +30,7 @@ def _opens(site: Site, out: Collector) -> None:
     for number, operand in enumerate(site.anchor.operands):
         if _may_be_local(site, operand):
             name = f"local:{operand.name}"
-            weights = (ON_CPU, 1) if site.target.is_cpu_device else ()
+            weights = SELDOM if site.target.is_cpu_device else ()  # a CPU has one memory for both
             out.add("local", number, name, "memory", (False, True), ("global", "local"), {name: (0, 1)}, weights)
 
 
