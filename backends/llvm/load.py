@@ -11,12 +11,11 @@ from math import prod
 
 from ...ir import dtypes
 from ...ir.expr import Buffer, Expr, Load
+from ..neighbours import Picks, picks
 from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_lanes
 from .known import Known, place_of
 from .mask import Masks
 from .types import CodegenError, ModuleText, literal, memory_type, value_type
-
-LANES_PER_WINDOW = 2  # lanes that a vector must serve, at the least, for picking to beat loading one by one
 
 Value = Linear | Ramped | Lanes | bool | str
 
@@ -155,24 +154,21 @@ class Loads(Masks):
             if first is not None:
                 whole = self._load_plain(buffer, offset.lane(0) - Linear(first), ONE, dtype)
                 return self._shuffled(whole, "poison", dtype, [first + distance for distance in distances])
-            windows, length = _windows(distances)
-            if length > 1 and len(windows) * LANES_PER_WINDOW <= offset.lanes:
-                return self._picked(buffer, offset.lane(0), distances, windows, length, dtype)
+            chosen = picks(distances)
+            if chosen is not None:
+                return self._picked(buffer, offset.lane(0), chosen, dtype)
         lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
         return self.gathered(lanes, dtype)
 
-    def _picked(
-        self, buffer: Buffer, base: Linear, distances: tuple[int, ...], windows: list[int], length: int, dtype: str
-    ) -> str:
-        """``buffer[base + distances[n]]`` in lane n, where windows of `length` elements hold all the distances."""
-        part, count = dtypes.with_lanes(dtypes.element(dtype), length), len(distances)
-        loaded = [self._load_plain(buffer, base + Linear(first), ONE, part) for first in windows]
-        holder = [max(k for k, first in enumerate(windows) if first <= d) for d in distances]
-        inside = [d - windows[k] for d, k in zip(distances, holder, strict=True)]
-        lanes = [at + length * k if k < 2 else -1 for at, k in zip(inside, holder, strict=True)]
+    def _picked(self, buffer: Buffer, base: Linear, chosen: Picks, dtype: str) -> str:
+        """A vector of the lanes that were chosen from ``buffer[base + ...]``."""
+        length, holder, count = chosen.length, chosen.holder, len(chosen.holder)
+        part = dtypes.with_lanes(dtypes.element(dtype), length)
+        loaded = [self._load_plain(buffer, base + Linear(first), ONE, part) for first in chosen.starts]
+        lanes = [at + length * k if k < 2 else -1 for at, k in zip(chosen.inside, holder, strict=True)]
         result = self._shuffled(loaded[0], loaded[1] if len(loaded) > 1 else "poison", part, lanes)
         for k, vector in enumerate(loaded[2:], 2):
-            own = [at if h == k else -1 for at, h in zip(inside, holder, strict=True)]
+            own = [at if h == k else -1 for at, h in zip(chosen.inside, holder, strict=True)]
             wide = self._shuffled(vector, "poison", part, own)
             result = self._shuffled(result, wide, dtype, [count + n if h == k else n for n, h in enumerate(holder)])
         return result
@@ -211,30 +207,3 @@ def _place_in_block(buffer: Buffer, base: Linear, distances: tuple[int, ...]) ->
     first = base.const % count
     whole = prod(buffer.shape) % count == 0 and all(factor % count == 0 for _, factor in base.terms)
     return first if whole and first + min(distances) >= 0 and first + max(distances) < count else None
-
-
-def _windows(distances: tuple[int, ...]) -> tuple[list[int], int]:
-    """Where vectors of one length begin that hold all `distances`, and that length, the greatest possible.
-
-    Each begins and ends between the least and the greatest distance of a group without large gaps: between two elements
-    that are asked for a buffer has elements, too.
-    """
-    places = sorted(set(distances))
-    count = len(distances)
-    for length in (count, *(1 << n for n in reversed(range((count - 1).bit_length())))):
-        groups: list[list[int]] = []
-        for place in places:
-            if groups and place - groups[-1][-1] <= length:
-                groups[-1].append(place)
-            else:
-                groups.append([place])
-        if all(group[-1] - group[0] >= length - 1 for group in groups):
-            break
-    starts: list[int] = []
-    for group in groups:
-        reached = group[0] - 1
-        for place in group:
-            if place > reached:
-                starts.append(min(place, group[-1] - length + 1))
-                reached = starts[-1] + length - 1
-    return starts, length

@@ -15,6 +15,7 @@ from .devices import device_of
 from .failures import on_device
 from .images import image_shape, is_image, make_image
 from .runtime import OpenCLExecutable
+from .wait import wait
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,9 @@ class OpenCLChain(Chain):
 
     @on_device
     def __init__(self, calls: Sequence[Call], blocks: Sequence[int]) -> None:
-        device = device_of(Target.from_json(calls[0].artifact["target"])) if calls else None
+        target = Target.from_json(calls[0].artifact["target"]) if calls else None
+        device = device_of(target) if target else None
+        self._platform = target.platform if target else ""
         context = cl.Context([device] if device else None)
         self.queue = cl.CommandQueue(context)
         flags = cl.mem_flags.READ_WRITE
@@ -52,22 +55,22 @@ class OpenCLChain(Chain):
 
     @on_device
     def run(self, first: int = 0, last: int | None = None) -> None:
+        end = None
         for step in self._steps[first:last]:
-            step()
-        self.queue.finish()
+            end = step()
+        wait(self.queue, end, self._platform)
 
     @on_device
     def profile(self, first: int = 0, last: int | None = None) -> list[float]:
         found = []
         for step in self._steps[first:last]:
             start = time.perf_counter()
-            step()
-            self.queue.finish()
+            wait(self.queue, step(), self._platform)
             found.append(time.perf_counter() - start)
         return found
 
-    def _step(self, call: Call) -> Callable[[], None]:
-        """What enqueues one program's launches, images of written memory refreshed before."""
+    def _step(self, call: Call) -> Callable[[], Any]:
+        """What enqueues one program's launches, images of written memory refreshed before, and gives the last's event."""
         executable = self._executable(call)
         memories = (*executable.params, *executable.workspaces)
         if len(call.places) != len(memories):
@@ -83,13 +86,14 @@ class OpenCLChain(Chain):
             kernels.append((launch, kernel))
         given = {k for k in images if k < len(executable.params)}
 
-        def step() -> None:
+        def step() -> Any:
             for k in given:
                 self._refresh(images[k], parts[k], memories[k])
             for launch, kernel in kernels:
                 for k in launch.stale:
                     self._refresh(images[k], parts[k], memories[k])
-                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
+                last = cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
+            return last
 
         return step
 

@@ -1,13 +1,14 @@
 """Expressions as OpenCL C.
 
 A scalar is one C expression.  A vector is asked for piece by piece, ``lanes [start,
-start + count)`` with a native `count`; what has no vector form (conditions by lane, strided
-accesses) is assembled from its lanes.
+start + count)`` with a native `count`; what has no vector form (conditions by lane, accesses with
+large strides) is assembled from its lanes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
 from ...ir import dtypes
 from ...ir.expr import (
@@ -28,6 +29,7 @@ from ...ir.expr import (
     const,
 )
 from ..llvm.types import CodegenError
+from ..neighbours import Picks, picks
 from .access import as_ramp, lane
 from .dots import DOT
 from .texels import Texels
@@ -249,12 +251,33 @@ class Expressions(Texels):
         if self.is_image(expr):
             return self.components(expr, start, count) or self._by_lane(expr, start, count)
         position = as_ramp(self.position(expr.buffer, expr.indices))
-        if position is None or position[1] != const(1) or dtypes.is_bool(expr.dtype):
+        if position is None or not isinstance(position[1], Const) or dtypes.is_bool(expr.dtype):
             return self._by_lane(expr, start, count)
-        base, kind = position[0], memory_type(expr.dtype)
+        base, stride = binary("+", position[0], binary("*", position[1], start)), int(position[1].value)
+        if stride == 1:
+            write = lambda: self._neighbours(expr, base, count)  # noqa: E731
+            return self.steady(expr, f"{memory_type(expr.dtype)}{count}", start, count, write)
+        # Private arrays that are read in overlapping vectors do not stay in registers, and a GPU reads lane by lane.
+        apart = self.is_cpu and self.space(expr.buffer) != "private"
+        chosen = picks([stride * number for number in range(count)]) if apart else None
+        if chosen is None:
+            return self._by_lane(expr, start, count)
+        write = lambda: self._picked(expr, base, chosen)  # noqa: E731
+        return self.steady(expr, f"{memory_type(expr.dtype)}{count}", start, count, write)
 
-        def write() -> str:
-            macro = self.helpers.load(kind, count, self.space(expr.buffer))
-            return f"{macro}({self.address(expr.buffer, binary('+', base, start))})"
+    def _neighbours(self, load: Load, position: Expr, count: int) -> str:
+        """So many elements from a position on."""
+        macro = self.helpers.load(memory_type(load.dtype), count, self.space(load.buffer))
+        return f"{macro}({self.address(load.buffer, position)})"
 
-        return self.steady(expr, f"{kind}{count}", start, count, write)
+    def _picked(self, load: Load, base: Expr, chosen: Picks) -> str:
+        """The lanes that were chosen from a base on, as components of vectors: ``(float4)(v.s02, w.s13)``."""
+        parts: list[str] = []
+        for k, run in groupby(range(len(chosen.holder)), lambda number: chosen.holder[number]):
+            text = self._neighbours(load, binary("+", base, chosen.starts[k]), chosen.length)
+            lanes = [chosen.inside[number] for number in run]
+            while lanes:
+                size = 1 << (len(lanes).bit_length() - 1)
+                parts.append(f"{text}.s{''.join(f'{place:x}' for place in lanes[:size])}")
+                lanes = lanes[size:]
+        return f"(({memory_type(load.dtype)}{len(chosen.holder)})({', '.join(parts)}))"

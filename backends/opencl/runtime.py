@@ -25,6 +25,7 @@ from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .source import generate
 from .types import DOT_BUILTIN
+from .wait import wait
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,6 +178,7 @@ class OpenCLBound(Bound):
         memories = (*executable.params, *executable.workspaces)
         self.names = tuple(m.name for m in memories)
         self.queue = executable.queue
+        self._platform = executable.target.platform
         self._regions = [_Region(executable, m, guard_bytes) for m in memories]
         self._pattern: NDArray[np.uint8] | None = None
         self._launches = executable.launches
@@ -229,8 +231,7 @@ class OpenCLBound(Bound):
 
     @on_device
     def run(self) -> None:
-        self._enqueue()
-        self.queue.finish()
+        wait(self.queue, self._enqueue(), self._platform)
 
     @on_device
     def time(self, calls: int) -> float:
@@ -239,12 +240,14 @@ class OpenCLBound(Bound):
         self.queue.finish()
         start = time.perf_counter()
         for _ in range(calls):
-            self._enqueue()
-        self.queue.finish()
+            last = self._enqueue()
+        wait(self.queue, last, self._platform)
         return (time.perf_counter() - start) / calls
 
-    def _enqueue(self) -> None:
+    def _enqueue(self) -> Any:
+        """The event of the last launch; a program has one at least."""
         for launch, kernel in zip(self._launches, self.kernels, strict=True):
             for number in launch.stale:
                 self._regions[number].refresh(self.queue)
-            cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
+            last = cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
+        return last

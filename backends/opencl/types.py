@@ -187,7 +187,8 @@ class Helpers:
         """A function for min or max of floats that gives NaN if either operand is NaN."""
         kind = ctype if count == 1 else f"{ctype}{count}"
         name, sign = f"nan_{op}_{kind}", "<" if op == "min" else ">"
-        choice = f"(a {sign} b || a != a) ? a : b" if count == 1 else f"select(b, a, (a {sign} b) | (a != a))"
+        # For `select` PoCL calls a function, for ?: it does not.  The inner choice is one instruction of x86.
+        choice = f"(a != a) ? a : ((a {sign} b) ? a : b)"
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
         return name
 
@@ -195,9 +196,6 @@ class Helpers:
         """A function for ``e**x`` of floats on a CPU, where drivers call a library for it (see `..exponential`)."""
         kind, bits = (f"{base}{count if count > 1 else ''}" for base in ("float", "int"))
         name = f"exp_{kind}"
-
-        def chosen(condition: str, a: str, b: str) -> str:
-            return f"select({b}, {a}, {condition})" if count > 1 else f"(({condition}) ? {a} : {b})"
 
         def number(value: float) -> str:
             return f"({kind})({literal(value, 'float32', 'int')})"
@@ -209,9 +207,9 @@ class Helpers:
         self._texts.setdefault(
             name,
             f"inline {kind} {name}({kind} x) {{\n"
-            f"    const {kind} a = {chosen(f'x < {least}', least, 'x')};\n"
+            f"    const {kind} a = (x < {least}) ? {least} : x;\n"
             f"    const {kind} t = a * {number(1 / math.log(2.0))} + {shift};\n"
-            f"    const {kind} s = {chosen(f't > {most}', most, 't')};\n"
+            f"    const {kind} s = (t > {most}) ? {most} : t;\n"
             f"    const {kind} n = s - {shift};\n"
             f"    const {kind} h = n * {number(-LN2_HIGH)} + a;\n"
             f"    const {kind} r = n * {number(-LN2_LOW)} + h;\n"

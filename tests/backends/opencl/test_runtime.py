@@ -148,6 +148,19 @@ def test_a_float_mask_selects_by_lane() -> None:
     np.testing.assert_array_equal(got, np.where(x > 0, x, 0))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "float64"])
+@pytest.mark.parametrize(("stride", "lanes"), [(2, 8), (3, 8), (-1, 8), (-2, 4), (2, 6), (5, 4), (0, 8)])
+def test_lanes_with_a_stride(dtype: str, stride: int, lanes: int) -> None:
+    """Picked out of vectors or read one by one; the memory ends with the last lane, between guards."""
+    count = 4
+    first = max(0, -stride * (count * lanes - 1))
+    a = Buffer("a", (abs(stride) * (count * lanes - 1) + 1,), dtype)
+    x = RNG.integers(-100, 100, a.shape).astype(dtype)
+    value = Load(a, (Ramp(I * (lanes * stride) + first, const(stride), lanes),))
+    got = mapped([value], {a: x}, count * lanes, lanes)[0]
+    np.testing.assert_array_equal(got, x[first + stride * np.arange(count * lanes)])
+
+
 REFERENCE = {
     "exp": np.exp, "log": lambda x: np.log(np.abs(x)), "sqrt": lambda x: np.sqrt(np.abs(x)),
     "rsqrt": lambda x: 1 / np.sqrt(np.abs(x)), "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

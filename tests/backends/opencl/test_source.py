@@ -91,6 +91,29 @@ def test_divisions_are_corrected_only_where_needed() -> None:
     assert "floor_div_long((i - 70L), 4L)" in text(loops([(I, 64)], Store(wide, (I,), (I - 70) // 4)), wide)
 
 
+def test_lanes_with_a_stride_are_picked_out_of_two_vectors() -> None:
+    """The second vector ends with the last lane; tiles, other spans, and devices without caches read lane by lane."""
+    x, tile = Buffer("x", (127,)), Buffer("tile", (127,), "float32", "local")
+    out, eight = (Ramp(I * 8, const(1), 8),), const(8)
+    source = text(loops([(I, 8)], Store(OUT, out, Load(x, (Ramp(I * 16, const(2), 8),)))), x, OUT)
+    assert "(float8)(LOAD8_global_float(x + t).s0246, LOAD8_global_float(x + t + 7).s1357)" in source
+    source = text(loops([(I, 8)], Store(OUT, out, Load(x, (Ramp(I * 8 + 63, const(-1), 8),)))), x, OUT)
+    assert "LOAD8_global_float(x + t + 56).s76543210" in source
+    far = loops([(I, 8)], Store(OUT, out, Load(x, (Ramp(I, const(9), 8),))))
+    near = loops([(I, 8)], Store(OUT, out, Load(x, (Ramp(I * eight, const(2), 8),))))
+    kept = Allocate(tile, loops([(I, 8)], Store(OUT, out, Load(tile, (Ramp(I * eight, const(2), 8),)))))
+    for source in (text(far, x, OUT), text(near, x, OUT, target=GPU), text(kept, OUT)):
+        assert ".s" not in source
+
+
+def test_choices_are_no_calls() -> None:
+    """PoCL calls a function for `select`, before which all registers are spilled."""
+    at = (Ramp(I * 8, const(1), 8),)
+    most = Binary("max", Load(A, at), Load(OUT, at))
+    source = text(loops([(I, 8)], Store(OUT, at, Call("exp", (most,), "float32x8"))))
+    assert "nan_max_float8" in source and "exp_float8" in source and "select(" not in source
+
+
 def test_extrema_with_a_constant_are_one_comparison() -> None:
     """With a constant first, a NaN fails the comparison and is the result; two variables need a test of their own."""
     relu = text(loops([(I, 64)], Store(OUT, (I,), Binary("max", A[I], const(0.0)))))
