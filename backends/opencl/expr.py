@@ -26,7 +26,6 @@ from ...ir.expr import (
     Undef,
     Var,
     binary,
-    const,
 )
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
@@ -118,8 +117,8 @@ class Expressions(Texels):
     def _extremum(self, op: str, left: Expr, right: Expr, a: str, b: str, count: int) -> str:
         base = dtypes.element(left.dtype)
         kind = self.ctype(base) if count == 1 else f"{self.value_type(base)}{count}"
-        if not dtypes.is_float(base):
-            return f"{op}(({kind}){a}, ({kind}){b})" if count == 1 else f"{op}({a}, {b})"
+        if not dtypes.is_float(base) and count == 1:
+            return f"{op}(({kind}){a}, ({kind}){b})"
         sign = "<" if op == "min" else ">"
         for known, other, value in ((a, b, left), (b, a, right)):
             constant = value.value if isinstance(value, Broadcast) else value

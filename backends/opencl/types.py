@@ -184,11 +184,16 @@ class Helpers:
         )
 
     def extremum(self, op: str, ctype: str, count: int) -> str:
-        """A function for min or max of floats that gives NaN if either operand is NaN."""
+        """A function for min or max, which gives NaN if either operand is NaN.
+
+        For `select`, `min` and `max` of vectors PoCL calls functions, before which all registers are spilled; for ?: it
+        does not.
+        """
         kind = ctype if count == 1 else f"{ctype}{count}"
-        name, sign = f"nan_{op}_{kind}", "<" if op == "min" else ">"
-        # For `select` PoCL calls a function, for ?: it does not.  The inner choice is one instruction of x86.
-        choice = f"(a != a) ? a : ((a {sign} b) ? a : b)"
+        is_float = ctype in ("half", "float", "double")
+        name, sign = f"{'nan_' if is_float else 'lane_'}{op}_{kind}", "<" if op == "min" else ">"
+        choice = f"(a {sign} b) ? a : b"
+        choice = f"(a != a) ? a : ({choice})" if is_float else choice
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
         return name
 
