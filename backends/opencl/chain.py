@@ -70,7 +70,7 @@ class OpenCLChain(Chain):
         return found
 
     def _step(self, call: Call) -> Callable[[], Any]:
-        """What enqueues a program's launches, images of written memory refreshed before, and gives the last one's event."""
+        """What enqueues a program's launches, images of written memory refreshed before."""
         executable = self._executable(call)
         memories = (*executable.params, *executable.workspaces)
         if len(call.places) != len(memories):
