@@ -191,7 +191,7 @@ def block(s: Structure) -> Found:
 
 def _has_strips(s: Structure) -> bool:
     """Whether blocks run along the vectors: a block of two is possible, and another one can follow it."""
-    plain = s.row is None and bool(s.anchor.reduce) and s.vec in s.anchor.spatial and s.target.kind == "cpu"
+    plain = s.row is None and bool(s.anchor.reduce) and s.vec in s.anchor.spatial and s.target.is_cpu_device
     return plain and extent(s, s.vec) >= 4 * (LANES // 2)
 
 
