@@ -10,7 +10,8 @@ any of them is an alarm of the pair.  A changed pair has one task that takes 5 %
 `--real` races the best record of a database against the same kernel built anew, each race in a process of its own and
 with the device's peak measured beside it, as at the end of a run, and compares all pairs of races, 210 of 21 races:
 none should be an alarm, and a change of 5 % should be found where one of the two is made so much slower.  How much
-medians differ beyond what the samples of a race tell is `report.compare.SPREAD`.  A host that changes its speed from
+medians differ beyond what the samples of a race tell is `report.compare.SPREAD`, and `DISTURBED` on a host that delays
+some of the samples (``tests/report/disturbed_races.json`` has races on one that was busy).  A host that changes its speed from
 race to race is seen by its peak: a row tells of the pairs whose peaks are as near to each other as those of a quiet
 machine.
 """

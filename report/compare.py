@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..search.tasks.interface import interface_key
 from .interval import Ratio, exp, quantile, ratio
 
@@ -20,10 +22,15 @@ if TYPE_CHECKING:
     from ..search.records.run_facts import RunFacts
 
 ALPHA = 0.01
-SPREAD = 0.0085
-"""Standard deviation of the log ratio of two races of one kernel on a quiet machine, which samples do not show.
+SPREAD = 0.006
+"""Standard deviation of the log ratio of two races of one kernel that nothing disturbs, which samples do not show."""
+DISTURBED = 0.4
+"""What a disturbed race is off by, as a part of how far its median lies above its fastest samples (logarithms).
 
-`benchmarks/comparing.py --real` measures it."""
+Whatever delays some samples of a race, as a host that is busy for seconds or minutes does, delays all of another one.
+`benchmarks/comparing.py --real` measures both."""
+FASTEST = 0.05
+"""The share of samples that count as the fastest."""
 TRIAL_SPREAD = 0.03
 """The same where one of the two was never raced: a trial's times are relative to a kernel of its own run."""
 BANDWIDTH_NOISE = 0.25
@@ -121,7 +128,16 @@ def _ratio(a: Record, b: Record, spread: float) -> Ratio:
     if a.id == b.id and a.samples == b.samples:
         return Ratio(1.0, 0.0, math.inf)
     raced = a.stage == b.stage == "race"
-    return ratio(a.samples, b.samples, spread if raced else max(spread, TRIAL_SPREAD))
+    common = spread if raced else max(spread, TRIAL_SPREAD)
+    return ratio(a.samples, b.samples, math.hypot(common, _disturbance(a.samples), _disturbance(b.samples)))
+
+
+def _disturbance(samples: Sequence[float]) -> float:
+    """By how much a race may be off as a whole, as log ratio."""
+    if not samples:
+        return 0.0
+    least, middle = np.quantile(samples, (FASTEST, 0.5))
+    return DISTURBED * math.log(middle / least) if least > 0 else 0.0
 
 
 def _compared(a: Record, b: Record, found: Ratio, level: float) -> Compared:
