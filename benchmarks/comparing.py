@@ -11,9 +11,9 @@ any of them is an alarm of the pair.  A changed pair has one task that takes 5 %
 with the device's peak measured beside it, as at the end of a run, and compares all pairs of races, 210 of 21 races:
 none should be an alarm, and a change of 5 % should be found where one of the two is made so much slower.  How much
 medians differ beyond what the samples of a race tell is `report.compare.SPREAD`, and `DISTURBED` on a host that delays
-some of the samples (``tests/report/disturbed_races.json`` has races on one that was busy).  A host that changes its speed from
-race to race is seen by its peak: a row tells of the pairs whose peaks are as near to each other as those of a quiet
-machine.
+some of the samples (`tests/report/disturbed_races.json` has races on one that was busy).  A host that changes its
+speed from race to race is seen by its bandwidth: a row tells of the pairs whose bandwidths are as near to each other as
+those of a quiet machine.
 """
 
 from __future__ import annotations
