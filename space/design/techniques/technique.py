@@ -25,6 +25,10 @@ from ..structure import Site
 MAX_SCRATCH = 3 << 18
 """Bytes of a buffer that a thread computes for itself: a quarter below what it may have, since layouts round up."""
 
+GROUP_SCRATCH = 3 << 16
+"""The same for what the items of an OpenCL work-group compute for themselves, together: drivers for CPUs keep it on a
+stack, and allow kernels that need 128 KiB for an item no groups of several."""
+
 Verdicts = Iterator[tuple[str, Bools]]
 
 

@@ -350,3 +350,18 @@ def test_work_groups_of_a_gpu_are_larger() -> None:
         groups = next(d for d in sketches[0].decisions if d.kind == "work_group")
         sizes[target.is_cpu_device] = {g.items for g in groups.values}
     assert max(sizes[True]) == 32 and max(sizes[False]) == 256
+
+
+def test_what_an_item_computes_for_itself_fits_its_private_memory() -> None:
+    """A padded image of 1.3 MB, copied inside of work-items: the parts that they take are small enough for a source."""
+    _, sketches = space_of("depthwise_conv2d", OPENCL, c=24, h=112, w=112, stride=2)
+    inside = 0
+    for sketch in sketches[:4]:
+        places = [n for n in of_kind(sketch, "place") if "inner" in sketch.decisions[n].labels]
+        values = [np.arange(len(d)) for d in sketch.decisions]
+        for number in places:
+            values[number] = np.array([sketch.decisions[number].labels.index("inner")])
+        for row in sketch.draw(np.random.default_rng(3), 8, values):
+            inside += len(places)
+            assert "float x_pad" in text_of(sketch.schedule(tuple(map(int, row))).func, OPENCL)
+    assert inside >= 8
