@@ -8,7 +8,6 @@ large strides) is assembled from its lanes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 
 from ...ir import dtypes
 from ...ir.expr import (
@@ -270,13 +269,6 @@ class Expressions(Texels):
         return f"{macro}({self.address(load.buffer, position)})"
 
     def _picked(self, load: Load, base: Expr, chosen: Picks) -> str:
-        """The lanes that were chosen from a base on, as components of vectors: ``(float4)(v.s02, w.s13)``."""
-        parts: list[str] = []
-        for k, run in groupby(range(len(chosen.holder)), lambda number: chosen.holder[number]):
-            text = self._neighbours(load, binary("+", base, chosen.starts[k]), chosen.length)
-            lanes = [chosen.inside[number] for number in run]
-            while lanes:
-                size = 1 << (len(lanes).bit_length() - 1)
-                parts.append(f"{text}.s{''.join(f'{place:x}' for place in lanes[:size])}")
-                lanes = lanes[size:]
-        return f"(({memory_type(load.dtype)}{len(chosen.holder)})({', '.join(parts)}))"
+        """The lanes that were chosen from a base on, out of vectors of neighbours."""
+        vectors = [self._neighbours(load, binary("+", base, first), chosen.length) for first in chosen.starts]
+        return f"{self.helpers.pick(memory_type(load.dtype), chosen)}({', '.join(vectors)})"

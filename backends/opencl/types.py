@@ -12,6 +12,7 @@ from ...ir import dtypes
 from ...ir.target import Target
 from ..exponential import COEFFICIENTS, LEAST, LN2_HIGH, LN2_LOW, ROUND
 from ..llvm.types import bfloat16_bits
+from ..neighbours import Picks
 
 NATIVE_LANES = (16, 8, 4, 2)
 DOT_BUILTIN = "dot_4x8packed_ss_int"
@@ -195,6 +196,19 @@ class Helpers:
         choice = f"(a {sign} b) ? a : b"
         choice = f"(a != a) ? a : ({choice})" if is_float else choice
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
+        return name
+
+    def pick(self, ctype: str, chosen: Picks) -> str:
+        """A function from vectors to a vector of the lanes that were chosen from them.
+
+        Lane by lane: compilers make one instruction of it, and oclgrind cannot join vectors of other lengths.
+        """
+        lanes = [f"v{vector}.s{place:x}" for vector, place in zip(chosen.holder, chosen.inside, strict=True)]
+        name = f"pick_{ctype}{chosen.length}_{'_'.join(lane.replace('.s', '') for lane in lanes)}"
+        parameters = ", ".join(f"{ctype}{chosen.length} v{number}" for number in range(len(chosen.starts)))
+        kind = f"{ctype}{len(lanes)}"
+        value = f"({kind})({', '.join(lanes)})"
+        self._texts.setdefault(name, f"inline {kind} {name}({parameters}) {{ return {value}; }}\n")
         return name
 
     def exponential(self, count: int) -> str:
