@@ -115,8 +115,8 @@ class Expressions(Texels):
 
     def _extremum(self, op: str, left: Expr, right: Expr, a: str, b: str, count: int) -> str:
         base = dtypes.element(left.dtype)
-        kind = self.ctype(base) if count == 1 else f"{self.value_type(base)}{count}"
         if not dtypes.is_float(base) and count == 1:
+            kind = self.ctype(base)
             return f"{op}(({kind}){a}, ({kind}){b})"
         sign = "<" if op == "min" else ">"
         for known, other, value in ((a, b, left), (b, a, right)):

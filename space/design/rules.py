@@ -101,7 +101,7 @@ def tiling(func: PrimFunc, target: Target, interface: Interface) -> tuple[Sketch
 def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sketch]:
     """The same with vectors along two axes, the inner of which is shorter than a vector (see `techniques.digits`).
 
-    Lanes are picked out of a vector by kernels of a CPU; those of OpenCL would load them one by one.
+    Kernels of a CPU pick such lanes out of a vector; those of OpenCL do so with lanes of one stride alone.
     """
     written = with_joined_axes(_with_chains_inlined(func), target) if target.kind == "cpu" else None
     if written is None:
