@@ -101,7 +101,12 @@ class Target(metaclass=_FromText):
         return tuple(sorted(map(int, self.subgroups.split()))) if self.kind == "opencl" else ()
 
     def has_masks(self, dtype: str) -> bool:
-        """Whether single lanes of vectors of an element type are loaded and stored (`isa` of a CPU tells)."""
+        """Whether single lanes of vectors of an element type are loaded and stored.
+
+        The `isa` of a CPU tells; OpenCL on a CPU chooses among lanes that it computes by comparisons of vectors.
+        """
+        if self.kind == "opencl":
+            return self.is_cpu_device and dtype in ("float32", "float64", "int32")
         wide = self.isa == "avx512" or (self.isa == "avx2" and dtypes.bits(dtype) in (32, 64))
         return self.kind == "cpu" and wide
 

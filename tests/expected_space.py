@@ -228,7 +228,8 @@ def boundary(s: Structure) -> Found:
     """Every tiled axis is branched around or peeled; overcompute needs a reduction and known inputs.
 
     Over a reduction's own edge a factor must have a dimension of its own, which then holds the neutral value.  The
-    items of a subgroup, each with an edge of its own, are not peeled.
+    items of a subgroup, each with an edge of its own, are not peeled.  The CPU of these tests has no masks; OpenCL has
+    them on the device that a CPU is, for lanes of 32 bits.
     """
     inputs = s.anchor.inputs.values()
     for axis in (*s.anchor.spatial, *s.anchor.reduce):
@@ -236,7 +237,8 @@ def boundary(s: Structure) -> Found:
         if axis in s.anchor.reduce:
             over &= any(i.factor and i.dim(axis) is not None for i in inputs)
         peel = [] if s.subgroup and axis == s.vec else ["peel"]
-        yield axis, ("branch", *peel, *(["overcompute"] if over else []))
+        mask = s.target.kind == "opencl" and axis == s.vec and axis in s.anchor.spatial and not s.anchor.bytes
+        yield axis, ("branch", *peel, *(["overcompute"] if over else []), *(["mask"] if mask else []))
 
 
 def order(s: Structure) -> Found:

@@ -25,12 +25,14 @@ from ...ir.expr import (
     Undef,
     Var,
     binary,
+    const,
 )
+from ...ir.node import walk
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
 from .access import as_ramp, lane
 from .dots import DOT
-from .texels import Texels
+from .masks import Masks
 from .types import DOT_BUILTIN, bare, literal, memory_type, narrow_value
 
 INT64 = dtypes.int_range("int64")
@@ -41,7 +43,7 @@ _UNARY = {
 }  # fmt: skip
 
 
-class Expressions(Texels):
+class Expressions(Masks):
     """Writes expressions of one kernel."""
 
     # ------------------------------------------------------------ scalars
@@ -220,18 +222,9 @@ class Expressions(Texels):
             function = f"convert_{memory_type(expr.dtype)}{count}{saturating}"
             return f"{function}({self.vector(expr.a, start, count)})"
         if isinstance(expr, (Select, Call)):
-            cond, a_, b_ = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
-            if isinstance(cond, Broadcast):
-                cond = cond.value
-            if dtypes.lanes(cond.dtype) == 1:
-                write = lambda: self._conditional(cond, a_, b_, lambda side: self.vector(side, start, count))  # noqa: E731
-                return self.steady(expr, f"{self.value_type(expr.dtype)}{count}", start, count, write)
+            write = lambda: self._choice(expr, start, count) or self._lanes(expr, start, count)  # noqa: E731
+            return self.steady(expr, f"{self.value_type(expr.dtype)}{count}", start, count, write)
         return self._by_lane(expr, start, count)
-
-    @property
-    def by_lane(self) -> frozenset[str]:
-        """Types whose vectors are assembled from their lanes."""
-        return self.emulated | {"bool", dtypes.INDEX}
 
     def splat(self, scalar: str, dtype: str, count: int) -> str:
         return f"(({self.value_type(dtype)}{count})({scalar}))"
@@ -239,29 +232,53 @@ class Expressions(Texels):
     def _by_lane(self, expr: Expr, start: int, count: int) -> str:
         kind = f"{self.value_type(expr.dtype)}{count}"
 
-        def write() -> str:
-            lanes = ", ".join(self.scalar(lane(expr, k)) for k in range(start, start + count))
-            return f"(({kind})({lanes}))"
+        return self.steady(expr, kind, start, count, lambda: self._lanes(expr, start, count))
 
-        return self.steady(expr, kind, start, count, write)
+    def _lanes(self, expr: Expr, start: int, count: int) -> str:
+        kind = self.value_type(expr.dtype)
+        lanes = ", ".join(self._lane(expr, k, kind) for k in range(start, start + count))
+        return f"(({kind}{count})({lanes}))"
+
+    def _lane(self, expr: Expr, number: int, kind: str) -> str:
+        """One lane; where its condition does not hold nothing is evaluated."""
+        cond = const(True, "bool") if self.under is None else lane(self.under, number)
+        if isinstance(cond, Const):
+            return self.scalar(lane(expr, number)) if cond.value else f"({kind})0"
+        return self._conditional(cond, lane(expr, number), const(0, dtypes.element(expr.dtype)), self.scalar)
+
+    def _choice(self, expr: Select | Call, start: int, count: int) -> str | None:
+        """A choice between vectors; None where the condition is one that each lane has to decide."""
+        cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
+        cond, other = (e.value if isinstance(e, Broadcast) else e for e in (cond, b))
+        if dtypes.lanes(cond.dtype) == 1:
+            return self._conditional(cond, a, b, lambda side: self.vector(side, start, count))
+        if isinstance(a, Load) and isinstance(other, Const) and not self.is_image(a):
+            return self.guarded_load(cond, a, other, start, count)
+        if isinstance(expr, Call) and any(isinstance(n, Load) for side in (a, b) for n in walk(side)):
+            return None
+        left, right = (self.vector(side, start, count) for side in (a, b))
+        return self.chosen(cond, left, right, expr.dtype, start, count)
 
     def _vector_load(self, expr: Load, start: int, count: int) -> str:
         if self.is_image(expr):
-            return self.components(expr, start, count) or self._by_lane(expr, start, count)
+            whole = self.components(expr, start, count) if self.under is None else None
+            return whole or self._by_lane(expr, start, count)
         position = as_ramp(self.position(expr.buffer, expr.indices))
         if position is None or not isinstance(position[1], Const) or dtypes.is_bool(expr.dtype):
             return self._by_lane(expr, start, count)
         base, stride = binary("+", position[0], binary("*", position[1], start)), int(position[1].value)
+        kind = f"{memory_type(expr.dtype)}{count}"
+        if stride == 1 and self.under is not None:
+            within = lambda: self.read_within(expr.buffer, base, count) or self._lanes(expr, start, count)  # noqa: E731
+            return self.steady(expr, kind, start, count, within)
         if stride == 1:
-            write = lambda: self._neighbours(expr, base, count)  # noqa: E731
-            return self.steady(expr, f"{memory_type(expr.dtype)}{count}", start, count, write)
+            return self.steady(expr, kind, start, count, lambda: self._neighbours(expr, base, count))
         # Private arrays that are read in overlapping vectors do not stay in registers, and a GPU reads lane by lane.
-        apart = self.is_cpu and self.space(expr.buffer) != "private"
+        apart = self.is_cpu and self.under is None and self.space(expr.buffer) != "private"
         chosen = picks([stride * number for number in range(count)]) if apart else None
         if chosen is None:
             return self._by_lane(expr, start, count)
-        write = lambda: self._picked(expr, base, chosen)  # noqa: E731
-        return self.steady(expr, f"{memory_type(expr.dtype)}{count}", start, count, write)
+        return self.steady(expr, kind, start, count, lambda: self._picked(expr, base, chosen))
 
     def _neighbours(self, load: Load, position: Expr, count: int) -> str:
         """So many elements from a position on."""

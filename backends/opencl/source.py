@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
 from ...ir.arith.simplifier import simplifier_for
-from ...ir.expr import Buffer, Const, Expr, Load, Ramp, Var, as_int, binary, const, substitute, variables
+from ...ir.expr import Buffer, Const, Expr, Load, Not, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
 from ...ir.passes.loop_extents import is_dot
 from ...ir.stmt import (
@@ -281,6 +281,8 @@ class _Kernel(Subgroups):
         for (start, count), text in zip(parts, texts, strict=True):
             if count == 1:
                 self.write(buffer, binary("+", base, start), text)
+            elif self.under is not None:
+                self.write_under(buffer, binary("+", base, start), text, start, count)
             else:
                 macro = self.helpers.store(kind, count, self.space(buffer))
                 place = self.address(buffer, binary("+", base, start))
@@ -408,6 +410,9 @@ class _Kernel(Subgroups):
             if chosen is not None:
                 self.statement(chosen)
             return
+        if dtypes.lanes(cond.dtype) > 1:
+            self._if_lanes(cond, stmt)
+            return
         self.divergent += 1
         head = f"if ({bare(self.scalar(cond))})"  # before the condition counts as known
         with self.knowing(self.facts.assuming(cond)), self.braces(head):
@@ -416,6 +421,13 @@ class _Kernel(Subgroups):
             with self.knowing(self.facts.assuming(cond, False)), self.braces("else"):
                 self.statement(stmt.orelse)
         self.divergent -= 1
+
+    def _if_lanes(self, cond: Expr, stmt: If) -> None:
+        """Each side for its own lanes, which are in one vector."""
+        sides = [(cond, stmt.then)] + ([] if stmt.orelse is None else [(Not(cond), stmt.orelse)])
+        for lanes, side in sides:
+            with self.braces(""), self.where(lanes):
+                self.statement(side)
 
     def _differs(self, expr: Expr) -> bool:
         """Whether work-items of one group may disagree about the value."""

@@ -174,6 +174,21 @@ class Helpers:
         )
         return name
 
+    def load_within(self, ctype: str, count: int) -> str:
+        """A function for `count` elements of a buffer in global memory; those that lie outside of it are 0."""
+        name, kind = f"load_within_{ctype}{count}", f"{ctype}{count}"
+        load, whole = self.load(ctype, count, "private"), self.load(ctype, count, "global")
+        self._texts.setdefault(
+            name,
+            f"inline {kind} {name}(__global const {ctype}* p, long at, long size) {{\n"
+            f"    if (at >= 0 && at <= size - {count}) return {whole}(p + at);\n"
+            f"    {ctype} lanes[{count}];\n"
+            f"    #pragma nounroll\n"
+            f"    for (int k = 0; k < {count}; ++k) lanes[k] = (at + k >= 0 && at + k < size) ? p[at + k] : 0;\n"
+            f"    return {load}(lanes);\n}}\n",
+        )
+        return name
+
     def _vector(self, ctype: str, count: int) -> None:
         # PoCL does not inline vload and vstore; through a pointer to a type of small alignment they are one
         # instruction, and private arrays can live in registers.

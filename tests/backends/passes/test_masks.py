@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import re
 from collections import Counter
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from masking import AVX2, AVX512, RUNNING, WITHOUT, annotated, read, run
+from masking import AVX2, AVX512, CASES, RUNNING, WITHOUT, Edge, annotated, copy, filled, read, run, tile
 from scale import scaled
 
 import stridesmith as ss
@@ -32,115 +30,8 @@ from stridesmith.ir.stmt import Block, For, If, PrimFunc, walk_stmts
 from stridesmith.ir.target import Target
 
 
-def copy(extent: int, lanes: int, dtype: str = "float32", *, shift: int = 0) -> PrimFunc:
-    """``B[i] = 2 * A[i - shift]`` in vectors that do not fit the extent."""
-    return annotated(
-        read(f'''(A: T.Buffer(({extent},), "{dtype}"), B: T.Buffer(({extent},), "{dtype}")):
-    for io in range({-(-(extent + shift) // lanes)}):
-        for v in T.vectorized({lanes}):
-            if {shift} <= io * {lanes} + v and io * {lanes} + v < {extent + shift}:
-                B[io * {lanes} + v - {shift}] = A[io * {lanes} + v - {shift}] + A[io * {lanes} + v - {shift}]
-''')
-    )
-
-
-TILE = """(A: T.Buffer(({m}, {k})), B: T.Buffer(({k}, {n})), C: T.Buffer(({m}, {n}))):
-    acc = T.alloc_buffer(({m}, {wide}), scope="local")
-    for i in range({m}):
-        for jo in range({tiles}):
-            for jv in T.unroll({vectors}):
-                for v in T.vectorized({lanes}):
-                    if jo * {tile} + jv * {lanes} + v < {n}:
-                        acc[i, jo * {tile} + jv * {lanes} + v] = T.float32(0)
-            for k in range({k}):
-                for jv in T.unroll({vectors}):
-                    for v in T.vectorized({lanes}):
-                        if jo * {tile} + jv * {lanes} + v < {n}:
-                            acc[i, jo * {tile} + jv * {lanes} + v] = (
-                                acc[i, jo * {tile} + jv * {lanes} + v] + A[i, k] * B[k, jo * {tile} + jv * {lanes} + v])
-            for jv in T.unroll({vectors}):
-                for v in T.vectorized({lanes}):
-                    if jo * {tile} + jv * {lanes} + v < {n}:
-                        C[i, jo * {tile} + jv * {lanes} + v] = acc[i, jo * {tile} + jv * {lanes} + v]
-"""
-
-
-def tile(m: int, n: int, k: int, lanes: int, vectors: int) -> PrimFunc:
-    """A product with a register tile of `vectors` vectors, which the last tile does not fill."""
-    size = lanes * vectors
-    tiles = -(-n // size)
-    text = TILE.format(m=m, n=n, k=k, lanes=lanes, vectors=vectors, tile=size, tiles=tiles, wide=size * tiles)
-    return annotated(read(text))
-
-
-SUM = """(A: T.Buffer((3, {n})), Y: T.Buffer((3,))):
-    part = T.alloc_buffer((16,), scope="local")
-    for i in range(3):
-        for v in T.vectorized(16):
-            part[v] = T.float32({start})
-        for jo in range({tiles}):
-            for v in T.vectorized(16):
-                if jo * 16 + v < {n}:
-                    part[v] = T.{op}
-        Y[i] = T.float32({start})
-        for v in range(16):
-            Y[i] = {end}
-"""
-
-
-def row_maximum(n: int) -> PrimFunc:
-    """The maximum of rows, in lanes all of which are read in the end."""
-    text = SUM.format(
-        n=n, tiles=-(-n // 16), start=-99, op="max(part[v], A[i, jo * 16 + v])", end="T.max(Y[i], part[v])"
-    )
-    return annotated(read(text))
-
-
-HALO = """(X: T.Buffer((5, {w})), W: T.Buffer((3,)), Y: T.Buffer((5, {w}))):
-    for h in range(5):
-        for wo in range({tiles}):
-            for v in T.vectorized(8):
-                if wo * 8 + v < {w}:
-                    Y[h, wo * 8 + v] = T.float32(0)
-            for k in range(3):
-                for v in T.vectorized(8):
-                    if wo * 8 + v < {w}:
-                        Y[h, wo * 8 + v] = Y[h, wo * 8 + v] + W[k] * T.if_then_else(
-                            1 <= h and 1 <= wo * 8 + v + k and wo * 8 + v + k < {w} + 1, X[h - 1, wo * 8 + v + k - 1],
-                            T.float32({other}))
-"""
-
-
-def halo(w: int, other: float = 0.0) -> PrimFunc:
-    return annotated(read(HALO.format(w=w, tiles=-(-w // 8), other=other)))
-
-
-CASES = {
-    "copy": copy(1003, 16),
-    "copy of short vectors": copy(29, 4),
-    "fewer elements than lanes": copy(5, 16),
-    "an edge at both ends": copy(50, 16, shift=7),
-    "float64": copy(45, 8, "float64"),
-    "int32": copy(45, 8, "int32"),
-    "int64": copy(45, 4, "int64"),
-    "int8": copy(145, 64, "int8"),
-    "float16": copy(145, 32, "float16"),
-    "register tile": tile(3, 37, 5, 16, 2),
-    "register tile of one vector": tile(2, 9, 4, 8, 1),
-    "register tile wider than the rows": tile(2, 5, 4, 16, 2),
-    "maximum": row_maximum(49),
-    "halo": halo(17),
-    "halo of another value": halo(17, 2.5),
-}
-
-
 def loops_of(func: PrimFunc) -> list[Var]:
     return [n.var for n in walk_stmts(func.body) if isinstance(n, For)]
-
-
-def filled(func: PrimFunc) -> list[np.ndarray]:
-    rng = np.random.default_rng(5)
-    return [rng.integers(-9, 10, b.shape).astype(b.dtype) for b in func.buffers]
 
 
 def is_masked_code(func: PrimFunc, target: Target) -> bool:
@@ -240,11 +131,11 @@ def test_what_has_no_masked_form_is_a_branch(case: str, target: Target) -> None:
 
 @pytest.mark.parametrize("case", ["copy", "register tile", "halo"])
 def test_targets_without_masks_branch(case: str) -> None:
-    """Elsewhere the annotation changes nothing: on older CPUs, for small types of AVX2, and on OpenCL devices."""
+    """Elsewhere the annotation changes nothing: on older CPUs, for small types of AVX2, and on GPUs."""
     func = CASES[case]
     plain = ss.parse(func.script().replace(', annotations={"mask": True}', ""))
     assert isinstance(plain, PrimFunc) and plain != func
-    for target in (WITHOUT, Target(kind="opencl", vector_bits=128)):
+    for target in (WITHOUT, Target(kind="opencl", vector_bits=128, is_cpu_device=False)):
         assert lower(func, target) == lower(plain, target)
     assert not is_masked_code(copy(145, 32, "float16"), AVX2) and not is_masked_code(copy(145, 64, "int8"), AVX2)
 
@@ -266,22 +157,6 @@ def test_a_tile_is_filled_where_only_its_last_vector_is_masked() -> None:
         sch.annotate(loop, "peel", True)
     text = generate(lower(sch.func, AVX2), AVX2)
     assert "@llvm.masked.load" in text and "@llvm.masked.store" in text and "select <8 x i1>" not in text
-
-
-class Edge:
-    """An array that ends where a page begins that may not be touched."""
-
-    def __init__(self, data: np.ndarray, front: bool = False) -> None:
-        page = mmap.PAGESIZE
-        size = -(-data.nbytes // page) * page
-        self._map = mmap.mmap(-1, size + 2 * page)
-        view = np.frombuffer(self._map, np.uint8)
-        self.start = view.ctypes.data + page + (0 if front else size - data.nbytes)
-        libc = ctypes.CDLL(None, use_errno=True)
-        for place in (view.ctypes.data, view.ctypes.data + page + size):
-            assert libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(page), 0) == 0
-        ctypes.memmove(self.start, data.ctypes.data, data.nbytes)
-        self.data = np.ctypeslib.as_array((ctypes.c_uint8 * data.nbytes).from_address(self.start)).view(data.dtype)
 
 
 @pytest.mark.parametrize("target", RUNNING)

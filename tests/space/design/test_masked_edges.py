@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from cpu_run import run_compiled
+from opencl_programs import device
 
 from stridesmith.backends.devices import discover
 from stridesmith.backends.llvm.codegen import generate as llvm_text
 from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.source import generate as opencl_text
 from stridesmith.ir.target import Target
 from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.decision import MASK, Decision
@@ -42,21 +46,23 @@ def masked(work: Workload, target: Target) -> list[tuple[Sketch, np.ndarray]]:
     return found
 
 
+@pytest.mark.parametrize("kind", ["cpu", "opencl"])
 @pytest.mark.parametrize("name", WORKS)
-def test_masked_candidates_compute_what_they_should(name: str) -> None:
-    """Machine code with masked loads or stores and guard zones around every buffer gives the reference's results."""
-    target = discover("cpu")
-    if not target.has_masks("float32"):
-        pytest.skip(f"{target.isa} has no masks")
+def test_masked_candidates_compute_what_they_should(name: str, kind: str) -> None:
+    """Kernels with masked loads or stores give the reference's results."""
+    target = discover("cpu") if kind == "cpu" else device()
+    if target is None or not target.has_masks("float32"):
+        pytest.skip("no device with masks")
     work, texts, ran = WORKS[name], [], 0
     for sketch, rows in masked(work, target):
         for row in rows[:2]:
             func = sketch.schedule([int(c) for c in row]).func
-            run_compiled(work, func)
-            texts.append(llvm_text(lower(func, target), target))
+            run_compiled(work, func, target=target)
+            lowered = lower(func, target)
+            texts.append(llvm_text(lowered, target) if kind == "cpu" else opencl_text(lowered, target).text)
             ran += 1
     assert ran
-    assert any("llvm.masked." in text for text in texts)
+    assert any(re.search(r"llvm\.masked\.|held\.s\d", text) for text in texts)
 
 
 def test_masks_are_offered_where_the_target_has_them() -> None:

@@ -1,0 +1,181 @@
+"""Conditions on lanes without branches, for the devices that CPUs are.
+
+::
+
+    if c[0:n]: C[j : j + n] = A[i : i + n]          ->  t = A[i : i + n];  for each k: if c[k]: C[j + k] = t[k]
+    if c[0:n]: T[j : j + n] = e                     ->  T[j : j + n] = c[0:n] ? e : T[j : j + n]     in registers
+    if_then_else(c[0:n], A[i : i + n], v)           ->  c[0:n] ? A[i : i + n] : v
+
+A mask is a vector of integers, as wide as the lanes that it chooses, with all bits set where the condition holds: what
+comparisons of vectors give in OpenCL C.  It has no masked loads: lanes for which the condition does not hold, such as
+those behind the end of a row, are read and dropped, as long as they are in the buffer; near its ends each lane is read
+on its own.  Only memory that no work-item of the kernel writes is read in this way, any other lane by lane.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...ir import dtypes
+from ...ir.expr import (
+    COMPARISONS,
+    LOGIC,
+    Binary,
+    Broadcast,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Not,
+    all_of,
+    binary,
+    conjuncts,
+    const,
+    if_then_else,
+)
+from .access import as_ramp, lane
+from .texels import Texels
+from .types import Helpers, bare, literal, memory_type
+from .writer import INT32
+
+INTEGERS = {1: "char", 2: "short", 4: "int", 8: "long"}
+"""The type of a lane of a mask, by the bytes of what it chooses."""
+
+
+class Masks(Texels):
+    """Writes choices between vectors, and accesses under a condition on their lanes."""
+
+    def __init__(
+        self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset(), is_cpu: bool = True
+    ) -> None:
+        super().__init__(index_type, helpers, emulated, is_cpu)
+        self.under: Expr | None = None
+        """The condition on the lanes of the statement that is being written."""
+
+    @property
+    def by_lane(self) -> frozenset[str]:
+        """Types whose vectors are assembled from their lanes."""
+        return self.emulated | {"bool", dtypes.INDEX}
+
+    @abstractmethod
+    def vector(self, expr: Expr, start: int, count: int) -> str:
+        """Lanes ``[start, start + count)`` of a vector, or a scalar in every lane."""
+
+    @contextmanager
+    def where(self, cond: Expr) -> Iterator[None]:
+        """Within, lanes for which the condition does not hold have no effect, and read nothing that is not there."""
+        outer = self.under
+        self.under = cond if outer is None else binary("and", outer, cond)
+        yield
+        self.under = outer
+
+    # ------------------------------------------------------------ conditions
+
+    def chosen(self, cond: Expr, a: str, b: str, dtype: str, start: int, count: int) -> str | None:
+        """``cond ? a : b`` in lanes, both evaluated; None where the condition has no vector form."""
+        mask = self.mask(cond, start, count, self._lane_bytes(dtype))
+        return mask and f"({mask} ? {a} : {b})"
+
+    def mask(self, cond: Expr, start: int, count: int, nbytes: int) -> str | None:
+        """The mask of lanes of `nbytes` for a condition; None where it has no vector form."""
+        if isinstance(cond, Broadcast):
+            return f"(({INTEGERS[nbytes]}{count})(-{self._test(cond.value)}))"
+        if isinstance(cond, Not):
+            inner = self.mask(cond.a, start, count, nbytes)
+            return inner and f"(~{inner})"
+        if isinstance(cond, Binary) and cond.op in LOGIC:
+            sides = [self.mask(side, start, count, nbytes) for side in (cond.a, cond.b)]
+            return f"({sides[0]} {'&' if cond.op == 'and' else '|'} {sides[1]})" if all(sides) else None
+        if isinstance(cond, Binary) and cond.op in COMPARISONS:
+            return self._comparison(cond, start, count, nbytes)
+        return None
+
+    def _test(self, cond: Expr) -> str:
+        """A scalar condition, held where it may be evaluated in any case."""
+        text = self.scalar(cond)
+        return text if self._lazy or self._changes(cond) else self.held(text, "int")
+
+    def _comparison(self, cond: Binary, start: int, count: int, nbytes: int) -> str | None:
+        dtype = dtypes.element(cond.a.dtype)
+        if dtype == dtypes.INDEX:
+            sides = [self._in_32_bits(side, start, count) for side in (cond.a, cond.b)]
+        elif dtype in self.by_lane:
+            return None
+        else:
+            sides = [self.vector(side, start, count) for side in (cond.a, cond.b)]
+        if not all(sides):
+            return None
+        text = f"({sides[0]} {cond.op} {sides[1]})"
+        size = dtypes.nbytes("int32" if dtype == dtypes.INDEX else dtype)
+        return text if size == nbytes else f"convert_{INTEGERS[nbytes]}{count}({text})"
+
+    def _in_32_bits(self, index: Expr, start: int, count: int) -> str | None:
+        """Lanes of an index as vectors of int, if they are neighbours at a constant distance and known to fit."""
+        ramp = as_ramp(index)
+        if ramp is None or not isinstance(ramp[1], Const):
+            return None
+        base, stride = binary("+", ramp[0], binary("*", ramp[1], start)), int(ramp[1].value)
+        low, high = self.facts.interval(base)
+        reach = stride * (count - 1)
+        if min(low, low + reach) < INT32[0] or max(high, high + reach) > INT32[1]:
+            return None
+        first = f"((int{count})((int){self.scalar(base)}))"
+        steps = ", ".join(str(stride * k) for k in range(count))
+        return first if stride == 0 else f"({first} + (int{count})({steps}))"
+
+    def _lane_bytes(self, dtype: str) -> int:
+        return dtypes.nbytes("float32" if dtypes.element(dtype) in self.emulated else dtypes.element(dtype))
+
+    # ------------------------------------------------------------ memory
+
+    def guarded_load(self, cond: Expr, load: Load, other: Const, start: int, count: int) -> str | None:
+        """``cond ? load : other`` with a condition on lanes; None where the load is not one of neighbours."""
+        ramp = as_ramp(self.position(load.buffer, load.indices))
+        if not self.is_cpu or ramp is None or ramp[1] != const(1) or dtypes.element(load.dtype) in self.by_lane:
+            return None
+        base = binary("+", ramp[0], start)
+        steady = [part.value for part in conjuncts(cond) if isinstance(part, Broadcast)]
+        if steady:  # what is read where it does not hold is dropped, and shall be in the buffer
+            base = if_then_else(all_of(steady), base, const(0))
+        read = self.read_within(load.buffer, base, count)
+        kind = f"{self.value_type(load.dtype)}{count}"
+        value = f"(({kind})({literal(other.value, load.dtype, self.index_type)}))"
+        return read and self.chosen(cond, read, value, load.dtype, start, count)
+
+    def read_within(self, buffer: Buffer, base: Expr, count: int) -> str | None:
+        """So many elements from a position on, anything in lanes that are not in the buffer.
+
+        None where lanes that nobody asks for may not be read.
+        """
+        low, high = self.facts.interval(base)
+        kind, space = memory_type(buffer.dtype), self.space(buffer)
+        is_inside = 0 <= low and high <= buffer.size - count
+        if space == "private" and is_inside:
+            return f"{self.helpers.load(kind, count, space)}({self.address(buffer, base)})"
+        if space != "global" or buffer.memory in self.written or buffer.size < count:
+            return None
+        if is_inside:
+            return f"{self.helpers.load(kind, count, space)}({self.address(buffer, base)})"
+        return f"{self.helpers.load_within(kind, count)}({self.pointer(buffer)}, {self._at(base)}, {buffer.size})"
+
+    def write_under(self, buffer: Buffer, base: Expr, text: str, start: int, count: int) -> None:
+        """Store the lanes of a vector for which the condition holds."""
+        assert self.under is not None
+        kind, space = memory_type(buffer.dtype), self.space(buffer)
+        low, high = self.facts.interval(base)
+        if space == "private" and 0 <= low and high <= buffer.size - count:
+            place = self.address(buffer, base)
+            old = f"{self.helpers.load(kind, count, space)}({place})"
+            both = self.chosen(self.under, text, old, buffer.dtype, start, count)
+            if both is not None:
+                self.line(f"{self.helpers.store(kind, count, space)}({bare(both)}, {place});")
+                return
+        value = self.names.fresh("held")
+        self.line(f"const {kind}{count} {value} = {bare(text)};")
+        for k in range(count):
+            cond = lane(self.under, start + k)
+            test = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "
+            if not isinstance(cond, Const) or cond.value:
+                self.line(f"{test}{self.pointer(buffer)}[{self._at(binary('+', base, k))}] = {value}.s{k:x};")

@@ -1,0 +1,135 @@
+"""Conditions on lanes on the devices that CPUs are: comparisons of vectors, whole vectors, and no lane outside."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from masking import CASES, Edge, annotated, filled, read, run
+from opencl_programs import device, needs_device
+
+from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.source import generate
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
+
+CPU = Target(kind="opencl", name="cpu", vector_bits=512, features="cl_khr_fp64")
+MASKED = [name for name in CASES if name not in ("int64", "int8", "float16")]
+"""Those of types that have masks."""
+ROWS = """(A: T.Buffer((4, {n})), B: T.Buffer((4, {n}))):
+    for i in range(4):
+        for jo in range({tiles}):
+            for v in T.vectorized(8):
+                if jo * 8 + v < {n}:
+                    {store}
+"""
+
+
+def rows(n: int, store: str) -> PrimFunc:
+    return annotated(read(ROWS.format(n=n, tiles=-(-n // 8), store=store)))
+
+
+VALUES = {
+    "a choice by value": "B[i, jo * 8 + v] = T.Select(A[i, jo * 8 + v] < T.float32(0), T.float32(0), "
+    "A[i, jo * 8 + v])",
+    "what it writes": "B[i, jo * 8 + v] = B[i, jo * 8 + v] + A[i, jo * 8 + v]",
+    "functions": "B[i, jo * 8 + v] = T.sqrt(T.abs(A[i, jo * 8 + v])) + T.max(A[i, jo * 8 + v], T.float32(1))",
+    "integers divided by what may be 0 outside": "B[i, jo * 8 + v] = T.cast(T.int64(7) // (28 - jo * 8 - v), "
+    '"float32")',
+}
+
+
+def source(func: PrimFunc) -> str:
+    return generate(lower(func, CPU), CPU).text
+
+
+def interpreted(func: PrimFunc) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Buffers before and after a call."""
+    arrays = filled(func)
+    expected = [a.copy() for a in arrays]
+    interpret(func, *expected, strict_state=False)
+    return arrays, expected
+
+
+@needs_device
+@pytest.mark.parametrize("case", CASES)
+def test_masked_loops_compute_what_branches_do(case: str) -> None:
+    """What a kernel leaves is what the interpreter says of the branch, and the guards around buffers are whole."""
+    target = device()
+    assert target is not None
+    arrays, expected = interpreted(CASES[case])
+    for got, want in zip(run(CASES[case], target, *arrays), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@needs_device
+@pytest.mark.parametrize("n", [28, 5])
+@pytest.mark.parametrize("value", VALUES)
+def test_values_in_some_lanes(value: str, n: int) -> None:
+    """Choices, functions and memory that the kernel writes, in the lanes that there are."""
+    target = device()
+    assert target is not None
+    func = rows(n, VALUES[value])
+    arrays, expected = interpreted(func)
+    for got, want in zip(run(func, target, *arrays), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", [name for name in MASKED if name != "fewer elements than lanes"])
+def test_vectors_are_whole(case: str) -> None:
+    """Registers and inputs are read and written in whole vectors; lanes of the result are stored one by one."""
+    text = source(CASES[case])
+    kernel = text[text.index("__kernel") :]
+    assert re.search(r"load_within_|LOAD\d+_global", kernel)
+    assert not re.search(r"\(float\d+\)\([^()]*\[", kernel), "lanes that are read one by one"
+
+
+def test_a_tile_is_chosen_in_registers() -> None:
+    """A tile whose lanes outside are read later keeps them, by a choice between vectors."""
+    text = source(CASES["maximum"])
+    assert re.search(r"STORE16_private_float\(.* \? .* : LOAD16_private_float\(part\), part\)", text)
+
+
+def test_what_the_kernel_writes_is_read_lane_by_lane() -> None:
+    """Another work-item may be writing what lies behind the end of a row."""
+    text = source(rows(28, VALUES["what it writes"]))
+    kernel = text[text.index("__kernel") :]
+    assert re.search(r"\? B\[[^]]*\] : 0\.0f", kernel) and "LOAD8_global_float(B" not in kernel
+
+
+def test_gpus_and_narrow_types_branch() -> None:
+    """A device that is no CPU has no masks, nor have bytes and floats of 16 bits."""
+    gpu = Target(kind="opencl", name="gpu", is_cpu_device=False)
+    assert not gpu.has_masks("float32")
+    assert [CPU.has_masks(t) for t in ("float32", "float64", "int32", "int8", "float16", "int64", "bool")] == [
+        True, True, True, False, False, False, False,
+    ]  # fmt: skip
+
+
+@needs_device
+@pytest.mark.parametrize("front", [False, True], ids=["end", "front"])
+@pytest.mark.parametrize("case", [name for name in MASKED if name != "maximum"])
+def test_lanes_outside_touch_no_memory(case: str, front: bool) -> None:
+    """Buffers that end, or begin, at a page without access: a lane beyond would end the process."""
+    import pyopencl as cl
+
+    from stridesmith.backends.opencl.runtime import compile_opencl, load_opencl
+
+    target = device()
+    assert target is not None and target.is_cpu_device
+    func = CASES[case]
+    arrays, expected = interpreted(func)
+    executable = load_opencl(compile_opencl(lower(func, target), target))
+    edges = [Edge(array, front) for array in arrays]
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+    buffers = [cl.Buffer(executable.context, flags, hostbuf=edge.data) for edge in edges]
+    for launch in executable.launches:
+        kernel: Any = cl.Kernel(executable.program, launch.kernel)
+        kernel.set_args(*(buffers[k] for k in launch.args))
+        cl.enqueue_nd_range_kernel(executable.queue, kernel, launch.global_size, launch.local_size)
+    executable.queue.finish()
+    for edge, want in zip(edges, expected, strict=True):
+        np.testing.assert_array_equal(edge.data.reshape(want.shape), want)
