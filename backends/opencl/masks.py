@@ -151,7 +151,7 @@ class Masks(Texels):
         """
         low, high = self.facts.interval(base)
         kind, space = memory_type(buffer.dtype), self.space(buffer)
-        is_inside = 0 <= low and high <= buffer.size - count
+        is_inside = low >= 0 and high <= buffer.size - count
         if space == "private" and is_inside:
             return f"{self.helpers.load(kind, count, space)}({self.address(buffer, base)})"
         if space != "global" or buffer.memory in self.written or buffer.size < count:
@@ -165,7 +165,7 @@ class Masks(Texels):
         assert self.under is not None
         kind, space = memory_type(buffer.dtype), self.space(buffer)
         low, high = self.facts.interval(base)
-        if space == "private" and 0 <= low and high <= buffer.size - count:
+        if space == "private" and low >= 0 and high <= buffer.size - count:
             place = self.address(buffer, base)
             old = f"{self.helpers.load(kind, count, space)}({place})"
             both = self.chosen(self.under, text, old, buffer.dtype, start, count)
