@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...ir.target import SUBGROUPS, Target
 from .. import cpu_topology
-from . import unknown_processor
+from . import processor_name
 from .binary import POCL
 from .images import image_limits
 from .known_faults import faults_of
@@ -114,7 +114,7 @@ def describe_device(device: Any) -> Target:
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
     for fault in faults_of(device):
-        target = fault.avoid(target)
+        target = fault.avoid(device, target)
     return target
 
 
@@ -172,7 +172,7 @@ def _devices(platform: Any) -> list[Any]:
     except cl.Error:
         return []
     for device in devices:
-        unknown_processor.give_name(device)
+        processor_name.mend(device)
     return devices
 
 

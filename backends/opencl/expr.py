@@ -172,7 +172,11 @@ class Expressions(Masks):
         if name == DOT:
             return self._dot_call(args, count)
         if name == "abs" and dtypes.is_int(base):
-            return f"(({kind})abs({args[0]}))" if count == 1 else f"convert_{kind}(abs({args[0]}))"
+            if count == 1:
+                return f"(({kind})abs({args[0]}))"
+            own = memory_type(base)
+            absolute = self.helpers.built_in("abs", own, f"u{own}", count)
+            return f"{self.helpers.built_in(f'convert_{own}{{n}}', f'u{own}', own, count)}({absolute}({args[0]}))"
         if not dtypes.is_float(base):
             raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
         if name == "sigmoid":
@@ -182,11 +186,15 @@ class Expressions(Masks):
             return self.rounded(f"{self._exponential(base, count)}({bare(args[0])})", base)
         if name not in _UNARY:
             raise CodegenError(f"there is no function `{name}` in OpenCL code")
-        return self.rounded(f"{_UNARY[name]}({', '.join(args)})", base)
+        own = self.value_type(base)
+        function = self.helpers.built_in(_UNARY[name], own, own, count, len(args))
+        return self.rounded(f"{function}({', '.join(args)})", base)
 
     def _exponential(self, base: str, count: int) -> str:
         """The function for ``e**x``: on a CPU our own, which is code in place of a call."""
-        return self.helpers.exponential(count) if self.is_cpu and self.value_type(base) == "float" else "exp"
+        own = self.value_type(base)
+        ours = self.is_cpu and own == "float"
+        return self.helpers.exponential(count) if ours else self.helpers.built_in("exp", own, own, count)
 
     def _dot_call(self, args: list[str], count: int) -> str:
         """The sum of the four products of bytes of two words, or of each lane."""
@@ -219,7 +227,8 @@ class Expressions(Masks):
             return self._call(expr.name, [self.vector(a, start, count) for a in expr.args], expr.dtype, count)
         if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) not in self.by_lane:
             saturating = "_sat" if dtypes.is_float(expr.a.dtype) and dtypes.is_int(expr.dtype) else ""
-            function = f"convert_{memory_type(expr.dtype)}{count}{saturating}"
+            source, wanted = memory_type(expr.a.dtype), memory_type(expr.dtype)
+            function = self.helpers.built_in(f"convert_{wanted}{{n}}{saturating}", source, wanted, count)
             return f"{function}({self.vector(expr.a, start, count)})"
         if isinstance(expr, (Select, Call)):
             write = lambda: self._choice(expr, start, count) or self._lanes(expr, start, count)  # noqa: E731

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.target import Target
-from . import unknown_processor
+from . import processor_name
 
 
 @dataclass(frozen=True)
@@ -20,30 +19,34 @@ class Fault:
 
     text: str
     present: Callable[[Any], bool]
-    avoid: Callable[[Target], Target]
+    avoid: Callable[[Any, Target], Target]
 
 
-def _mistaken_vectors(device: Any) -> bool:
+def _has_mistaken_vectors(device: Any) -> bool:
     """PoCL takes a processor with AVX-512 for an older one without."""
-    older = re.search(r"znver[123]$", str(device.version).strip()) is not None
-    return (older or unknown_processor.is_unknown(device)) and int(device.native_vector_width_float) > 8
+    return processor_name.is_wrong(device) and int(device.native_vector_width_float) > 8
 
 
 FAULTS = (
     Fault(
         "the compiler of this PoCL is older than the processor and knows no name for it; for "
-        "stridesmith it compiles for an older one, of other software it refuses every program",
-        unknown_processor.is_unknown,
-        lambda target: target,
+        "stridesmith it compiles for another one, of other software it refuses every program",
+        lambda device: processor_name.is_wrong(device) and str(device.version).strip().endswith("generic"),
+        lambda device, target: target,
     ),
     Fault(
         "this PoCL takes AMD's processors with AVX-512 for older ones, but links built-in functions that use "
         "AVX-512: what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache "
-        "without kernels; vectors of 256 bits are used",
-        _mistaken_vectors,
-        lambda target: replace(target, vector_bits=256, max_vector_bits=256, registers=min(target.registers, 16)),
+        "without kernels; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
+        "built-in functions get vectors of 256 bits",
+        _has_mistaken_vectors,
+        lambda device, target: target if processor_name.is_mended(device) else _with_short_vectors(target),
     ),
 )
+
+
+def _with_short_vectors(target: Target) -> Target:
+    return replace(target, vector_bits=256, max_vector_bits=256, registers=min(target.registers, 16))
 
 
 def faults_of(device: Any) -> list[Fault]:

@@ -18,7 +18,7 @@ from ..artifact import Artifact, InNetwork
 from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from . import program_cache
-from .binary import export_binary, import_binary
+from .binary import POCL, export_binary, import_binary
 from .devices import device_of
 from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
@@ -48,7 +48,7 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
     What was compiled before, by any process, is not compiled again (see `program_cache`).
     """
     artifact = write_opencl(lowered, target)
-    options = build_options(artifact["code"])
+    options = _options(artifact["code"], target)
     binary = program_cache.stored(artifact["code"], options, target)
     if binary is None:
         executable = OpenCLExecutable(artifact)
@@ -74,8 +74,15 @@ def write_opencl(lowered: Lowered, target: Target) -> Artifact:
 
 
 def build_options(code: str) -> tuple[str, ...]:
-    """What the device's compiler is told for a source."""
+    """What any compiler of OpenCL C is told for a source."""
     return DOT_OPTIONS if DOT_BUILTIN in code else OPTIONS
+
+
+def _options(code: str, target: Target) -> tuple[str, ...]:
+    """What the device's compiler is told here."""
+    # PoCL keeps kernels by source and options, but not by the name that it has for the processor (`processor_name`).
+    own = (f"-DVECTOR_BITS={target.vector_bits}",) if target.platform == POCL else ()
+    return (*build_options(code), *own)
 
 
 def source(lowered: Lowered, target: Target) -> str:
@@ -117,7 +124,7 @@ class OpenCLExecutable(Executable):
         self.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:
-        options = list(build_options(artifact["code"]))
+        options = list(_options(artifact["code"], self.target))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             binary = import_binary(artifact["launches"][0].get("binary", ""), self.target.platform)

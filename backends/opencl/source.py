@@ -39,13 +39,14 @@ from ...ir.stmt import (
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
 from .access import as_ramp, lane
+from .binary import POCL
 from .dots import dot_product, product_of, words
 from .images import check_image, is_image
 from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, check_work_group, place_of, sizes, statements_at_top, written_out
 from .subgroups import Subgroups, subgroup_size
-from .types import DOT_BUILTIN, Helpers, Names, array_type, bare, emulated, memory_type, pieces
+from .types import DOT_BUILTIN, MOST_BYTES, Helpers, Names, array_type, bare, emulated, memory_type, pieces
 from .writer import NeedsLong
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ MAX_WRITTEN_OUT = 1 << 14
 """Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
+POCL_CALL_BYTES = 32
 
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
-    helpers = Helpers()
+    # PoCL's built-in functions may be compiled for another processor than programs are (`known_faults`).
+    helpers = Helpers(POCL_CALL_BYTES if target.platform == POCL and target.is_cpu_device else MOST_BYTES)
     buffers = (*lowered.params, *lowered.workspaces)
     parts = statements_at_top(lowered.body)
     names = Names()

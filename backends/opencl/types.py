@@ -17,6 +17,8 @@ from ..neighbours import Picks
 NATIVE_LANES = (16, 8, 4, 2)
 DOT_BUILTIN = "dot_4x8packed_ss_int"
 """The sum of four products, of two words that are four signed bytes each."""
+MOST_BYTES = 64
+"""Of the vectors that a program asks for."""
 MOST_PAIRS = 8
 """Lanes of 32 bits whose halves are one native vector."""
 
@@ -40,6 +42,11 @@ _RESERVED = frozenset([
 def memory_type(dtype: str) -> str:
     """The scalar type of one element in memory; a bool takes a byte, a bfloat16 is kept as its bits."""
     return _SCALARS[dtypes.element(dtype)]
+
+
+def nbytes(ctype: str) -> int:
+    """Bytes of a scalar type."""
+    return {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4}.get(ctype, 8)
 
 
 def array_type(dtype: str) -> str:
@@ -137,20 +144,39 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_4x8|halves_|pairs\d_|sub_group_|subgroup_"
     )
     return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
 
 
 class Helpers:
-    """The helper functions that a source uses, each written once."""
+    """The helper functions that a source uses, each written once.
 
-    def __init__(self) -> None:
+    Built-in functions get and give vectors of at most `call_bytes`.
+    """
+
+    def __init__(self, call_bytes: int = MOST_BYTES) -> None:
+        self.call_bytes = call_bytes
         self._texts: dict[str, str] = {}
 
     def text(self) -> str:
         """The definitions, in order of first use."""
         return "".join(self._texts.values())
+
+    def built_in(self, name: str, given: str, got: str, count: int, parameters: int = 1) -> str:
+        """The built-in function ``got name(given, ...)`` of vectors, or one that calls it for both halves of long ones.
+
+        ``{n}`` in its name stands for the lanes.
+        """
+        if count == 1 or count * max(nbytes(given), nbytes(got)) <= self.call_bytes:
+            return name.format(n=count)
+        part = self.built_in(name, given, got, count // 2, parameters)
+        halves, letters = f"halves_{name.format(n=count)}_{given}{count}", "abc"[:parameters]
+        calls = ", ".join(f"{part}({', '.join(f'{v}.{half}' for v in letters)})" for half in ("lo", "hi"))
+        declared = ", ".join(f"{given}{count} {v}" for v in letters)
+        text = f"inline {got}{count} {halves}({declared}) {{ return ({got}{count})({calls}); }}\n"
+        self._texts.setdefault(halves, text)
+        return halves
 
     def load(self, ctype: str, count: int, space: str) -> str:
         """The macro that loads `count` elements from an address that is aligned to one of them."""
@@ -192,7 +218,7 @@ class Helpers:
     def _vector(self, ctype: str, count: int) -> None:
         # PoCL does not inline vload and vstore; through a pointer to a type of small alignment they are one
         # instruction, and private arrays can live in registers.
-        size = {"char": 1, "uchar": 1, "short": 2, "half": 2, "int": 4, "float": 4}.get(ctype, 8)
+        size = nbytes(ctype)
         self._texts.setdefault(
             f"{ctype}{count}_u",
             f"#ifdef __clang__\ntypedef {ctype}{count} {ctype}{count}_u "

@@ -13,7 +13,7 @@ import pytest
 
 cl = pytest.importorskip("pyopencl")
 
-from stridesmith.backends.opencl import devices, drivers  # noqa: E402
+from stridesmith.backends.opencl import devices, drivers, processor_name  # noqa: E402
 from stridesmith.errors import DeviceMissing  # noqa: E402
 
 POCL = "Portable Computing Language"
@@ -171,11 +171,16 @@ def test_drivers_of_one_device_have_keys_of_their_own(monkeypatch: pytest.Monkey
     assert [devices.device_of(target).driver_version for target in targets] == ["3.0", "6.0", "1"]
 
 
-def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PoCL 3.0 on a processor that it does not know: vectors of 256 bits, and why; another driver has all of them."""
-    have(monkeypatch, platform(POCL, "PoCL 3.0", "old", native=16, built_for="HSTR: x86_64-znver3"),
-         platform(POCL, "PoCL 6.0", "new", native=16, built_for="HSTR: x86_64-znver4"))  # fmt: skip
+@pytest.mark.parametrize(("mended", "bits"), [(False, 256), (True, 512)])
+def test_a_known_fault_is_avoided_and_told(monkeypatch: pytest.MonkeyPatch, mended: bool, bits: int) -> None:
+    """PoCL 3.0 on a processor that it takes for another: the right name, else vectors of 256 bits, and why."""
+    monkeypatch.setattr(processor_name, "_best_name", lambda: "skylake-avx512")
+    monkeypatch.setattr(processor_name, "is_mended", lambda device: mended)
+    monkeypatch.setattr(processor_name, "mend", lambda device: None)
+    linux = "PoCL HSTR: pthread-x86_64-unknown-linux-gnu"
+    have(monkeypatch, platform(POCL, "PoCL 3.0", "old", native=16, built_for=f"{linux}-znver3"),
+         platform(POCL, "PoCL 6.0", "new", native=16, built_for=f"{linux}-znver4"))  # fmt: skip
     (_, old, faults), (_, new, none) = devices.selectors()
-    assert (old.vector_bits, old.max_vector_bits) == (256, 256) and old.registers <= 16
+    assert (old.vector_bits, old.max_vector_bits == 256) == (bits, not mended) and (mended or old.registers <= 16)
     assert (new.vector_bits, new.max_vector_bits) == (512, 1024) and none == []
-    assert len(faults) == 1 and "256 bits are used" in faults[0]
+    assert len(faults) == 1 and "takes AMD's processors with AVX-512 for older ones" in faults[0]
