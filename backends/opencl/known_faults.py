@@ -32,7 +32,7 @@ FAULTS = (
         "the compiler of this PoCL is older than the processor and knows no name for it; for "
         "stridesmith it compiles for another one, of other software it refuses every program",
         lambda device: processor_name.is_wrong(device) and str(device.version).strip().endswith("generic"),
-        lambda device, target: target,
+        lambda device, target: target,  # noqa: ARG005
     ),
     Fault(
         "this PoCL takes AMD's processors with AVX-512 for older ones, but links built-in functions that use "
