@@ -277,6 +277,9 @@ def report(**options: Any) -> int:
 @tune.command()
 @click.argument("a")
 @click.argument("b")
+@click.option("--race", is_flag=True,
+              help="Build the two kernels of each task again and let them take turns on this machine, some ten seconds "
+                   "each: what was stored at different times is not compared then.")
 @db_option
 @format_option
 def compare(a: str, b: str, **options: Any) -> int:

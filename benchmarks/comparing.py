@@ -2,6 +2,7 @@
 
     python benchmarks/comparing.py                      equal and changed pairs of simulated races
     python benchmarks/comparing.py --real DB --races 21 the same kernel raced again and again on this machine
+    python benchmarks/comparing.py --turns DB --pairs 200  the same kernel twice in turns, as `tune compare --race` does
 
 A simulated race has what was seen in real ones: a level of its own for each run (memory, clock), a slow drift, tails
 that are heavy on one side, and spikes of a busy machine.  Each pair has as many tasks as `--tasks` says; one alarm in
@@ -14,6 +15,10 @@ medians differ beyond what the samples of a race tell is `report.compare.SPREAD`
 some of the samples (`tests/report/disturbed_races.json` has races on one that was busy).  A host that changes its
 speed from race to race is seen by its bandwidth: a row tells of the pairs whose bandwidths are as near to each other as
 those of a quiet machine.
+
+`--turns` does what `tune compare --race` does to two records with the best record of a database, which is raced against
+itself: the kernel is loaded eight times in each process, with buffers of its own each time, and four pairs of these take
+turns.  Each comparison has one pair from each of seven processes.
 """
 
 from __future__ import annotations
@@ -27,10 +32,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stridesmith.report.compare import BANDWIDTH_NOISE, SPREAD, Source, compare
-from stridesmith.report.interval import ratio
+from stridesmith.report.interval import ratio, ratio_in_turns
+from stridesmith.search.calling import side_by_side
+from stridesmith.search.calling.side_by_side import Turns
+from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
-from stridesmith.search.tasks.task import Roof
+from stridesmith.search.tasks.task import Roof, Task, stored_work
+from stridesmith.search.workers.bench import Bench
+from stridesmith.search.workers.protocol import Build, Built, Compiled, Measured, Raced
+from stridesmith.search.workers.protocol import Race as RaceJob
 
 LEVEL, NOISE, DRIFT, SPIKES = 0.005, 0.012, 0.004, 0.06
 TARGET = {"kind": "cpu", "name": "Simulated CPU", "isa": "avx2", "threads": 2}
@@ -82,23 +93,24 @@ def simulated(pairs: int, tasks: int, samples: int, change: float, seed: int = 0
     return statistics.fmean(alarms), statistics.fmean(found)
 
 
-def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float], Roof]]:
-    """The samples of the fastest record of a database, raced in as many processes, and the device's limits in each."""
-    from stridesmith.search.records.database import Database
-    from stridesmith.search.tasks.task import Task, stored_work
-    from stridesmith.search.workers.bench import Bench
-    from stridesmith.search.workers.protocol import Build, Built, Raced
-    from stridesmith.search.workers.protocol import Race as RaceJob
-
+def fastest(db: str) -> tuple[Task, Compiled]:
+    """The task of the fastest record of a database, and its kernel built anew."""
     with Database(db, read_only=True) as database:
         record = min(database.winners(), key=lambda r: r.latency_us or 0.0)
     print(record.title)
     task = Task(stored_work(record.workload, record.params, record.script), record.device, dict(record.interface))
+    with Bench() as bench:
+        built = bench.build(Build(script=task.script, target=task.target, trace=record.trace))
+    assert isinstance(built, Built), built
+    return task, built.kernel
+
+
+def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float], Roof]]:
+    """The samples of the fastest record of a database, raced in as many processes, and the device's limits in each."""
+    task, kernel = fastest(db)
     for number in range(races):
         with Bench() as bench:
-            built = bench.build(Build(script=task.script, target=task.target, trace=record.trace))
-            assert isinstance(built, Built), built
-            job = RaceJob(kernels=(built.kernel,) * 2, work=task.name, seed=number, seconds=seconds)
+            job = RaceJob(kernels=(kernel,) * 2, work=task.name, seed=number, seconds=seconds)
             reply = bench.measure(job)
             assert isinstance(reply, Raced) and reply.roof is not None, reply
             samples, roof = list(reply.results[0].samples), reply.roof  # type: ignore[union-attr]
@@ -134,15 +146,65 @@ def real(db: str, races: int, seconds: float, change: float) -> None:
         )
 
 
+COPIES = 8
+"""Kernels in one process, of which two are a pair."""
+
+
+def turns_of(db: str, processes: int) -> Iterator[list[Turns]]:
+    """The fastest record of a database against itself, pair by pair, in one process after the other."""
+    task, kernel = fastest(db)
+    for number in range(processes):
+        with Bench() as bench:
+            job = RaceJob(
+                kernels=(kernel,) * COPIES, work=task.name, seed=number, seconds=COPIES / 2 * side_by_side.SECONDS,
+                roof=False, first=True,
+            )  # fmt: skip
+            reply = bench.measure(job)
+        assert isinstance(reply, Raced), reply
+        samples = [result.samples for result in reply.results if isinstance(result, Measured)]
+        yield list(zip(samples[::2], samples[1::2], strict=True))
+
+
+def in_turns(db: str, pairs: int, change: float) -> None:
+    """Compare a kernel with itself, as it is and with one of the two made slower, by races of seven processes."""
+    each = side_by_side.RACES
+    found: list[list[Turns]] = []
+    waiting: list[list[Turns]] = []
+    for number, turns in enumerate(turns_of(db, each * math.ceil(pairs / (COPIES // 2)))):
+        waiting.append(turns)
+        if len(waiting) == each:
+            found += [[turns[k] for turns in waiting] for k in range(COPIES // 2)]
+            waiting = []
+            print(f"{len(found)} of {pairs} pairs, {number + 1} processes", flush=True)
+    one, two = source("a", [[1e-4]]), source("b", [[1e-4]])
+    (key,) = one.best
+    verdicts = [
+        [
+            compare(one, two, races={key: [(a, [factor * s for s in b]) for a, b in races]}).tasks[0].verdict
+            for races in found
+        ]
+        for factor in (1.0, 1 + change, 1 - change)
+    ]
+    alarms = sum(verdict in ("faster", "slower") for verdict in verdicts[0])
+    apart = [ratio_in_turns(races, 0.0) for races in found]
+    seen = statistics.pstdev(math.log(each.value) for each in apart)
+    print("| pairs | log ratios | alarms | slower found | faster found |\n|---:|---:|---:|---:|---:|")
+    print(f"| {len(found)} | {seen:.2%} | {alarms} | {verdicts[1].count('slower')} | {verdicts[2].count('faster')} |")
+
+
 def main() -> None:
     """Print a table, or what real races differ by."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--change", type=float, default=0.05)
     parser.add_argument("--real", metavar="DB")
+    parser.add_argument("--turns", metavar="DB")
     parser.add_argument("--races", type=int, default=21)
     parser.add_argument("--seconds", type=float, default=1.0)
     arguments = parser.parse_args()
+    if arguments.turns:
+        in_turns(arguments.turns, arguments.pairs, arguments.change)
+        return
     if arguments.real:
         real(arguments.real, arguments.races, arguments.seconds, arguments.change)
         return

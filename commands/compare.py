@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRecord, NoRecord, UsageError
+from ..errors import BadRecord, NoRecord, StridesmithError, UsageError
 from ..search.records.log import read_log
 from .lookup import reading
 from .output import Output, latency, number, percent
 
 if TYPE_CHECKING:
-    from ..report.compare import Compared, Comparison, Source
+    from ..report.compare import Compared, Comparison, Key, Races, Source
     from ..search.records.record import Record
 
 WORDS = {
@@ -27,7 +27,7 @@ def run(a: str, b: str, options: Mapping[str, Any], output: Output) -> int:
     from ..report.compare import compare
 
     one, two = (_source(text, options.get("db"), output) for text in (a, b))
-    found = compare(one, two)
+    found = compare(one, two, races=_races(one, two, output) if options.get("race") else {})
     if not found.tasks:
         raise NoRecord(
             f"{one.name} and {two.name} have no task in common: one has {len(found.only_a)}, the other "
@@ -36,6 +36,25 @@ def run(a: str, b: str, options: Mapping[str, Any], output: Output) -> int:
         )
     _tell(one, two, found, output)
     return 0
+
+
+def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
+    """Both kernels of each task in turns, here and now; notes tell of those that cannot be raced."""
+    from ..report.compare import shared_tasks
+    from ..search.calling.side_by_side import race_again
+
+    found: dict[Key, Races] = {}
+    for key, (one, two) in shared_tasks(a, b).items():
+        if one.trace == two.trace:
+            found[key] = ()
+            continue
+        try:
+            with output.working(f"racing the two kernels of {two.title}"):
+                found[key] = race_again(one, two)
+        except StridesmithError as error:
+            output.event({"event": "note", "message": f"{two.title} is compared by stored samples: {error}"})
+            output.line(f"note: {two.title} is compared by stored samples: {error}")
+    return found
 
 
 def _source(text: str, db: str | None, output: Output) -> Source:
@@ -84,8 +103,8 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
         output.event({
             "event": "compared", "workload": record.workload, "shape": dict(record.params), "dtype": record.dtype,
             "interface": dict(record.interface), "device": record.device_key, "verdict": task.verdict,
-            "ratio": task.ratio.value, "low": task.low, "high": task.high, "a_us": task.a.latency_us,
-            "b_us": task.b.latency_us, "same_schedule": task.has_same_schedule, "a_record": task.a.id,
+            "ratio": task.ratio.value, "low": task.low, "high": task.high, "a_us": task.a_us, "b_us": task.b_us,
+            "races": task.races, "same_schedule": task.has_same_schedule, "a_record": task.a.id,
             "b_record": task.b.id,
         })  # fmt: skip
     output.event({
@@ -98,7 +117,7 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
         return
     output.prose(f"A is {a.name}, B is {b.name}")
     rows = [
-        (task.b.title, latency(task.a.latency_us), latency(task.b.latency_us), _interval(task),
+        (task.b.title, latency(task.a_us), latency(task.b_us), _interval(task),
          WORDS[task.verdict], "the same" if task.has_same_schedule else "another")
         for task in found.tasks
     ]  # fmt: skip
@@ -124,8 +143,12 @@ def _sentences(found: Comparison) -> list[str]:
             f"what no schedule changes (the device's limits, untuned programs) took {number(found.control)}x the time "
             f"in B: the machine itself was not the same"
         )
-    lines.append(
-        f"intervals hold for all tasks together with 99 % certainty; two races of one kernel are taken to differ by "
-        f"{percent(found.spread)} (standard deviation)"
-    )
+    certain = "intervals hold for all tasks together with 99 % certainty"
+    raced = [task.races for task in found.tasks if task.races]
+    if raced:
+        lines.append(f"{certain}; kernels of different schedules took turns, here and now, in {max(raced)} processes")
+    if any(task.ratio.error and not task.races for task in found.tasks):
+        lines.append(
+            f"{certain}; two races of one kernel are taken to differ by {percent(found.spread)} (standard deviation)"
+        )
     return lines

@@ -10,12 +10,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..search.tasks.interface import interface_key
-from .interval import Ratio, exp, quantile, ratio
+from .interval import Ratio, exp, quantile, ratio, ratio_in_turns
 
 if TYPE_CHECKING:
     from ..search.records.record import Record
@@ -38,12 +39,17 @@ BANDWIDTH_NOISE = 0.25
 
 A host that moves the processors of a virtual machine apart, or lets others use its memory, changes it by more, and
 kernels that share data with it, though the peak stays what it was."""
+SIDE_BY_SIDE = 0.002
+"""The same for kernels that took turns in several processes, beside what these differ by."""
 SMALL = 0.04
 """What is certainly nearer to 1 than this is the same for people."""
 
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 
 Key = tuple[str, str, str]
+Races = Sequence[tuple[Sequence[float], Sequence[float]]]
+"""Samples of both kernels in races of the two, one process each; none where they are the same kernel."""
+NONE: Mapping[Key, Races] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,14 +63,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Compared:
-    """A task that both have.  `ratio` is the latency in b over that in a, certain to be between `low` and `high`."""
+    """A task that both have.  `ratio` is the latency in b over that in a, certain to be between `low` and `high`.
+
+    `a_us` and `b_us` are the latencies of both as they were stored or, if there were `races` for this, in those.
+    """
 
     a: Record
     b: Record
+    a_us: float | None
+    b_us: float | None
     ratio: Ratio
     low: float
     high: float
     verdict: str
+    races: int = 0
 
     @property
     def has_same_schedule(self) -> bool:
@@ -107,15 +119,20 @@ def best_of(records: Sequence[Record]) -> dict[Key, Record]:
     return found
 
 
-def compare(a: Source, b: Source, alpha: float = ALPHA) -> Comparison:
-    """Compare the tasks that both have."""
-    shared = [key for key in a.best if key in b.best]
+def shared_tasks(a: Source, b: Source) -> dict[Key, tuple[Record, Record]]:
+    """The best records of each task that both have."""
+    return {key: (record, b.best[key]) for key, record in a.best.items() if key in b.best}
+
+
+def compare(a: Source, b: Source, alpha: float = ALPHA, races: Mapping[Key, Races] = NONE) -> Comparison:
+    """Compare the tasks that both have, by `races` of the two kernels where there are any, else by stored samples."""
+    shared = [*shared_tasks(a, b)]
     controls = _controls(a, b, shared)
     spread = max([SPREAD, *([1.4826 * statistics.median(map(abs, controls))] if controls else [])])
-    found = {key: _ratio(a.best[key], b.best[key], spread) for key in shared}
+    found = {key: _ratio(a.best[key], b.best[key], spread, races.get(key)) for key in shared}
     levels = _holm({key: each.p_value for key, each in found.items()}, alpha)
-    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key]) for key in shared]
-    mean, low, high = _mean(list(found.values()), spread, alpha)
+    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key], races.get(key, ())) for key in shared]
+    mean, low, high = _mean(list(found.values()), SIDE_BY_SIDE if races.keys() >= set(shared) else spread, alpha)
     return Comparison(
         tuple(sorted(tasks, key=lambda task: -abs(math.log(task.ratio.value)))),
         tuple(record for key, record in a.best.items() if key not in b.best),
@@ -124,9 +141,11 @@ def compare(a: Source, b: Source, alpha: float = ALPHA) -> Comparison:
     )  # fmt: skip
 
 
-def _ratio(a: Record, b: Record, spread: float) -> Ratio:
-    if a.id == b.id and a.samples == b.samples:
+def _ratio(a: Record, b: Record, spread: float, races: Races | None) -> Ratio:
+    if races == () or (a.id == b.id and a.samples == b.samples):
         return Ratio(1.0, 0.0, math.inf)
+    if races:
+        return ratio_in_turns(races, SIDE_BY_SIDE)
     raced = a.stage == b.stage == "race"
     common = spread if raced else max(spread, TRIAL_SPREAD)
     return ratio(a.samples, b.samples, math.hypot(common, _disturbance(a.samples), _disturbance(b.samples)))
@@ -140,13 +159,16 @@ def _disturbance(samples: Sequence[float]) -> float:
     return DISTURBED * math.log(middle / least) if least > 0 else 0.0
 
 
-def _compared(a: Record, b: Record, found: Ratio, level: float) -> Compared:
+def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races) -> Compared:
+    a_us, b_us = a.latency_us, b.latency_us
+    if races:
+        a_us, b_us = (statistics.median(s for race in races for s in race[side]) * 1e6 for side in (0, 1))
     low, high = found.bounds(level)
     if low > 1.0 or high < 1.0:
         verdict = SLOWER if low > 1.0 else FASTER
     else:
         verdict = SAME if low > 1 / (1 + SMALL) and high < 1 + SMALL else UNCLEAR
-    return Compared(a, b, found, low, high, verdict)
+    return Compared(a, b, a_us, b_us, found, low, high, verdict, len(races))
 
 
 def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:

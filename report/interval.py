@@ -73,6 +73,28 @@ def ratio(a: Sequence[float], b: Sequence[float], spread: float) -> Ratio:
     return Ratio(value, math.sqrt(variance), variance**2 / doubt if doubt else math.inf)
 
 
+def ratio_in_turns(races: Sequence[tuple[Sequence[float], Sequence[float]]], spread: float) -> Ratio:
+    """How many times as long as `a` the kernel `b` takes, from the samples ``(a, b)`` of races in which they took turns.
+
+    ::
+
+        r(race)   = median over its rounds of log b - log a
+        log ratio = mean of r over the races
+        variance  = variance of r / races + spread ** 2
+
+    What both meet in a round is in neither; what all rounds of a race have in common shows from race to race.  Raises
+    ValueError for fewer than two races, or one without samples.
+    """
+    if len(races) < 2 or not all(a and b for a, b in races):
+        raise ValueError("a ratio needs two races with samples of both")
+    logs = [[math.log(after / before) for before, after in zip(a, b, strict=False)] for a, b in races]
+    medians = [statistics.median(each) for each in logs]
+    own = statistics.variance(medians) / len(races)
+    variance = own + spread**2
+    freedom = (len(races) - 1) * (variance / own) ** 2 if own else math.inf
+    return Ratio(exp(statistics.fmean(medians)), math.sqrt(variance), freedom)
+
+
 def quantile(p: float, freedom: float) -> float:
     """The quantile of Student's t, by Hill's expansion of the normal one; exact for one and two degrees of freedom."""
     if not 0.0 < p < 1.0:

@@ -63,7 +63,7 @@ def replay(
     """
     if not record.ok:
         raise BadRecord(f"record {record.id} is a failed candidate ({record.status}): there is nothing to replay")
-    target = _device(record, any_device)
+    target = device_here(record, any_device)
     task = task or Task(stored_work(record.workload, record.params, record.script), target, dict(record.interface))
     with contextlib.ExitStack() as ending:
         if bench is None:
@@ -93,8 +93,11 @@ def _slower(latency_us: float, record: Record) -> bool:
     return record.latency_us is not None and latency_us > SLOWER * record.latency_us
 
 
-def _device(record: Record, any_device: bool) -> Target:
-    """This machine's device of the record's kind, which must be the very device unless `any_device`."""
+def device_here(record: Record, any_device: bool = False) -> Target:
+    """This machine's device of the record's kind.
+
+    Raises DeviceMissing if it is another than the record was measured on, unless `any_device`.
+    """
     from ...backends.devices import discover
 
     then = record.device

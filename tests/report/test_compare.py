@@ -15,14 +15,18 @@ import pytest
 from record_makers import make_record
 
 import stridesmith.report.compare as compare_module
+from stridesmith.backends.devices import discover
 from stridesmith.cli import main
-from stridesmith.report.compare import Comparison, Source, best_of, compare
-from stridesmith.report.interval import quantile, ratio
+from stridesmith.report.compare import Comparison, Source, best_of, compare, key_of
+from stridesmith.report.interval import quantile, ratio, ratio_in_turns
+from stridesmith.search.calling import side_by_side
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.log import write_log
 from stridesmith.search.records.record import Record
 from stridesmith.search.records.run_facts import RunFacts
 from stridesmith.search.tasks.task import Roof
+from stridesmith.space.schedule import Schedule
+from stridesmith.space.workloads import workload
 
 STUDENT = {(0.975, 1): 12.7062, (0.975, 2): 4.3027, (0.995, 4): 4.6041, (0.9995, 9): 4.7809, (0.995, 38): 2.7116}
 
@@ -202,6 +206,70 @@ def test_only_verified_records_count(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["compare", str(tmp_path / "a.jsonl"), str(tmp_path / "b.db"), "--format", "json"]) == 0
     compared = json.loads(capsys.readouterr().out.splitlines()[0])
     assert compared["a_us"] == compared["b_us"] == pytest.approx(100.0)
+
+
+def test_kernels_that_took_turns_are_compared_whatever_the_host_did() -> None:
+    """Host states of 30 % and levels of each process: of 300 equal pairs 3 raise an alarm at most, 5 % is found."""
+    rng = np.random.default_rng(7)
+
+    def races(change: float) -> list[tuple[list[float], list[float]]]:
+        found = []
+        for _ in range(7):
+            host = np.repeat(rng.normal(0, 0.3, 5), 8) + np.abs(rng.standard_t(2, 40)) * 0.02
+            level = rng.normal(0, 0.008, 2)
+            a, b = (1e-4 * np.exp(host + own + rng.normal(0, 0.01, 40)) for own in level)
+            found.append((list(a), list((1 + change) * b)))
+        return found
+
+    key = key_of(raced(100.0))
+    one, other = Source("a", best_of([raced(100.0)])), Source("b", best_of([raced(130.0, trace=[])]))
+    verdicts = {
+        change: [compare(one, other, races={key: races(change)}).tasks[0] for _ in range(300)]
+        for change in (0.0, 0.05)
+    }  # fmt: skip
+    assert sum(task.verdict in ("slower", "faster") for task in verdicts[0.0]) <= 3
+    assert sum(task.verdict == "slower" for task in verdicts[0.05]) >= 0.95 * 300
+    assert compare(one, other).tasks[0].verdict == "slower"  # as they were stored
+    assert all(task.races == 7 and task.b_us != pytest.approx(130.0) for task in verdicts[0.0])
+    with pytest.raises(ValueError, match="two races"):
+        ratio_in_turns(races(0.0)[:1], 0.0)
+
+
+def test_the_command_races_what_was_stored_at_different_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored latencies say that B is slower; in turns it is faster, since its schedule has vectors; equals stay equal."""
+    monkeypatch.setattr(side_by_side, "RACES", 3)
+    monkeypatch.setattr(side_by_side, "SECONDS", 0.05)
+    work, target = workload("matmul", m=64, n=64, k=64), discover("cpu", threads=1)
+    task = {"script": work.script, "workload": work.name, "params": dict(work.params), "target": target.to_json()}
+    sch = Schedule(work.func)
+    sch.reorder(*sch.get_loops("matmul")[::2], sch.get_loops("matmul")[1])
+    sch.vectorize("j")
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    for path, trace, latency in zip(paths, ([], sch.trace.to_json()), (100.0, 200.0), strict=True):
+        with Database(path) as database:
+            database.put_record(raced(latency, trace=trace, **task))
+    both = list(map(str, paths))
+    assert main(["compare", *both, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slower"
+    assert main(["compare", *both, "--race", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (told["verdict"], told["races"]) == ("faster", 3) and told["high"] < 0.9
+    assert main(["compare", both[0], both[0], "--race"]) == 0
+    assert "1 the same" in capsys.readouterr().out
+
+
+def test_what_cannot_be_raced_is_compared_as_it_was_stored(
+    two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A record of another device: a note says so, and the stored samples decide."""
+    with Database(tmp_path / "c.db") as database:
+        database.put_record(raced(70.0, script="def same(): pass", trace=[]))
+    assert main(["compare", two[0], str(tmp_path / "c.db"), "--race", "--format", "json"]) == 0
+    note, compared, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert note["event"] == "note" and "is compared by stored samples: record" in note["message"]
+    assert (compared["verdict"], compared["races"]) == ("slower", 0)
 
 
 def test_what_cannot_be_compared(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from ...tree import find_block, leaf_blocks
 from ..program import Anchor
 from ..stages import distribute, loop_of
 from ..structure import Structure, structures
-from .technique import MAX_SCRATCH
+from .technique import most_scratch
 
 MOST_ROWS = 32
 MOST_VECTORS = 64
@@ -130,7 +130,7 @@ def chunk_sizes(rows: Rows, anchors: Sequence[Anchor], target: Target) -> list[i
         near = [d for d in divisors if size / sqrt(2) < d < size * sqrt(2)]
         found[min(near, key=lambda d: (abs(d - size), d)) if near else size] = None
         size *= 2
-    return [size for size in found if _keeps_busy(rows.extent, size, target) and _stays(rows, anchors, size)]
+    return [size for size in found if _keeps_busy(rows.extent, size, target) and _stays(rows, anchors, size, target)]
 
 
 def _keeps_busy(extent: int, size: int, target: Target) -> bool:
@@ -139,10 +139,10 @@ def _keeps_busy(extent: int, size: int, target: Target) -> bool:
     return chunks >= threads and turns * threads * size <= IDLE * extent
 
 
-def _stays(rows: Rows, anchors: Sequence[Anchor], size: int) -> bool:
+def _stays(rows: Rows, anchors: Sequence[Anchor], size: int, target: Target) -> bool:
     """Whether a thread may have for itself what a chunk of each stage hands on."""
     elements = [prod(a.output.shape) // rows.extent * size * dtypes.nbytes(a.output.dtype) for a in anchors]
-    return max(elements) <= MAX_SCRATCH
+    return max(elements) <= most_scratch(target)
 
 
 def in_chunks(

@@ -26,7 +26,7 @@ from ..plan import Plan
 from ..program import Anchor
 from ..stages import schedule_inner_stage
 from ..structure import Site
-from .technique import MAX_SCRATCH, Phase, Technique, Verdicts
+from .technique import Phase, Technique, Verdicts, most_scratch
 
 SHORTEST, MOST = 4, 64  # steps of a panel, panels
 STREAMS = 64  # steps of a panel whose rows are read side by side
@@ -89,7 +89,7 @@ def _excludes(c: Candidates) -> Verdicts:
     yield "panels", whole | ((c.panel[axis] % c.cover[axis] == 0) & _gains(c))
     if sums_apart(c.anchor, c.structure.vec, c.target):
         output = next(n for n, operand in enumerate(c.operands) if operand.is_output)
-        yield "size of a sum inside", whole | (c.chunk_bytes(output) <= MAX_SCRATCH)
+        yield "size of a sum inside", whole | (c.chunk_bytes(output) <= most_scratch(c.target))
 
 
 def _gains(c: Candidates) -> Bools:

@@ -18,7 +18,7 @@ from ..stages import schedule_inner_stage, schedule_stage
 from ..structure import Site
 from . import images
 from .boundaries import may_overcompute
-from .technique import GROUP_SCRATCH, MAX_SCRATCH, Phase, Technique, Verdicts
+from .technique import Phase, Technique, Verdicts, most_scratch
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -89,10 +89,8 @@ def _excludes(c: Candidates) -> Verdicts:
         moved, place, any_over = c.moved(number), c.place(number), c.reached_over(number)
         if number in c.part.of("place"):
             yield "layout of what is inlined", (place != INLINE) | ~moved
-            bytes_inside, most = c.chunk_bytes(number), MAX_SCRATCH
-            if c.target.kind == "opencl":
-                bytes_inside, most = bytes_inside * c.items, GROUP_SCRATCH
-            yield "size of a stage inside", (place != INNER) | (bytes_inside <= most)
+            bytes_inside = c.chunk_bytes(number) * c.items
+            yield "size of a stage inside", (place != INNER) | (bytes_inside <= most_scratch(c.target))
         if operand.padded and operand.source == "fixed":
             yield "copy of padding over the edge", ~moved | ~c.reached_over(number, "reduce")
         if number not in c.part.of("pad"):

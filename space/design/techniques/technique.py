@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from ....ir.target import Target
 from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Columns
 from ..decision import Collector
@@ -28,6 +29,12 @@ MAX_SCRATCH = 3 << 18
 GROUP_SCRATCH = 3 << 16
 """The same for what the items of an OpenCL work-group compute for themselves, together: drivers for CPUs keep it on a
 stack, and allow kernels that need 128 KiB for an item no groups of several."""
+
+
+def most_scratch(target: Target) -> int:
+    """Bytes of a buffer that is computed inside of a loop that runs on several processors, of all items of a group."""
+    return GROUP_SCRATCH if target.kind == "opencl" else MAX_SCRATCH
+
 
 Verdicts = Iterator[tuple[str, Bools]]
 
