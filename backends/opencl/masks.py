@@ -15,8 +15,9 @@ on its own.  Only memory that no work-item of the kernel writes is read in this 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 
 from ...ir import dtypes
 from ...ir.expr import (
@@ -37,7 +38,7 @@ from ...ir.expr import (
 )
 from .access import as_ramp, lane
 from .texels import Texels
-from .types import Helpers, bare, literal, memory_type
+from .types import Helpers, bare, literal, memory_type, pieces
 from .writer import INT32
 
 INTEGERS = {1: "char", 2: "short", 4: "int", 8: "long"}
@@ -174,8 +175,24 @@ class Masks(Texels):
                 return
         value = self.names.fresh("held")
         self.line(f"const {kind}{count} {value} = {bare(text)};")
-        for k in range(count):
-            cond = lane(self.under, start + k)
+        conditions = [lane(self.under, start + k) for k in range(count)]
+        for first, group in _runs([isinstance(cond, Const) and bool(cond.value) for cond in conditions]):
+            for at, part in ((first + k, part) for k, part in pieces(group) if part > 1):
+                lanes = "".join(f"{at + k:x}" for k in range(part))
+                place = self.address(buffer, binary("+", base, at))
+                self.line(f"{self.helpers.store(kind, part, space)}({value}.s{lanes}, {place});")
+                conditions[at : at + part] = [const(False, "bool")] * part
+        for k, cond in enumerate(conditions):
             test = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "
             if not isinstance(cond, Const) or cond.value:
                 self.line(f"{test}{self.pointer(buffer)}[{self._at(binary('+', base, k))}] = {value}.s{k:x};")
+
+
+def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of neighbours that are all chosen."""
+    start = 0
+    for is_chosen, group in groupby(chosen):
+        count = len(list(group))
+        if is_chosen:
+            yield start, count
+        start += count
