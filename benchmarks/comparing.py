@@ -16,8 +16,8 @@ some of the samples (`tests/report/disturbed_races.json` has races on one that w
 speed from race to race is seen by its bandwidth: a row tells of the pairs whose bandwidths are as near to each other as
 those of a quiet machine.
 
-`--turns` does what `tune compare --race` does to two records with the best record of a database, which is raced against
-itself: the kernel is loaded eight times in each process, with buffers of its own each time, and four pairs of these take
+`--turns` does what `tune compare --race` does to two records with the best record of a database, raced against itself:
+the kernel is loaded eight times in each process, with buffers of its own each time, and four pairs of these take
 turns.  Each comparison has one pair from each of seven processes.
 """
 

@@ -74,7 +74,7 @@ def ratio(a: Sequence[float], b: Sequence[float], spread: float) -> Ratio:
 
 
 def ratio_in_turns(races: Sequence[tuple[Sequence[float], Sequence[float]]], spread: float) -> Ratio:
-    """How many times as long as `a` the kernel `b` takes, from the samples ``(a, b)`` of races in which they took turns.
+    """How many times as long as `a` the kernel `b` takes, from samples ``(a, b)`` of races in which they took turns.
 
     ::
 

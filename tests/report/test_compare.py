@@ -238,7 +238,7 @@ def test_kernels_that_took_turns_are_compared_whatever_the_host_did() -> None:
 def test_the_command_races_what_was_stored_at_different_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored latencies say that B is slower; in turns it is faster, since its schedule has vectors; equals stay equal."""
+    """Stored latencies say that B is slower; in turns it is faster, having vectors; equals stay equal."""
     monkeypatch.setattr(side_by_side, "RACES", 3)
     monkeypatch.setattr(side_by_side, "SECONDS", 0.05)
     work, target = workload("matmul", m=64, n=64, k=64), discover("cpu", threads=1)
