@@ -110,7 +110,7 @@ def races_of(db: str, races: int, seconds: float) -> Iterator[tuple[list[float],
     task, kernel = fastest(db)
     for number in range(races):
         with Bench() as bench:
-            job = RaceJob(kernels=(kernel,) * 2, work=task.name, seed=number, seconds=seconds)
+            job = RaceJob(kernels=(kernel,) * 2, work=task.name, seed=number, called=task.called, seconds=seconds)
             reply = bench.measure(job)
             assert isinstance(reply, Raced) and reply.roof is not None, reply
             samples, roof = list(reply.results[0].samples), reply.roof  # type: ignore[union-attr]
@@ -156,12 +156,15 @@ def turns_of(db: str, processes: int) -> Iterator[list[Turns]]:
     for number in range(processes):
         with Bench() as bench:
             job = RaceJob(
-                kernels=(kernel,) * COPIES, work=task.name, seed=number, seconds=COPIES / 2 * side_by_side.SECONDS,
-                roof=False, first=True,
+                kernels=(kernel,) * COPIES, work=task.name, seed=number, called=task.called,
+                seconds=COPIES / 2 * side_by_side.SECONDS, roof=False, first=True,
             )  # fmt: skip
             reply = bench.measure(job)
         assert isinstance(reply, Raced), reply
-        samples = [result.samples for result in reply.results if isinstance(result, Measured)]
+        samples = []
+        for result in reply.results:
+            assert isinstance(result, Measured), result
+            samples.append(result.samples)
         yield list(zip(samples[::2], samples[1::2], strict=True))
 
 

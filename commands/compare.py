@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRecord, NoRecord, StridesmithError, UsageError
+from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
 from ..search.records.log import read_log
 from .lookup import reading
 from .output import Output, latency, number, percent
@@ -39,7 +39,10 @@ def run(a: str, b: str, options: Mapping[str, Any], output: Output) -> int:
 
 
 def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
-    """Both kernels of each task in turns, here and now; notes tell of those that cannot be raced."""
+    """Both kernels of each task in turns, here and now; notes tell of those that cannot be raced.
+
+    Raises WrongResult for a record whose kernel gives one.
+    """
     from ..report.compare import shared_tasks
     from ..search.calling.side_by_side import race_again
 
@@ -51,9 +54,10 @@ def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
         try:
             with output.working(f"racing the two kernels of {two.title}"):
                 found[key] = race_again(one, two)
+        except WrongResult:
+            raise
         except StridesmithError as error:
-            output.event({"event": "note", "message": f"{two.title} is compared by stored samples: {error}"})
-            output.line(f"note: {two.title} is compared by stored samples: {error}")
+            output.notes([f"{two.title} is compared by stored samples: {error}"])
     return found
 
 
@@ -104,7 +108,7 @@ def _tell(a: Source, b: Source, found: Comparison, output: Output) -> None:
             "event": "compared", "workload": record.workload, "shape": dict(record.params), "dtype": record.dtype,
             "interface": dict(record.interface), "device": record.device_key, "verdict": task.verdict,
             "ratio": task.ratio.value, "low": task.low, "high": task.high, "a_us": task.a_us, "b_us": task.b_us,
-            "races": task.races, "same_schedule": task.has_same_schedule, "a_record": task.a.id,
+            "basis": task.basis, "races": task.races, "same_schedule": task.has_same_schedule, "a_record": task.a.id,
             "b_record": task.b.id,
         })  # fmt: skip
     output.event({
@@ -147,7 +151,9 @@ def _sentences(found: Comparison) -> list[str]:
     raced = [task.races for task in found.tasks if task.races]
     if raced:
         lines.append(f"{certain}; kernels of different schedules took turns, here and now, in {max(raced)} processes")
-    if any(task.ratio.error and not task.races for task in found.tasks):
+    if equal := sum(task.basis == "schedule" for task in found.tasks):
+        lines.append(f"{equal} with one schedule are the same kernel, and were not raced")
+    if any(task.basis == "stored" for task in found.tasks):
         lines.append(
             f"{certain}; two races of one kernel are taken to differ by {percent(found.spread)} (standard deviation)"
         )

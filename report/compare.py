@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 ALPHA = 0.01
 SPREAD = 0.006
 """Standard deviation of the log ratio of two races of one kernel that nothing disturbs, which samples do not show."""
+SIDE_BY_SIDE = 0.002
+"""The same for kernels that took turns in several processes, beside what these differ by: a few may agree too well."""
+TRIAL_SPREAD = 0.03
+"""The same where one of the two was never raced: a trial's times are relative to a kernel of its own run."""
 DISTURBED = 0.4
 """What a disturbed race is off by, as a part of how far its median lies above its fastest samples (logarithms).
 
@@ -32,19 +36,16 @@ Whatever delays some samples of a race, as a host that is busy for seconds or mi
 `benchmarks/comparing.py --real` measures both."""
 FASTEST = 0.05
 """The share of samples that count as the fastest."""
-TRIAL_SPREAD = 0.03
-"""The same where one of the two was never raced: a trial's times are relative to a kernel of its own run."""
 BANDWIDTH_NOISE = 0.25
 """What the measured bandwidths of one machine differ by, as log ratio: 0.1 on a quiet one.
 
 A host that moves the processors of a virtual machine apart, or lets others use its memory, changes it by more, and
 kernels that share data with it, though the peak stays what it was."""
-SIDE_BY_SIDE = 0.002
-"""The same for kernels that took turns in several processes, beside what these differ by."""
 SMALL = 0.04
 """What is certainly nearer to 1 than this is the same for people."""
 
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
+STORED, TURNS, SCHEDULE = "stored", "turns", "schedule"
 
 Key = tuple[str, str, str]
 Races = Sequence[tuple[Sequence[float], Sequence[float]]]
@@ -65,7 +66,8 @@ class Source:
 class Compared:
     """A task that both have.  `ratio` is the latency in b over that in a, certain to be between `low` and `high`.
 
-    `a_us` and `b_us` are the latencies of both as they were stored or, if there were `races` for this, in those.
+    The `basis` of this are the samples that were `stored`, `races` in which both took `turns`, or that both have one
+    `schedule`.  `a_us` and `b_us` are the latencies of both as they were stored or, if there were races, in those.
     """
 
     a: Record
@@ -76,6 +78,7 @@ class Compared:
     low: float
     high: float
     verdict: str
+    basis: str
     races: int = 0
 
     @property
@@ -131,7 +134,7 @@ def compare(a: Source, b: Source, alpha: float = ALPHA, races: Mapping[Key, Race
     spread = max([SPREAD, *([1.4826 * statistics.median(map(abs, controls))] if controls else [])])
     found = {key: _ratio(a.best[key], b.best[key], spread, races.get(key)) for key in shared}
     levels = _holm({key: each.p_value for key, each in found.items()}, alpha)
-    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key], races.get(key, ())) for key in shared]
+    tasks = [_compared(a.best[key], b.best[key], found[key], levels[key], races.get(key)) for key in shared]
     mean, low, high = _mean(list(found.values()), SIDE_BY_SIDE if races.keys() >= set(shared) else spread, alpha)
     return Comparison(
         tuple(sorted(tasks, key=lambda task: -abs(math.log(task.ratio.value)))),
@@ -142,7 +145,7 @@ def compare(a: Source, b: Source, alpha: float = ALPHA, races: Mapping[Key, Race
 
 
 def _ratio(a: Record, b: Record, spread: float, races: Races | None) -> Ratio:
-    if races == () or (a.id == b.id and a.samples == b.samples):
+    if (races is not None and not races) or (a.id == b.id and a.samples == b.samples):
         return Ratio(1.0, 0.0, math.inf)
     if races:
         return ratio_in_turns(races, SIDE_BY_SIDE)
@@ -159,16 +162,17 @@ def _disturbance(samples: Sequence[float]) -> float:
     return DISTURBED * math.log(middle / least) if least > 0 else 0.0
 
 
-def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races) -> Compared:
+def _compared(a: Record, b: Record, found: Ratio, level: float, races: Races | None) -> Compared:
     a_us, b_us = a.latency_us, b.latency_us
     if races:
         a_us, b_us = (statistics.median(s for race in races for s in race[side]) * 1e6 for side in (0, 1))
+    basis = TURNS if races else STORED if races is None else SCHEDULE
     low, high = found.bounds(level)
     if low > 1.0 or high < 1.0:
         verdict = SLOWER if low > 1.0 else FASTER
     else:
         verdict = SAME if low > 1 / (1 + SMALL) and high < 1 + SMALL else UNCLEAR
-    return Compared(a, b, a_us, b_us, found, low, high, verdict, len(races))
+    return Compared(a, b, a_us, b_us, found, low, high, verdict, basis, len(races or ()))
 
 
 def _holm(p_values: Mapping[Key, float], alpha: float) -> dict[Key, float]:
@@ -207,6 +211,7 @@ def _mean(found: Sequence[Ratio], spread: float, alpha: float) -> tuple[float | 
     count = len(found)
     mean = sum(math.log(each.value) for each in found) / count
     own = sum(max(0.0, each.error**2 - spread**2) for each in found) / count**2
-    error = math.sqrt(own + spread**2) if any(each.error for each in found) else 0.0
-    reach = quantile(1 - alpha / 2, math.inf) * error
+    variance = own + spread**2 if any(each.error for each in found) else 0.0
+    doubt = sum(each.error**4 / each.freedom for each in found) / count**4  # as in `ratio`
+    reach = quantile(1 - alpha / 2, variance**2 / doubt if doubt else math.inf) * math.sqrt(variance)
     return exp(mean), exp(mean - reach), exp(mean + reach)

@@ -114,7 +114,7 @@ def describe_device(device: Any) -> Target:
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
     for fault in faults_of(device):
-        target = fault.avoid(device, target)
+        target = fault.avoid(target)
     return target
 
 

@@ -175,8 +175,9 @@ class Expressions(Masks):
             if count == 1:
                 return f"(({kind})abs({args[0]}))"
             own = memory_type(base)
-            absolute = self.helpers.built_in("abs", own, f"u{own}", count)
-            return f"{self.helpers.built_in(f'convert_{own}{{n}}', f'u{own}', own, count)}({absolute}({args[0]}))"
+            unsigned = own if own.startswith("u") else f"u{own}"
+            absolute = self.helpers.built_in("abs", own, unsigned, count)
+            return f"{self.helpers.built_in(f'convert_{own}{{n}}', unsigned, own, count)}({absolute}({args[0]}))"
         if not dtypes.is_float(base):
             raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
         if name == "sigmoid":
@@ -207,7 +208,7 @@ class Expressions(Masks):
     def vector(self, expr: Expr, start: int, count: int) -> str:
         """Lanes ``[start, start + count)`` of a vector, or a scalar in every lane."""
         if count == 1:
-            return self.scalar(lane(expr, start))
+            return self._lane(expr, start)
         if dtypes.lanes(expr.dtype) == 1:
             return self.splat(self.scalar(expr), expr.dtype, count)
         if isinstance(expr, Broadcast):
@@ -231,8 +232,12 @@ class Expressions(Masks):
             function = self.helpers.built_in(f"convert_{wanted}{{n}}{saturating}", source, wanted, count)
             return f"{function}({self.vector(expr.a, start, count)})"
         if isinstance(expr, (Select, Call)):
-            write = lambda: self._choice(expr, start, count) or self._lanes(expr, start, count)  # noqa: E731
-            return self.steady(expr, f"{self.value_type(expr.dtype)}{count}", start, count, write)
+            chosen = expr
+
+            def choose() -> str:
+                return self._choice(chosen, start, count) or self._lanes(chosen, start, count)
+
+            return self.steady(expr, f"{self.value_type(expr.dtype)}{count}", start, count, choose)
         return self._by_lane(expr, start, count)
 
     def splat(self, scalar: str, dtype: str, count: int) -> str:
@@ -245,14 +250,14 @@ class Expressions(Masks):
 
     def _lanes(self, expr: Expr, start: int, count: int) -> str:
         kind = self.value_type(expr.dtype)
-        lanes = ", ".join(self._lane(expr, k, kind) for k in range(start, start + count))
+        lanes = ", ".join(self._lane(expr, k) for k in range(start, start + count))
         return f"(({kind}{count})({lanes}))"
 
-    def _lane(self, expr: Expr, number: int, kind: str) -> str:
+    def _lane(self, expr: Expr, number: int) -> str:
         """One lane; where its condition does not hold nothing is evaluated."""
         cond = const(True, "bool") if self.under is None else lane(self.under, number)
         if isinstance(cond, Const):
-            return self.scalar(lane(expr, number)) if cond.value else f"({kind})0"
+            return self.scalar(lane(expr, number) if cond.value else const(0, dtypes.element(expr.dtype)))
         return self._conditional(cond, lane(expr, number), const(0, dtypes.element(expr.dtype)), self.scalar)
 
     def _choice(self, expr: Select | Call, start: int, count: int) -> str | None:
@@ -278,8 +283,11 @@ class Expressions(Masks):
         base, stride = binary("+", position[0], binary("*", position[1], start)), int(position[1].value)
         kind = f"{memory_type(expr.dtype)}{count}"
         if stride == 1 and self.under is not None:
-            within = lambda: self.read_within(expr.buffer, base, count) or self._lanes(expr, start, count)  # noqa: E731
-            return self.steady(expr, kind, start, count, within)
+
+            def read() -> str:
+                return self.read_within(expr.buffer, base, count) or self._lanes(expr, start, count)
+
+            return self.steady(expr, kind, start, count, read)
         if stride == 1:
             return self.steady(expr, kind, start, count, lambda: self._neighbours(expr, base, count))
         # Private arrays that are read in overlapping vectors do not stay in registers, and a GPU reads lane by lane.

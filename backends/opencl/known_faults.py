@@ -19,34 +19,56 @@ class Fault:
 
     text: str
     present: Callable[[Any], bool]
-    avoid: Callable[[Any, Target], Target]
+    avoid: Callable[[Target], Target]
 
 
-def _has_mistaken_vectors(device: Any) -> bool:
+def _is_unknown(device: Any) -> bool:
+    """PoCL has no name for the processor."""
+    return processor_name.given_name(device) == "generic"
+
+
+def _is_mistaken(device: Any) -> bool:
     """PoCL takes a processor with AVX-512 for an older one without."""
     return processor_name.is_wrong(device) and int(device.native_vector_width_float) > 8
 
 
-FAULTS = (
-    Fault(
-        "the compiler of this PoCL is older than the processor and knows no name for it; for "
-        "stridesmith it compiles for another one, of other software it refuses every program",
-        lambda device: processor_name.is_wrong(device) and str(device.version).strip().endswith("generic"),
-        lambda device, target: target,  # noqa: ARG005
-    ),
-    Fault(
-        "this PoCL takes AMD's processors with AVX-512 for older ones, but links built-in functions that use "
-        "AVX-512: what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache "
-        "without kernels; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
-        "built-in functions get vectors of 256 bits",
-        _has_mistaken_vectors,
-        lambda device, target: target if processor_name.is_mended(device) else _with_short_vectors(target),
-    ),
-)
+def _as_it_is(target: Target) -> Target:
+    return target
 
 
 def _with_short_vectors(target: Target) -> Target:
     return replace(target, vector_bits=256, max_vector_bits=256, registers=min(target.registers, 16))
+
+
+UNKNOWN = "the compiler of this PoCL is older than the processor and knows no name for it"
+MISTAKEN = (
+    "this PoCL takes processors with AVX-512 that it does not know for older ones, but links built-in functions that "
+    "use AVX-512: what these get and give in vectors of 512 bits is wrong, and such programs come out of its cache "
+    "without kernels"
+)
+FAULTS = (
+    Fault(
+        f"{UNKNOWN}; for stridesmith it compiles for another one, of other software it refuses every program",
+        lambda device: _is_unknown(device) and processor_name.is_mended(device),
+        _as_it_is,
+    ),
+    Fault(
+        f"{UNKNOWN}: it refuses every program",
+        lambda device: _is_unknown(device) and not processor_name.is_mended(device),
+        _as_it_is,
+    ),
+    Fault(
+        f"{MISTAKEN}; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
+        f"built-in functions get vectors of 256 bits",
+        lambda device: _is_mistaken(device) and processor_name.is_mended(device),
+        _as_it_is,
+    ),
+    Fault(
+        f"{MISTAKEN}; vectors of 256 bits are used",
+        lambda device: _is_mistaken(device) and not processor_name.is_mended(device),
+        _with_short_vectors,
+    ),
+)
 
 
 def faults_of(device: Any) -> list[Fault]:

@@ -109,8 +109,10 @@ class Masks(Texels):
         if not all(sides):
             return None
         text = f"({sides[0]} {cond.op} {sides[1]})"
-        size = dtypes.nbytes("int32" if dtype == dtypes.INDEX else dtype)
-        return text if size == nbytes else f"convert_{INTEGERS[nbytes]}{count}({text})"
+        given, wanted = INTEGERS[dtypes.nbytes("int32" if dtype == dtypes.INDEX else dtype)], INTEGERS[nbytes]
+        if given == wanted:
+            return text
+        return f"{self.helpers.built_in(f'convert_{wanted}{{n}}', given, wanted, count)}({text})"
 
     def _in_32_bits(self, index: Expr, start: int, count: int) -> str | None:
         """Lanes of an index as vectors of int, if they are neighbours at a constant distance and known to fit."""
@@ -165,6 +167,10 @@ class Masks(Texels):
         """Store the lanes of a vector for which the condition holds."""
         assert self.under is not None
         kind, space = memory_type(buffer.dtype), self.space(buffer)
+        if count == 1:
+            cond = self.scalar(lane(self.under, start))
+            self.line(f"if ({bare(cond)}) {self.pointer(buffer)}[{self._at(base)}] = {bare(text)};")
+            return
         low, high = self.facts.interval(base)
         if space == "private" and low >= 0 and high <= buffer.size - count:
             place = self.address(buffer, base)

@@ -21,6 +21,7 @@ import os
 import re
 import struct
 import sys
+from contextlib import suppress
 from typing import Any
 
 WORD = struct.calcsize("P")
@@ -36,7 +37,7 @@ NAMES = (("skylake-avx512", AVX512), ("znver3", AVX2), ("x86-64", frozenset[str]
 
 def is_wrong(device: Any) -> bool:
     """Whether the driver of a pyopencl device is a PoCL that has a wrong name for this x86-64 processor."""
-    name = _given_name(device)
+    name = given_name(device)
     return name == "generic" or (name.startswith("znver") and _best_name() == "skylake-avx512")
 
 
@@ -49,17 +50,17 @@ def mend(device: Any) -> None:
     """Give the processor of such a device a name that suits it; nothing where it has one already."""
     if sys.platform != "linux" or not is_wrong(device):
         return
-    place = _word_of(device, _given_name(device))
+    place = _word_of(device, given_name(device))
     if place is not None:
         duplicate = ctypes.CDLL(None).strdup  # which nobody frees, as the driver frees no name
         duplicate.restype, duplicate.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        with suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:  # a sandbox may forbid it
             os.pwrite(memory.fileno(), struct.pack("P", duplicate(_best_name().encode())), place)
 
 
-def _given_name(device: Any) -> str:
+def given_name(device: Any) -> str:
     """What PoCL's LLVM takes the processor for, of those names that may be wrong; empty for others."""
-    found = re.search(r"PoCL.*x86_64-unknown-linux-gnu-(generic|znver[123])$", str(device.version).strip())
+    found = re.search(r"(?i)pocl.*x86_64-[\w-]*linux-gnu-(generic|znver[123])$", str(device.version).strip())
     return found[1] if found else ""
 
 
@@ -73,7 +74,8 @@ def _best_name() -> str:
 def _word_of(device: Any, name: str) -> int | None:
     """Where in the device object the word stands that points to a name, if there is exactly one."""
     text, start = name.encode() + b"\0", int(device.int_ptr)
-    with open("/proc/self/mem", "rb", buffering=0) as memory:
+    found: list[int] = []
+    with suppress(OSError), open("/proc/self/mem", "rb", buffering=0) as memory:
         words = _read(memory.fileno(), start, OBJECT_BYTES)
         found = [
             start + WORD * number

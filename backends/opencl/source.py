@@ -46,7 +46,18 @@ from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import AXES, check_work_group, place_of, sizes, statements_at_top, written_out
 from .subgroups import Subgroups, subgroup_size
-from .types import DOT_BUILTIN, MOST_BYTES, Helpers, Names, array_type, bare, emulated, memory_type, pieces
+from .types import (
+    CALL_BYTES,
+    DOT_BUILTIN,
+    POCL_CALL_BYTES,
+    Helpers,
+    Names,
+    array_type,
+    bare,
+    emulated,
+    memory_type,
+    pieces,
+)
 from .writer import NeedsLong
 
 if TYPE_CHECKING:
@@ -56,13 +67,11 @@ MAX_WRITTEN_OUT = 1 << 14
 """Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
-POCL_CALL_BYTES = 32
 
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
-    # PoCL's built-in functions may be compiled for another processor than programs are (`known_faults`).
-    helpers = Helpers(POCL_CALL_BYTES if target.platform == POCL and target.is_cpu_device else MOST_BYTES)
+    helpers = Helpers(POCL_CALL_BYTES if target.platform == POCL and target.is_cpu_device else CALL_BYTES)
     buffers = (*lowered.params, *lowered.workspaces)
     parts = statements_at_top(lowered.body)
     names = Names()
@@ -282,16 +291,18 @@ class _Kernel(Subgroups):
         if len(parts) > 1 and buffer.memory in memories_read(value):
             texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
-            if count == 1:
-                self.write(buffer, binary("+", base, start), text)
-            elif self.under is not None:
+            if self.under is not None:
                 self.write_under(buffer, binary("+", base, start), text, start, count)
+            elif count == 1:
+                self.write(buffer, binary("+", base, start), text)
             else:
                 macro = self.helpers.store(kind, count, self.space(buffer))
                 place = self.address(buffer, binary("+", base, start))
                 self.line(f"{macro}({bare(text)}, {place});")
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
+        if self.under is not None:
+            raise CodegenError(f"a store to `{buffer.name}` under a condition of lanes writes neighbours")
         kind = self.value_type(buffer.dtype)
         texts = self._before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
         for k, text in enumerate(texts):

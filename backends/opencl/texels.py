@@ -73,7 +73,9 @@ class Texels(Accesses):
         wanted, given = self.value_type(base), read_function(base)[1][: -len(str(TEXEL))]
         if wanted == given:
             return text
-        return f"convert_{wanted}{count if count > 1 else ''}({text})"
+        if count == 1:
+            return f"convert_{wanted}({text})"
+        return f"{self.helpers.built_in(f'convert_{wanted}{{n}}', given, wanted, count)}({text})"
 
     def _quotient(self, column: Expr) -> Expr:
         quotient: Expr = simplifier_for(self.facts).expr(binary("//", column, TEXEL))

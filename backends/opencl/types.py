@@ -17,14 +17,22 @@ from ..neighbours import Picks
 NATIVE_LANES = (16, 8, 4, 2)
 DOT_BUILTIN = "dot_4x8packed_ss_int"
 """The sum of four products, of two words that are four signed bytes each."""
-MOST_BYTES = 64
-"""Of the vectors that a program asks for."""
+CALL_BYTES = 128
+"""Bytes of the longest vector of OpenCL C: 16 lanes of 8 bytes."""
+POCL_CALL_BYTES = 32
+"""Bytes of the longest vector that PoCL's built-in functions get and give in the right registers, even where they are
+compiled for another processor than the program is (see `known_faults`)."""
 MOST_PAIRS = 8
 """Lanes of 32 bits whose halves are one native vector."""
 
 _SCALARS = {
     "bool": "uchar", "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+_BYTES = {
+    "char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4, "long": 8, "ulong": 8,
+    "double": 8,
 }  # fmt: skip
 
 _RESERVED = frozenset([
@@ -46,7 +54,7 @@ def memory_type(dtype: str) -> str:
 
 def nbytes(ctype: str) -> int:
     """Bytes of a scalar type."""
-    return {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4}.get(ctype, 8)
+    return _BYTES[ctype]
 
 
 def array_type(dtype: str) -> str:
@@ -144,9 +152,9 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|halves_|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_4x8|halves_|load_within_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
     )
-    return re.fullmatch(vector, name) is not None or re.match(prefix, name) is not None
+    return re.fullmatch(rf"{vector}|[a-z]+_view", name) is not None or re.match(prefix, name) is not None
 
 
 class Helpers:
@@ -155,7 +163,7 @@ class Helpers:
     Built-in functions get and give vectors of at most `call_bytes`.
     """
 
-    def __init__(self, call_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, call_bytes: int = CALL_BYTES) -> None:
         self.call_bytes = call_bytes
         self._texts: dict[str, str] = {}
 
@@ -305,12 +313,13 @@ class Helpers:
         in pairs are one instruction for all lanes (``vpmaddwd``).
         """
         name, shorts = f"pairs{left}_int{count}", f"short{2 * count}"
+        widened = self.built_in("convert_int{n}", "short", "int", 2 * count)
         x, y = (f"as_{shorts}({v}){f' << (short){left}' if left else ''} >> (short)8" for v in "ab")
         self._texts.setdefault(
             name,
             f"inline int{count} {name}(int{count} a, int{count} b) {{\n"
-            f"    const int{2 * count} p = convert_int{2 * count}({x})\n"
-            f"        * convert_int{2 * count}({y});\n"
+            f"    const int{2 * count} p = {widened}({x})\n"
+            f"        * {widened}({y});\n"
             f"    return p.even + p.odd; }}\n",
         )
         return f"{name}(a, b)"

@@ -5,7 +5,7 @@
     for v in 16 {vectorized, mask}: if io*16 + v < N: C[io*16 + v] = A[io*16 + v]
         ->  C[ramp(io*16, 1, 16)] = A[ramp(io*16, 1, 16)]    in the lanes where ramp(io*16, 1, 16) < N
 
-A lane whose condition fails reads and writes no memory.  A loop keeps the annotation where it
+A lane whose condition fails changes no memory, and what it reads has no effect.  A loop keeps the annotation where it
 has such a form (`Lanes`): its conditions on the lane are affine, what it reads under them varies
 with the lane by one element, or not at all and is in bounds anyway, and the target has masks for
 all types that are read or written.  Elsewhere the annotation goes, and the conditions are

@@ -106,7 +106,7 @@ def device_here(record: Record, any_device: bool = False) -> Target:
     if now.key != then.key and not any_device:
         raise DeviceMissing(
             f"record {record.id} was measured on {then.key}, but this machine has {now.key}; "
-            f"--any-device replays it here, without comparing the two"
+            f"`tune replay --any-device` runs it here, without comparing the two"
         )
     return now
 

@@ -18,7 +18,7 @@ def annotate(func: PrimFunc, block_or_loop: str, ann_key: str, ann_val: Any) -> 
 
     Lowering reads ``peel`` on loops, ``mask`` on vectorized ones and ``dot`` on those of four steps, each
     with the value True, and on loops ``prefetch``, the numbers of parameters that are fetched ahead
-    inside; other keys are carried along.  A masked loop runs all of its lanes and touches memory in those
+    inside; other keys are carried along.  A masked loop runs all of its lanes and changes memory in those
     for which its conditions hold, where the target can do that, and is a branch elsewhere.  The steps of
     a ``dot`` add products of bytes, which OpenCL devices with `cl_khr_integer_dot_product` do as one;
     what cannot be that is refused.

@@ -17,6 +17,7 @@ from record_makers import make_record
 import stridesmith.report.compare as compare_module
 from stridesmith.backends.devices import discover
 from stridesmith.cli import main
+from stridesmith.errors import WrongResult
 from stridesmith.report.compare import Comparison, Source, best_of, compare, key_of
 from stridesmith.report.interval import quantile, ratio, ratio_in_turns
 from stridesmith.search.calling import side_by_side
@@ -230,6 +231,8 @@ def test_kernels_that_took_turns_are_compared_whatever_the_host_did() -> None:
     assert sum(task.verdict in ("slower", "faster") for task in verdicts[0.0]) <= 3
     assert sum(task.verdict == "slower" for task in verdicts[0.05]) >= 0.95 * 300
     assert compare(one, other).tasks[0].verdict == "slower"  # as they were stored
+    found = compare(one, other, races={key: races(0.0)})
+    assert (found.low, found.high) == pytest.approx((found.tasks[0].low, found.tasks[0].high))  # one task is all of them
     assert all(task.races == 7 and task.b_us != pytest.approx(130.0) for task in verdicts[0.0])
     with pytest.raises(ValueError, match="two races"):
         ratio_in_turns(races(0.0)[:1], 0.0)
@@ -255,9 +258,25 @@ def test_the_command_races_what_was_stored_at_different_times(
     assert json.loads(capsys.readouterr().out.splitlines()[0])["verdict"] == "slower"
     assert main(["compare", *both, "--race", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert (told["verdict"], told["races"]) == ("faster", 3) and told["high"] < 0.9
+    assert (told["verdict"], told["basis"], told["races"]) == ("faster", "turns", 3) and told["high"] < 0.9
     assert main(["compare", both[0], both[0], "--race"]) == 0
-    assert "1 the same" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "1 the same" in text and "1 with one schedule are the same kernel, and were not raced" in text
+
+
+def test_a_kernel_that_is_wrong_here_ends_a_comparison_of_races(
+    two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no faster one, whatever was stored."""
+
+    def wrong(a: Record, b: Record) -> Any:
+        raise WrongResult(f"record {b.id} does not hold")
+
+    monkeypatch.setattr(side_by_side, "race_again", wrong)
+    with Database(tmp_path / "c.db") as database:
+        database.put_record(raced(70.0, script="def same(): pass", trace=[]))
+    assert main(["compare", two[0], str(tmp_path / "c.db"), "--race"]) == WrongResult.exit_code
+    assert "does not hold" in capsys.readouterr().err
 
 
 def test_what_cannot_be_raced_is_compared_as_it_was_stored(
@@ -269,7 +288,7 @@ def test_what_cannot_be_raced_is_compared_as_it_was_stored(
     assert main(["compare", two[0], str(tmp_path / "c.db"), "--race", "--format", "json"]) == 0
     note, compared, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert note["event"] == "note" and "is compared by stored samples: record" in note["message"]
-    assert (compared["verdict"], compared["races"]) == ("slower", 0)
+    assert (compared["verdict"], compared["basis"], compared["races"]) == ("slower", "stored", 0)
 
 
 def test_what_cannot_be_compared(two: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """Ragged edges: branch around them, peel them off, compute over them on padding that is harmless, or mask lanes.
 
 A masked edge is peeled off as well, so that whole tiles have no masks; the lanes of its last vector beyond the edge
-load nothing and store nothing.  It is offered along the vector axis where the target has masks for every element type.
+store nothing, and what they load is dropped.  It is offered along the vector axis where the target has masks for every
+element type.
 """
 
 from __future__ import annotations

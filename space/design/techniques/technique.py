@@ -32,7 +32,7 @@ stack, and allow kernels that need 128 KiB for an item no groups of several."""
 
 
 def most_scratch(target: Target) -> int:
-    """Bytes of a buffer that is computed inside of a loop that runs on several processors, of all items of a group."""
+    """Bytes of a buffer that a thread of a CPU computes for itself, or an OpenCL work-group: its items together."""
     return GROUP_SCRATCH if target.kind == "opencl" else MAX_SCRATCH
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from masking import CASES, Edge, annotated, filled, read, run
 from opencl_programs import device, needs_device
 
 from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.binary import POCL
 from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.opencl.types import Names
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
@@ -87,6 +90,13 @@ def test_vectors_are_whole(case: str) -> None:
     assert not re.search(r"\(float\d+\)\([^()]*\[", kernel), "lanes that are read one by one"
 
 
+def test_masks_of_pocl_are_not_longer_than_its_functions_take() -> None:
+    """Its built-in functions get and give 256 bits at most: what `tune emit` writes may be compiled without AVX-512."""
+    pocl = replace(CPU, platform=POCL)
+    text = generate(lower(CASES["float64"], pocl), pocl).text
+    assert "convert_long4(a.lo)" in text and not re.search(r"convert_long8\(", text.replace("halves_convert_long8", ""))
+
+
 def test_a_tile_is_chosen_in_registers() -> None:
     """A tile whose lanes outside are read later keeps them, by a choice between vectors."""
     text = source(CASES["maximum"])
@@ -98,6 +108,12 @@ def test_what_the_kernel_writes_is_read_lane_by_lane() -> None:
     text = source(rows(28, VALUES["what it writes"]))
     kernel = text[text.index("__kernel") :]
     assert re.search(r"\? B\[[^]]*\] : 0\.0f", kernel) and "LOAD8_global_float(B" not in kernel
+
+
+@pytest.mark.parametrize("name", ["load_within_float16", "halves_sqrt_float16", "lane_min_int8", "exp_float8"])
+def test_a_buffer_may_be_called_like_a_helper(name: str) -> None:
+    """It gets another name in the source."""
+    assert Names().fresh(name) == f"v_{name}"
 
 
 def test_gpus_and_narrow_types_branch() -> None:

@@ -101,6 +101,7 @@ def test_the_name_is_one_that_the_processor_can_run(
     [
         (POCL + "znver3", [b"znver3"]),
         (POCL + "znver4", [b"znver4"]),
+        ("OpenCL 3.0 other: x86_64-unknown-linux-gnu-generic", [b"generic"]),
         ("OpenCL 3.0 (Build 0)", [b"generic"]),
         (POCL.replace("x86_64", "aarch64") + "generic", [b"generic"]),
         (POCL + "generic", [b"generic", b"generic"]),
@@ -113,6 +114,30 @@ def test_everything_else_is_left_alone(version: str, names: list[bytes], feature
     made = Made(version, *names)
     processor_name.mend(made.device)
     assert made.told() == names
+
+
+@pytest.mark.parametrize("version", [POCL + "znver3", "OpenCL 1.2 pocl: pthread-x86_64-pc-linux-gnu-znver3"])
+def test_builds_of_distributions_are_known(version: str, features: Callable[[str], None]) -> None:
+    """They have another triple, and another spelling."""
+    features(text(processor_name.AVX512))
+    made = Made(version, b"znver3")
+    processor_name.mend(made.device)
+    assert made.told() == [b"skylake-avx512"]
+
+
+def test_where_memory_cannot_be_opened_the_name_stays(
+    monkeypatch: pytest.MonkeyPatch, features: Callable[[str], None]
+) -> None:
+    """A sandbox may forbid it; the device is as it was, and known not to be mended."""
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise PermissionError("/proc/self/mem")
+
+    features(text(processor_name.AVX512))
+    made = Made(POCL + "znver3", b"znver3")
+    monkeypatch.setattr("builtins.open", refuse)
+    processor_name.mend(made.device)
+    assert made.told() == [b"znver3"] and not processor_name.is_mended(made.device)
 
 
 def test_other_software_gets_right_results_too() -> None:
