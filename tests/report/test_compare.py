@@ -232,7 +232,7 @@ def test_kernels_that_took_turns_are_compared_whatever_the_host_did() -> None:
     assert sum(task.verdict == "slower" for task in verdicts[0.05]) >= 0.95 * 300
     assert compare(one, other).tasks[0].verdict == "slower"  # as they were stored
     found = compare(one, other, races={key: races(0.0)})
-    assert (found.low, found.high) == pytest.approx((found.tasks[0].low, found.tasks[0].high))  # one task is all of them
+    assert (found.low, found.high) == pytest.approx((found.tasks[0].low, found.tasks[0].high))  # of all one
     assert all(task.races == 7 and task.b_us != pytest.approx(130.0) for task in verdicts[0.0])
     with pytest.raises(ValueError, match="two races"):
         ratio_in_turns(races(0.0)[:1], 0.0)
