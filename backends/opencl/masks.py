@@ -168,8 +168,8 @@ class Masks(Texels):
         assert self.under is not None
         kind, space = memory_type(buffer.dtype), self.space(buffer)
         if count == 1:
-            cond = self.scalar(lane(self.under, start))
-            self.line(f"if ({bare(cond)}) {self.pointer(buffer)}[{self._at(base)}] = {bare(text)};")
+            test = self.scalar(lane(self.under, start))
+            self.line(f"if ({bare(test)}) {self.pointer(buffer)}[{self._at(base)}] = {bare(text)};")
             return
         low, high = self.facts.interval(base)
         if space == "private" and low >= 0 and high <= buffer.size - count:
@@ -189,9 +189,9 @@ class Masks(Texels):
                 self.line(f"{self.helpers.store(kind, part, space)}({value}.s{lanes}, {place});")
                 conditions[at : at + part] = [const(False, "bool")] * part
         for k, cond in enumerate(conditions):
-            test = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "
+            head = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "
             if not isinstance(cond, Const) or cond.value:
-                self.line(f"{test}{self.pointer(buffer)}[{self._at(binary('+', base, k))}] = {value}.s{k:x};")
+                self.line(f"{head}{self.pointer(buffer)}[{self._at(binary('+', base, k))}] = {value}.s{k:x};")
 
 
 def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:

@@ -37,7 +37,7 @@ def race_again(a: Record, b: Record) -> list[Turns]:
     task = Task(stored_work(b.workload, b.params, b.script), target, dict(b.interface))
     with Bench() as bench:
         kernels = tuple(_built(bench, task, record) for record in (a, b))
-    found = []
+    found: list[Turns] = []
     for _ in range(RACES):
         seed = int.from_bytes(os.urandom(4), "big") >> 1
         with Bench() as bench:
