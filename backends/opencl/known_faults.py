@@ -14,12 +14,12 @@ from . import processor_name
 class Fault:
     """A fault of drivers: `present` tells whether a pyopencl device has it, `avoid` gives a target that it spares.
 
-    `text` says what goes wrong and what is done about it, for people.
+    That is the same one where nothing is left to do.  `text` says what goes wrong and what is done about it, for people.
     """
 
     text: str
     present: Callable[[Any], bool]
-    avoid: Callable[[Target], Target]
+    avoid: Callable[[Target], Target] = lambda target: target
 
 
 def _is_unknown(device: Any) -> bool:
@@ -30,10 +30,6 @@ def _is_unknown(device: Any) -> bool:
 def _is_mistaken(device: Any) -> bool:
     """PoCL takes a processor with AVX-512 for an older one without."""
     return processor_name.is_wrong(device) and int(device.native_vector_width_float) > 8
-
-
-def _as_it_is(target: Target) -> Target:
-    return target
 
 
 def _with_short_vectors(target: Target) -> Target:
@@ -50,18 +46,15 @@ FAULTS = (
     Fault(
         f"{UNKNOWN}; for stridesmith it compiles for another one, of other software it refuses every program",
         lambda device: _is_unknown(device) and processor_name.is_mended(device),
-        _as_it_is,
     ),
     Fault(
         f"{UNKNOWN}: it refuses every program",
         lambda device: _is_unknown(device) and not processor_name.is_mended(device),
-        _as_it_is,
     ),
     Fault(
         f"{MISTAKEN}; for stridesmith it compiles for a processor with AVX-512, and in what `tune emit` writes "
         f"built-in functions get vectors of 256 bits",
         lambda device: _is_mistaken(device) and processor_name.is_mended(device),
-        _as_it_is,
     ),
     Fault(
         f"{MISTAKEN}; vectors of 256 bits are used",
