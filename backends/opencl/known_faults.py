@@ -14,7 +14,7 @@ from . import processor_name
 class Fault:
     """A fault of drivers: `present` tells whether a pyopencl device has it, `avoid` gives a target that it spares.
 
-    That is the same one where nothing is left to do.  `text` says what goes wrong and what is done about it, for people.
+    That is the same one where nothing is left to do.  `text` says for people what goes wrong and what is done about it.
     """
 
     text: str
