@@ -15,6 +15,8 @@ DOT_STEPS = 4
 """Products of bytes that such a device adds up by one function."""
 
 
+AVX512_BUILTINS = "avx512_builtins"
+"""Among the extensions of an OpenCL device: its compiler is a Clang for a CPU with AVX-512 (F, VL and DQ)."""
 SUBGROUPS = "cl_intel_required_subgroup_size"
 """The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
 SUBGROUP_OPS = ("+", "min", "max")
@@ -94,6 +96,11 @@ class Target(metaclass=_FromText):
     def has_byte_dots(self) -> bool:
         """Whether the device adds up the products of four bytes and four others by one function of OpenCL C."""
         return self.kind == "opencl" and BYTE_DOTS in self.features.split()
+
+    @property
+    def has_avx512_builtins(self) -> bool:
+        """Whether programs for an OpenCL device may use Clang's functions for single instructions of AVX-512."""
+        return self.kind == "opencl" and AVX512_BUILTINS in self.features.split()
 
     @property
     def subgroup_sizes(self) -> tuple[int, ...]:

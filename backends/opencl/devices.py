@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import SUBGROUPS, Target
+from ...ir.target import AVX512_BUILTINS, SUBGROUPS, Target
 from .. import cpu_topology
 from . import processor_name
 from .binary import POCL
@@ -96,7 +96,7 @@ def describe_device(device: Any) -> Target:
         platform=_text(platform.name),
         vendor=_text(device.vendor),
         isa=_text(getattr(device, "opencl_c_version", "")),
-        features=_text(device.extensions),
+        features=_features(device),
         vector_bits=32 * native if is_cpu else 128,
         registers=_registers() if is_cpu else 64,
         threads=int(device.max_compute_units),
@@ -116,6 +116,12 @@ def describe_device(device: Any) -> Target:
     for fault in faults_of(device):
         target = fault.avoid(target)
     return target
+
+
+def _features(device: Any) -> str:
+    """The device's extensions, and whether its compiler has the functions of Clang for AVX-512."""
+    extensions = _text(device.extensions)
+    return f"{extensions} {AVX512_BUILTINS}" if processor_name.has_avx512(device) else extensions
 
 
 def _subgroup_sizes(device: Any) -> str:

@@ -264,10 +264,14 @@ class Expressions(Masks):
         """A choice between vectors; None where the condition is one that each lane has to decide."""
         cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
         cond, other = (e.value if isinstance(e, Broadcast) else e for e in (cond, b))
-        if dtypes.lanes(cond.dtype) == 1:
-            return self._conditional(cond, a, b, lambda side: self.vector(side, start, count))
+        is_one = dtypes.lanes(cond.dtype) == 1
         if isinstance(a, Load) and isinstance(other, Const) and not self.is_image(a):
-            return self.guarded_load(cond, a, other, start, count)
+            read = self.masked_load if is_one else self.guarded_load
+            text = read(cond, a, other, start, count)
+            if text is not None or not is_one:
+                return text
+        if is_one:
+            return self._conditional(cond, a, b, lambda side: self.vector(side, start, count))
         if isinstance(expr, Call) and any(isinstance(n, Load) for side in (a, b) for n in walk(side)):
             return None
         left, right = (self.vector(side, start, count) for side in (a, b))
@@ -282,10 +286,12 @@ class Expressions(Masks):
             return self._by_lane(expr, start, count)
         base, stride = binary("+", position[0], binary("*", position[1], start)), int(position[1].value)
         kind = f"{memory_type(expr.dtype)}{count}"
-        if stride == 1 and self.under is not None:
+        under = self.under
+        if stride == 1 and under is not None:
 
             def read() -> str:
-                return self.read_within(expr.buffer, base, count) or self._lanes(expr, start, count)
+                masked = self.masked_load(under, expr, const(0, dtypes.element(expr.dtype)), start, count)
+                return masked or self.read_within(expr.buffer, base, count) or self._lanes(expr, start, count)
 
             return self.steady(expr, kind, start, count, read)
         if stride == 1:

@@ -10,6 +10,10 @@ A mask is a vector of integers, as wide as the lanes that it chooses, with all b
 comparisons of vectors give in OpenCL C.  It has no masked loads: lanes for which the condition does not hold, such as
 those behind the end of a row, are read and dropped, as long as they are in the buffer; near its ends each lane is read
 on its own.  Only memory that no work-item of the kernel writes is read in this way, any other lane by lane.
+
+PoCL compiles by Clang for the CPU itself, and Clang has functions for single instructions.  With AVX-512 one of them
+(`Helpers.load_masked`) loads lanes of global memory under a mask, and touches those alone; another one stores them.  So
+does a load under a condition that all lanes share, which else is a branch.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from ...ir.expr import (
     const,
     if_then_else,
 )
+from ...ir.node import walk
 from .access import as_ramp, lane
 from .texels import Texels
 from .types import Helpers, bare, literal, memory_type, pieces
@@ -135,17 +140,53 @@ class Masks(Texels):
 
     def guarded_load(self, cond: Expr, load: Load, other: Const, start: int, count: int) -> str | None:
         """``cond ? load : other`` with a condition on lanes; None where the load is not one of neighbours."""
-        ramp = as_ramp(self.position(load.buffer, load.indices))
-        if not self.is_cpu or ramp is None or ramp[1] != const(1) or dtypes.element(load.dtype) in self.by_lane:
-            return None
-        base = binary("+", ramp[0], start)
+        masked = self.masked_load(cond, load, other, start, count)
+        base = self._first(load, start)
+        if masked is not None or base is None:
+            return masked
         steady = [part.value for part in conjuncts(cond) if isinstance(part, Broadcast)]
         if steady:  # what is read where it does not hold is dropped, and shall be in the buffer
             base = if_then_else(all_of(steady), base, const(0))
         read = self.read_within(load.buffer, base, count)
+        return read and self.chosen(cond, read, self._padding(other, load, count), load.dtype, start, count)
+
+    def masked_load(self, cond: Expr, load: Load, other: Const, start: int, count: int) -> str | None:
+        """The same, also for one condition for all lanes, by an instruction that loads the chosen lanes alone; None
+        where there is none."""
+        base, kind = self._first(load, start), memory_type(load.dtype)
+        if base is None or any(isinstance(node, Load) for node in walk(base)):
+            return None
+        bits = self._bits(cond, load.buffer, start, count)
+        if bits is None:
+            return None
+        where = f"{self.pointer(load.buffer)}, {self._at(base)}"
+        return f"{self.helpers.load_masked(kind, count)}({where}, {bare(bits)}, {self._padding(other, load, count)})"
+
+    def _first(self, load: Load, start: int) -> Expr | None:
+        """The position of a lane of a load of neighbours on a CPU device; None of others."""
+        ramp = as_ramp(self.position(load.buffer, load.indices))
+        if not self.is_cpu or ramp is None or ramp[1] != const(1) or dtypes.element(load.dtype) in self.by_lane:
+            return None
+        return binary("+", ramp[0], start)
+
+    def _padding(self, other: Const, load: Load, count: int) -> str:
         kind = f"{self.value_type(load.dtype)}{count}"
-        value = f"(({kind})({literal(other.value, load.dtype, self.index_type)}))"
-        return read and self.chosen(cond, read, value, load.dtype, start, count)
+        return f"(({kind})({literal(other.value, load.dtype, self.index_type)}))"
+
+    def _bits(self, cond: Expr, buffer: Buffer, start: int, count: int) -> str | None:
+        """A mask with a bit for each lane, where one instruction accesses lanes of the buffer under it; else None."""
+        if self.space(buffer) != "global" or not self.helpers.is_masked(memory_type(buffer.dtype), count):
+            return None
+        return self._bits_of(cond, start, count, self._lane_bytes(buffer.dtype))
+
+    def _bits_of(self, cond: Expr, start: int, count: int, nbytes: int) -> str | None:
+        if isinstance(cond, Broadcast) or dtypes.lanes(cond.dtype) == 1:
+            return f"(-{self._test(cond.value if isinstance(cond, Broadcast) else cond)})"
+        if isinstance(cond, Binary) and cond.op in LOGIC:
+            sides = [self._bits_of(side, start, count, nbytes) for side in (cond.a, cond.b)]
+            return f"({sides[0]} {'&' if cond.op == 'and' else '|'} {sides[1]})" if all(sides) else None
+        mask = self.mask(cond, start, count, nbytes)
+        return mask and f"{self.helpers.bits(count, nbytes)}({bare(mask)})"
 
     def read_within(self, buffer: Buffer, base: Expr, count: int) -> str | None:
         """So many elements from a position on, anything in lanes that are not in the buffer.
@@ -179,6 +220,10 @@ class Masks(Texels):
             if both is not None:
                 self.line(f"{self.helpers.store(kind, count, space)}({bare(both)}, {place});")
                 return
+        if (bits := self._bits(self.under, buffer, start, count)) is not None:
+            where = f"{self.pointer(buffer)}, {self._at(base)}"
+            self.line(f"{self.helpers.store_masked(kind, count)}({bare(text)}, {where}, {bare(bits)});")
+            return
         value = self.names.fresh("held")
         self.line(f"const {kind}{count} {value} = {bare(text)};")
         conditions = [lane(self.under, start + k) for k in range(count)]

@@ -46,6 +46,12 @@ def is_mended(device: Any) -> bool:
     return _word_of(device, _best_name()) is not None
 
 
+def has_avx512(device: Any) -> bool:
+    """Whether the driver of a pyopencl device is a PoCL that compiles for AVX-512 on this x86-64 processor."""
+    is_pocl = re.search(r"(?i)pocl.*x86_64-[\w-]*linux-gnu-", str(device.version)) is not None
+    return is_pocl and _best_name() == "skylake-avx512" and (not is_wrong(device) or is_mended(device))
+
+
 def mend(device: Any) -> None:
     """Give the processor of such a device a name that suits it; nothing where it has one already."""
     if sys.platform != "linux" or not is_wrong(device):

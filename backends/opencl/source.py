@@ -71,7 +71,8 @@ MAX_RANK = 2
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
-    helpers = Helpers(POCL_CALL_BYTES if target.platform == POCL and target.is_cpu_device else CALL_BYTES)
+    is_pocl = target.platform == POCL and target.is_cpu_device
+    helpers = Helpers(POCL_CALL_BYTES if is_pocl else CALL_BYTES, target.has_avx512_builtins)
     buffers = (*lowered.params, *lowered.workspaces)
     parts = statements_at_top(lowered.body)
     names = Names()

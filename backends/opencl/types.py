@@ -122,6 +122,11 @@ def bare(text: str) -> str:
     return text
 
 
+def bits_type(count: int) -> str:
+    """The type of a mask that has a bit for each of so many lanes."""
+    return "ushort" if count == 16 else "uchar"
+
+
 def emulated(target: Target) -> frozenset[str]:
     """The floats of 16 bits that are computed as float and rounded after every operation."""
     native = "cl_khr_fp16" in target.features.split()
@@ -152,7 +157,7 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|halves_|load_within_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_4x8|halves_|load_within_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
     )
     return re.fullmatch(rf"{vector}|[a-z]+_view", name) is not None or re.match(prefix, name) is not None
 
@@ -160,11 +165,12 @@ def _looks_builtin(name: str) -> bool:
 class Helpers:
     """The helper functions that a source uses, each written once.
 
-    Built-in functions get and give vectors of at most `call_bytes`.
+    Built-in functions get and give vectors of at most `call_bytes`.  Where the compiler `has_avx512`, lanes of a vector
+    are loaded and stored under a mask by one instruction.
     """
 
-    def __init__(self, call_bytes: int = CALL_BYTES) -> None:
-        self.call_bytes = call_bytes
+    def __init__(self, call_bytes: int = CALL_BYTES, has_avx512: bool = False) -> None:
+        self.call_bytes, self.has_avx512 = call_bytes, has_avx512
         self._texts: dict[str, str] = {}
 
     def text(self) -> str:
@@ -222,6 +228,69 @@ class Helpers:
             f"    return {load}(lanes);\n}}\n",
         )
         return name
+
+    def is_masked(self, ctype: str, count: int) -> bool:
+        """Whether `load_masked` and `store_masked` have such vectors."""
+        return self.has_avx512 and ctype in ("float", "double", "int") and count * nbytes(ctype) in (16, 32, 64)
+
+    def load_masked(self, ctype: str, count: int) -> str:
+        """A function from a buffer in global memory, a position, a mask of bits and a vector to those lanes of the
+        buffer from the position on that the mask chooses, and to those of the vector; no other memory is touched."""
+        name, kind = f"load_masked_{ctype}{count}", f"{ctype}{count}"
+        inside = f"{self._cast('other', ctype, count)}, mask"
+        loaded = f"{self._masked('load', ctype, count)}({self._place(ctype)}, {inside})"
+        value = f"as_{kind}({loaded})" if ctype == "int" else loaded
+        one_by_one = " ".join(f"if (mask >> {k} & 1) other.s{k:x} = p[at + {k}];" for k in range(count))
+        self._texts.setdefault(
+            name,
+            f"inline {kind} {name}(__global const {ctype}* p, long at, {bits_type(count)} mask, {kind} other) "
+            f"{{\n{self._either(f'return {value};', f'{one_by_one} return other;')}}}\n",
+        )
+        return name
+
+    def store_masked(self, ctype: str, count: int) -> str:
+        """A function that stores the lanes of a vector that a mask chooses to a buffer, from a position on."""
+        name, kind = f"store_masked_{ctype}{count}", f"{ctype}{count}"
+        inside = f"{self._cast('v', ctype, count)}, mask"
+        stored = f"{self._masked('store', ctype, count)}({self._place(ctype)}, {inside});"
+        one_by_one = " ".join(f"if (mask >> {k} & 1) p[at + {k}] = v.s{k:x};" for k in range(count))
+        self._texts.setdefault(
+            name,
+            f"inline void {name}({kind} v, __global {ctype}* p, long at, {bits_type(count)} mask) "
+            f"{{\n{self._either(stored, one_by_one)}}}\n",
+        )
+        return name
+
+    @staticmethod
+    def _either(instruction: str, lanes: str) -> str:
+        """The instruction where the compiler that gets the text has it, else lane by lane."""
+        return f"#if defined(__AVX512VL__) && defined(__AVX512DQ__)\n    {instruction}\n#else\n    {lanes}\n#endif\n"
+
+    @staticmethod
+    def _masked(action: str, ctype: str, count: int) -> str:
+        """Clang's name of the instruction, which moves words as floats."""
+        kind = "pd" if nbytes(ctype) == 8 else "ps"
+        return f"__builtin_ia32_{action}u{kind}{8 * count * nbytes(ctype)}_mask"
+
+    def bits(self, count: int, nbytes: int) -> str:
+        """A function from a mask of lanes of so many bytes to a bit for each."""
+        kind, letter = ("long", "q") if nbytes == 8 else ("int", "d")
+        name = f"mask_bits_{kind}{count}"
+        instruction = f"return __builtin_ia32_cvt{letter}2mask{8 * count * nbytes}(mask);"
+        lanes = " | ".join(f"(mask.s{k:x} & 1) << {k}" for k in range(count))
+        declared = f"inline {bits_type(count)} {name}({kind}{count} mask)"
+        self._texts.setdefault(name, f"{declared} {{\n{self._either(instruction, f'return {lanes};')}}}\n")
+        return name
+
+    @staticmethod
+    def _cast(value: str, ctype: str, count: int) -> str:
+        return f"as_float{count}({value})" if ctype == "int" else value
+
+    @staticmethod
+    def _place(ctype: str) -> str:
+        # Clang's functions take pointers of C, and an address of x86 is one in any address space.
+        kind = "double" if nbytes(ctype) == 8 else "float"
+        return f"(__private {kind}*)((size_t)p + {nbytes(ctype)} * at)"
 
     def _vector(self, ctype: str, count: int) -> None:
         # PoCL does not inline vload and vstore; through a pointer to a type of small alignment they are one

@@ -17,9 +17,10 @@ from stridesmith.backends.opencl.source import generate
 from stridesmith.backends.opencl.types import Names
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.target import Target
+from stridesmith.ir.target import AVX512_BUILTINS, Target
 
 CPU = Target(kind="opencl", name="cpu", vector_bits=512, features="cl_khr_fp64")
+WIDE = replace(CPU, features=f"{CPU.features} {AVX512_BUILTINS}")
 MASKED = [name for name in CASES if name not in ("int64", "int8", "float16")]
 """Those of types that have masks."""
 ROWS = """(A: T.Buffer((4, {n})), B: T.Buffer((4, {n}))):
@@ -45,8 +46,16 @@ VALUES = {
 }
 
 
-def source(func: PrimFunc) -> str:
-    return generate(lower(func, CPU), CPU).text
+PADDED = annotated(read('''(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        for v in T.vectorized(8):
+            B[i, v] = T.if_then_else(i >= 1 and i < 7, A[i - 1, v], T.float32(3))
+'''))
+"""Rows of padding before and behind: one condition decides about all lanes of a vector."""
+
+
+def source(func: PrimFunc, target: Target = CPU) -> str:
+    return generate(lower(func, target), target).text
 
 
 def interpreted(func: PrimFunc) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -58,13 +67,14 @@ def interpreted(func: PrimFunc) -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 @needs_device
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, "one condition"])
 def test_masked_loops_compute_what_branches_do(case: str) -> None:
     """What a kernel leaves is what the interpreter says of the branch, and the guards around buffers are whole."""
     target = device()
     assert target is not None
-    arrays, expected = interpreted(CASES[case])
-    for got, want in zip(run(CASES[case], target, *arrays), expected, strict=True):
+    func = PADDED if case == "one condition" else CASES[case]
+    arrays, expected = interpreted(func)
+    for got, want in zip(run(func, target, *arrays), expected, strict=True):
         np.testing.assert_array_equal(got, want)
 
 
@@ -88,6 +98,46 @@ def test_vectors_are_whole(case: str) -> None:
     kernel = text[text.index("__kernel") :]
     assert re.search(r"load_within_|LOAD\d+_global", kernel)
     assert not re.search(r"\(float\d+\)\([^()]*\[", kernel), "lanes that are read one by one"
+
+
+SHORT = ("three lanes", "an edge at both ends of seven lanes")
+"""Those whose vectors are done in pieces of two lanes and one, too."""
+
+
+@pytest.mark.parametrize("case", [name for name in MASKED if name not in (*SHORT, "fewer elements than lanes")])
+def test_clang_for_avx512_has_instructions_for_masks(case: str) -> None:
+    """Lanes of global memory are loaded and stored under a mask, and none of them one by one."""
+    text = source(CASES[case], WIDE)
+    kernel = text[text.index("__kernel") :]
+    assert re.search(r"(load|store)_masked_", kernel) and "load_within_" not in text
+    assert "_masked_" not in source(CASES[case])
+
+
+def test_a_condition_of_all_lanes_is_no_branch_there() -> None:
+    """It becomes a mask as well."""
+    assert re.search(r"load_masked_float8\(A, .*, -t.*, \(float8\)\(3.0f\)\)", source(PADDED, WIDE).replace("((", "("))
+    assert re.search(r"\? LOAD8_global_float\(A", source(PADDED))
+
+
+@needs_device
+@pytest.mark.parametrize("case", [*CASES, "one condition"])
+def test_the_source_for_avx512_computes_the_same_without(case: str) -> None:
+    """What `tune emit` writes may come to a compiler for another CPU, which goes lane by lane."""
+    from stridesmith.backends.opencl.runtime import OpenCLExecutable, write_opencl
+
+    found = device()
+    assert found is not None
+    target = replace(found, features=f"{found.features} {AVX512_BUILTINS}")
+    func = PADDED if case == "one condition" else CASES[case]
+    artifact = write_opencl(lower(func, target), target)
+    artifact["code"] = "#undef __AVX512VL__\n" + artifact["code"]
+    bound = OpenCLExecutable(artifact).bind()
+    arrays, expected = interpreted(func)
+    for number, array in enumerate(arrays):
+        bound.write(number, array)
+    bound.run()
+    for number, want in enumerate(expected):
+        np.testing.assert_array_equal(bound.read(number).reshape(want.shape), want)
 
 
 def test_masks_of_pocl_are_not_longer_than_its_functions_take() -> None:
@@ -115,7 +165,11 @@ def test_what_the_kernel_writes_is_read_lane_by_lane() -> None:
     assert re.search(r"\? B\[[^]]*\] : 0\.0f", kernel) and "LOAD8_global_float(B" not in kernel
 
 
-@pytest.mark.parametrize("name", ["load_within_float16", "halves_sqrt_float16", "lane_min_int8", "exp_float8"])
+HELPERS = ["load_within_float16", "halves_sqrt_float16", "lane_min_int8", "exp_float8", "load_masked_int4",
+           "store_masked_double8", "mask_bits_int16"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELPERS)
 def test_a_buffer_may_be_called_like_a_helper(name: str) -> None:
     """It gets another name in the source."""
     assert Names().fresh(name) == f"v_{name}"
