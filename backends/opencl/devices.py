@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import AVX512_BUILTINS, SUBGROUPS, Target
+from ...ir.target import AVX512_BUILTINS, CALLING_THREAD, SUBGROUPS, Target
 from .. import cpu_topology
-from . import processor_name
+from . import processor_name, serial_device
 from .binary import POCL
 from .images import image_limits
 from .known_faults import faults_of
@@ -119,9 +119,13 @@ def describe_device(device: Any) -> Target:
 
 
 def _features(device: Any) -> str:
-    """The device's extensions, and whether its compiler has the functions of Clang for AVX-512."""
-    extensions = _text(device.extensions)
-    return f"{extensions} {AVX512_BUILTINS}" if processor_name.has_avx512(device) else extensions
+    """The device's extensions, and what else it has that targets know by a word."""
+    found = [_text(device.extensions)]
+    if processor_name.has_avx512(device):
+        found.append(AVX512_BUILTINS)
+    if serial_device.twin(device) is not None:
+        found.append(CALLING_THREAD)
+    return " ".join(found)
 
 
 def _subgroup_sizes(device: Any) -> str:
@@ -165,9 +169,11 @@ def _platforms() -> list[Any]:
     import pyopencl as cl
 
     try:
-        return list(cl.get_platforms())
+        platforms = list(cl.get_platforms())
     except cl.Error:  # the loader's way of saying that there is none
         return []
+    serial_device.offer(platforms)
+    return platforms
 
 
 def _devices(platform: Any) -> list[Any]:
@@ -179,6 +185,8 @@ def _devices(platform: Any) -> list[Any]:
         return []
     for device in devices:
         processor_name.mend(device)
+        if (second := serial_device.twin(device)) is not None:
+            processor_name.mend(second)
     return devices
 
 

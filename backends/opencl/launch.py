@@ -23,6 +23,11 @@ class Launch:
     images: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()
 
+    @property
+    def is_single(self) -> bool:
+        """Whether all of it is one work-group."""
+        return self.global_size == self.local_size
+
     def to_json(self) -> dict[str, Any]:
         """The launch as it stands in an artifact."""
         return {

@@ -48,12 +48,17 @@ def place_of(loop: For) -> tuple[str, str]:
     return where, axis
 
 
+def is_serial(loop: For) -> bool:
+    """Whether a loop that is bound to ``blockIdx`` shall run on one thread, and so in one work-group."""
+    return loop.thread.startswith("blockIdx") and ("threads", 1) in loop.annotations
+
+
 def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
     """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
     groups: dict[str, int] = {}
     items: dict[str, int] = {}
     for node in walk(body):
-        if isinstance(node, For) and node.kind == "thread_binding":
+        if isinstance(node, For) and node.kind == "thread_binding" and not is_serial(node):
             where, axis = place_of(node)
             table = groups if where == "blockIdx" else items
             try:

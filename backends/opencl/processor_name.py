@@ -25,8 +25,8 @@ from contextlib import suppress
 from typing import Any
 
 WORD = struct.calcsize("P")
-OBJECT_BYTES = 4096
-"""Bytes of the device object that are looked through; PoCL 3.0 keeps the name within the first two thousand."""
+OBJECT_BYTES = 1024
+"""Bytes of the device object that are looked through, all that PoCL 3.0 gives it: behind it may lie another one."""
 
 AVX2 = frozenset({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe", "adx", "popcnt", "sse4a"})
 AVX512 = frozenset({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe", "adx", "popcnt", "clflushopt", "clwb",

@@ -23,6 +23,7 @@ from .devices import device_of
 from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
+from .serial_device import twin
 from .source import generate
 from .types import DOT_BUILTIN
 from .wait import wait
@@ -96,15 +97,20 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
 
 
 class OpenCLExecutable(Executable):
-    """A built program in a context of its own, or in that of a `queue` that several share."""
+    """A built program in a context of its own, or in that of a `queue` that several share.
+
+    One whose kernels are single work-groups, in a context of its own, runs in the calling thread where the driver can.
+    """
 
     @on_device
     def __init__(self, artifact: Artifact, queue: Any = None) -> None:
         super().__init__(artifact)
+        self.launches = [Launch.from_json(item) for item in artifact["launches"]]
         self.device = device_of(self.target)
+        if queue is None and all(launch.is_single for launch in self.launches):
+            self.device = twin(self.device) or self.device
         self.context = cl.Context([self.device]) if queue is None else queue.context
         self.queue = cl.CommandQueue(self.context) if queue is None else queue
-        self.launches = [Launch.from_json(item) for item in artifact["launches"]]
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)

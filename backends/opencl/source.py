@@ -44,7 +44,7 @@ from .dots import dot_product, product_of, words
 from .images import check_image, is_image
 from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
-from .parts import AXES, check_work_group, place_of, sizes, statements_at_top, written_out
+from .parts import AXES, check_work_group, is_serial, place_of, sizes, statements_at_top, written_out
 from .subgroups import Subgroups, subgroup_size
 from .types import (
     CALL_BYTES,
@@ -317,7 +317,9 @@ class _Kernel(Subgroups):
         return names
 
     def _for(self, stmt: For) -> None:
-        if stmt.kind == "thread_binding":
+        if is_serial(stmt):
+            self._loop(stmt)
+        elif stmt.kind == "thread_binding":
             self._bound(stmt)
         elif is_dot(stmt) and self.fixed(stmt.extent) == const(DOT_STEPS):  # at a ragged edge there may be fewer steps
             self._dot(stmt)

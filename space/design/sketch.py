@@ -24,6 +24,7 @@ from .program import Axis, Operand
 from .stages import schedule_stage
 from .structure import Open
 from .techniques.chunks import merge_chunks
+from .techniques.threads import limit
 
 DRAWN = 4096
 """Rows that are drawn at once, most of which the rules exclude."""
@@ -122,6 +123,10 @@ class Sketch:
         _schedule_rest(sch, self.target)
         if self.chunks:
             merge_chunks(sch, self.chunks, self.target)
+            for number in self.parts[0].of("threads").values():
+                count = int(self.parts[0].decisions[number].values[choice[number]])
+                if count < self.target.threads:
+                    limit(sch, count)
         return sch
 
     def check_length(self, choice: Sequence[int]) -> None:

@@ -6,14 +6,27 @@ hundred steps of vectors, which is nothing for a large anchor: there all threads
     for i in T.parallel(n): S   ->   for i in T.parallel(n, annotations={"threads": k}): S
 
 A loop that is annotated with 1 is compiled as a serial one.
+
+An OpenCL device that runs a program of one work-group in the thread that calls it (`Target.runs_in_caller`) has the
+choice between all of its threads and that one, for loops over work-groups:
+
+    for g in T.thread_binding(n, "blockIdx.x"): S
+        ->   for g in T.thread_binding(n, "blockIdx.x", annotations={"threads": 1}): S
+
+There, stages that share chunks of rows (see `chunks`) have it as well, decided with the first of them for all.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
 from ....ir.node import walk
 from ....ir.stmt import For
+from ....ir.target import Target
+from ...schedule import Schedule
+from ...tree import leaf_blocks
 from ..candidates import Candidates
 from ..decision import Collector
 from ..plan import Plan
@@ -22,41 +35,58 @@ from .technique import Phase, Technique, Verdicts
 
 SMALL_STEPS = 1 << 15
 """Steps of vectors for each thread, about ten microseconds, up to which fewer threads were seen to be as fast."""
+SMALL_LAUNCH = 1 << 17
+"""The same where waking threads takes 20 to 36 us, as PoCL's do."""
 
 
 def _opens(site: Site, out: Collector) -> None:
     """All threads, half of them, an eighth, one: where all have little to do."""
     threads = site.target.threads
-    points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64)
-    small = points <= SMALL_STEPS * threads * max(1, site.lanes)
-    if site.target.kind != "cpu" or threads < 2 or site.chunks or not site.wide or not small:
+    points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
+    small = points <= (SMALL_STEPS if site.target.kind == "cpu" else SMALL_LAUNCH) * threads * max(1, site.lanes)
+    is_first = leaf_blocks(site.func.body)[0].name == site.anchor.block
+    decides = site.target.runs_in_caller and is_first if site.chunks else _may_decide(site.target)
+    if not decides or threads < 2 or not small or not (site.wide or site.chunks):
         return
     counts = sorted({threads, threads // 2, threads // 8, 1} - {0}, reverse=True)
+    counts = counts if site.target.kind == "cpu" else [threads, 1]
     out.add("threads", 0, "threads", "parallel", counts, [str(c) for c in counts], {"threads": counts})
 
 
+def _may_decide(target: Target) -> bool:
+    return target.kind == "cpu" or target.runs_in_caller
+
+
 def _excludes(c: Candidates) -> Verdicts:
-    """As many threads as there are iterations are all that can work."""
+    """As many threads as there are iterations are all that can work; work-groups of several items share them."""
     if c.part.of("threads"):
-        yield "threads", (c.threads == c.target.threads) | (c.threads < c.iterations)
+        yield "threads", (c.threads == c.target.threads) | (c.threads < (c.part.chunks or c.iterations))
+        if c.target.kind == "opencl":
+            yield "threads of groups", (c.threads == c.target.threads) | ((c.items == 1) & (c.group("x") == 0))
 
 
 def _remember(plan: Plan) -> None:
     """The parallel loops of anchors that were scheduled before."""
-    plan.parallel_before = _parallel(plan)
+    plan.parallel_before = _parallel(plan.sch)
 
 
 def _limit(plan: Plan) -> None:
     """Every parallel loop that the anchor and its stages have got runs on so many threads at most."""
     count = plan.value("threads", 0, plan.target.threads)
     if count < plan.target.threads:
-        for loop in _parallel(plan):
-            if loop not in plan.parallel_before:
-                plan.sch.annotate(loop, "threads", count)
+        limit(plan.sch, count, plan.parallel_before)
 
 
-def _parallel(plan: Plan) -> list[str]:
-    return [n.var.name for n in walk(plan.sch.func.body) if isinstance(n, For) and n.kind == "parallel"]
+def limit(sch: Schedule, count: int, but: Collection[str] = ()) -> None:
+    """Every parallel loop of a program, `but` some, runs on so many threads at most."""
+    for loop in _parallel(sch):
+        if loop not in but:
+            sch.annotate(loop, "threads", count)
+
+
+def _parallel(sch: Schedule) -> list[str]:
+    loops = (n for n in walk(sch.func.body) if isinstance(n, For))
+    return [loop.var.name for loop in loops if loop.kind == "parallel" or loop.thread.startswith("blockIdx")]
 
 
 THREADS = Technique(

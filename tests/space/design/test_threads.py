@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from expected_space import CPU, OPENCL
+from opencl_programs import device
 
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm.codegen import generate as llvm_text
 from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.source import generate as opencl_text
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, PrimFunc
-from stridesmith.ir.target import Target
+from stridesmith.ir.target import CALLING_THREAD, Target
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
 
 POOL = "stridesmith_parallel"
+IN_CALLER = replace(OPENCL, features=CALLING_THREAD)
+"""A device that runs programs of single work-groups in the calling thread."""
 
 
 def number_of(sketch: Sketch) -> int | None:
@@ -43,7 +49,7 @@ def parallel(func: PrimFunc) -> list[dict[str, object]]:
 
 
 def test_it_is_open_where_all_threads_have_little_to_do() -> None:
-    """Up to 2 ** 15 vectors of points for each thread, and never on a device or on a single thread."""
+    """Up to 2 ** 15 vectors of points for each thread, never on a single one, nor on a device that wakes its own."""
     limit = 2**15 * 2 * CPU.vector_lanes("float32")
     for rows, expected in ((limit // 256, True), (limit // 256 + 1, False)):
         sketch = generate(workload("row_sum", rows=rows, cols=256).func, CPU).sketches[0]
@@ -88,6 +94,82 @@ def test_as_many_as_there_are_iterations_are_all() -> None:
         func = sketch.schedule(row).func
         extents = [n.extent for n in walk(func.body) if isinstance(n, For) and "threads" in dict(n.annotations)]
         assert max(int(e.value) for e in extents) > 2  # type: ignore[union-attr]
+
+
+def groups(func: PrimFunc) -> list[dict[str, object]]:
+    """The annotations of loops over work-groups."""
+    return [dict(n.annotations) for n in walk(func.body) if isinstance(n, For) and n.thread.startswith("blockIdx")]
+
+
+def test_a_device_may_run_small_programs_in_the_calling_thread() -> None:
+    """All threads or that one; on one thread all loops over work-groups are annotated, and there is one group."""
+    sketch, number = small(IN_CALLER)
+    assert sketch.decisions[number].labels == ("2", "1")
+    for row in sketch.draw(np.random.default_rng(3), 40)[:16]:
+        func = sketch.schedule(row).func
+        found, alone = groups(func), row[number] == 1
+        assert found and all((notes.get("threads") == 1) == alone for notes in found)
+        launches = opencl_text(lower(func, IN_CALLER), IN_CALLER).launches
+        assert all(launch.is_single for launch in launches) or not alone
+
+
+def test_work_groups_of_several_items_run_on_all_threads() -> None:
+    """A single group of many items would wait at each barrier for nothing."""
+    sketch, number = small(IN_CALLER)
+    rng = np.random.default_rng(1)
+    rows = np.stack([rng.integers(len(d), size=20_000) for d in sketch.decisions], axis=1)
+    group = next(n for n, d in enumerate(sketch.decisions) if d.name.endswith("/work_group"))
+    single = np.array([label == "1" for label in sketch.decisions[group].labels])[rows[:, group]]
+    excluded = sketch.exclusions(rows)["threads of groups"]
+    np.testing.assert_array_equal(excluded, (rows[:, number] == 1) & ~single)
+
+
+def test_chunks_of_rows_share_the_decision() -> None:
+    """It is open in the first anchor alone, and the loop over chunks keeps to it."""
+    work = workload("softmax", rows=24, cols=40)
+    sketches = [s for s in generate(work.func, IN_CALLER).sketches if s.chunks]
+    assert sketches
+    for sketch in sketches[:3]:
+        numbers = [n for n, d in enumerate(sketch.decisions) if d.name.endswith("/threads")]
+        assert len(numbers) == 1 and numbers[0] < len(sketch.parts[0].decisions)
+        rows = sketch.draw(np.random.default_rng(4), 30)
+        assert {0, 1} == set(rows[:, numbers[0]])
+        for row in rows[:6]:
+            found = groups(sketch.schedule(row).func)
+            assert found and all((notes.get("threads") == 1) == (row[numbers[0]] == 1) for notes in found)
+
+
+def test_single_work_groups_verify() -> None:
+    """With poison in everything that may not be relied on."""
+    target = device()
+    if target is None or not target.runs_in_caller:
+        pytest.skip("the device does not run programs in the calling thread")
+    for work in (workload("conv2d", ci=3, h=9, w=11, co=10, k=3), workload("softmax", rows=24, cols=40)):
+        samples = make_samples(work.func, work.reference, 0)
+        sketch = generate(work.func, target).sketches[0]
+        number = number_of(sketch)
+        assert number is not None
+        rows = sketch.draw(np.random.default_rng(2), 40)
+        for row in rows[rows[:, number] == 1][:2]:
+            func = sketch.schedule(row).func
+            bound = load_artifact(compile_lowered(lower(func, target), target)).bind(guard_bytes=GUARD_BYTES)
+            assert verify(bound, arguments_of(func), samples).complete
+
+
+def test_the_estimate_knows_that_waking_threads_takes_time() -> None:
+    """A product of 16x16x16 is done long before a device's threads are awake; at 120x120x120 that is about even."""
+    gains = []
+    for size in (16, 120):
+        sketch = generate(workload("matmul", m=size, n=size, k=size).func, IN_CALLER).sketches[0]
+        number = number_of(sketch)
+        assert number is not None
+        one = sketch.draw(np.random.default_rng(0), 200)
+        one = one[one[:, number] == 1]
+        both = one.copy()
+        both[:, number] = 0
+        features = FeatureMap((sketch,), IN_CALLER)
+        gains.append(features.estimate(0, both) - features.estimate(0, one))
+    assert (gains[0] > 2).all() and abs(np.median(gains[1])) < 1
 
 
 def test_kernels_with_few_threads_verify() -> None:
