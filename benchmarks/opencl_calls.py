@@ -28,7 +28,8 @@ def costs(device: Any, groups: int) -> tuple[float, float]:
     """Microseconds of a call that is waited for, and of one of many in a row."""
     context = cl.Context([device])
     queue, kernel = cl.CommandQueue(context), cl.Kernel(cl.Program(context, SOURCE).build(), "empty")
-    kernel.set_args(cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096))
+    memory = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096)
+    kernel.set_args(memory)
     waited, rows = [], []
     for _ in range(ROUNDS):
         for _ in range(CALLS):

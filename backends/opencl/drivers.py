@@ -46,7 +46,7 @@ def offer() -> None:
     libraries = [path for path in map(library, PACKAGES) if path is not None]
     if not libraries:
         return
-    files = _system_files() | {f"{path.stem}.icd": str(path) for path in libraries}
+    files = system_files() | {f"{path.stem}.icd": str(path) for path in libraries}
     # Where nothing can be written, the system's drivers are there still, and `problems` tells of the others.
     with contextlib.suppress(OSError):
         os.environ[VENDORS] = str(_written(files))
@@ -121,7 +121,7 @@ def _load_error(path: Path) -> str:
     return ""
 
 
-def _system_files() -> dict[str, str]:
+def system_files() -> dict[str, str]:
     """The system's files by name, with what they say, as far as their libraries are there or found by their name."""
     folder = Path(os.environ.get(SYSTEM) or SYSTEM_FOLDER)
     found = {file.name: file.read_text().strip() for file in sorted(folder.glob("*.icd")) if file.is_file()}

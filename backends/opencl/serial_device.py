@@ -5,43 +5,58 @@ of an AMD EPYC (Zen 4) a call that is waited for takes 20 to 36 us if its kernel
 compute unit, the thread that calls, and takes 1 us.  A program whose kernels are single work-groups can use one thread
 alone, so it runs there; which is faster for a small program is found by measuring (`space.design.techniques.threads`).
 
-PoCL has the second device only if ``POCL_DEVICES`` asks for it when devices are first listed.  The variable is set for
-that moment, so that no process that is started later sees it, and in lists of devices that others ask pyopencl for
-there is no second one: their programs would land on it.  Where the variable is set by a user, or devices were listed
-before, there is none.
+PoCL has the second device only if ``POCL_DEVICES`` asks for it when its devices are first listed.  The variable is set
+for that moment, so that no process that is started later sees it, and in lists of devices that others ask pyopencl for
+there is no second one: their programs would land on it.  Only the PoCL that comes with stridesmith is asked.  Where the
+variable is set by a user, or devices were listed before, there is no second device.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
+from . import drivers
 from .binary import POCL
 
 DEVICES = "POCL_DEVICES"
 ALL, SERIAL = "pthread basic", "basic-"
-"""What the variable is set to, and how the names of such devices begin; PoCL 4 has other names."""
-KNOWN = re.compile(r"PoCL 3\.")
+"""What the variable is set to, and how the names of such devices begin."""
+PACKAGE, KNOWN = "pocl-binary-distribution", "3."
+"""The Python package, and how those versions begin whose devices have these names."""
 
 _twins: list[tuple[Any, Any]] = []
 """The first device and the second."""
 
 
-def offer(platforms: Iterable[Any]) -> None:
-    """Let PoCL, if it is among pyopencl's platforms and has listed no device yet, have the second one."""
-    for platform in platforms:
-        if platform.name == POCL and KNOWN.search(platform.version) and DEVICES not in os.environ and not _twins:
-            os.environ[DEVICES] = ALL
-            try:
-                devices = platform.get_devices()
-            finally:
-                del os.environ[DEVICES]
-            serial = [device for device in devices if device.name.startswith(SERIAL)]
-            if len(serial) == 1 and len(devices) == 2:
-                _twins.extend((device, serial[0]) for device in devices if device != serial[0])
-                _hide(serial[0])
+def platforms() -> list[Any]:
+    """pyopencl's platforms; the first time, PoCL is asked for the second device."""
+    import pyopencl as cl
+
+    if _twins or DEVICES in os.environ or not _is_ours():
+        return list(cl.get_platforms())
+    os.environ[DEVICES] = ALL
+    try:  # a loader with several drivers lists their devices with the platforms
+        found = list(cl.get_platforms())
+        devices = [device for platform in found if platform.name == POCL for device in platform.get_devices()]
+    finally:
+        del os.environ[DEVICES]
+    serial = [device for device in devices if device.name.startswith(SERIAL)]
+    if len(serial) == 1 and len(devices) == 2:
+        _twins.extend((device, serial[0]) for device in devices if device != serial[0])
+        _hide(serial[0])
+    return found
+
+
+def _is_ours() -> bool:
+    """Whether PoCL comes from the package, and no other one of the system's would be asked as well."""
+    try:
+        version = metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return False
+    return version.startswith(KNOWN) and not any("pocl" in text for text in drivers.system_files().values())
 
 
 def twin(device: Any) -> Any | None:
