@@ -13,7 +13,8 @@ class Launch:
     """One kernel of a program: its sizes, and its arguments as positions in parameters and workspaces.
 
     `images` are those of `args` that the kernel reads as images; of these, `stale` have been
-    written since they became images, so that they are copied before the launch.
+    written since they became images, so that they are copied before the launch.  A `serial` one has its loops over
+    work-groups in one work-group, since all that they do is short.
     """
 
     kernel: str
@@ -22,6 +23,7 @@ class Launch:
     args: tuple[int, ...]
     images: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()
+    serial: bool = False
 
     @property
     def is_single(self) -> bool:
@@ -32,14 +34,15 @@ class Launch:
         """The launch as it stands in an artifact."""
         return {
             "kernel": self.kernel, "global": list(self.global_size), "local": list(self.local_size),
-            "args": list(self.args), "images": list(self.images), "stale": list(self.stale),
+            "args": list(self.args), "images": list(self.images), "stale": list(self.stale), "serial": self.serial,
         }  # fmt: skip
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Launch:
         """The launch that `to_json` gave."""
         args, images, stale = (tuple(data[key]) for key in ("args", "images", "stale"))
-        return Launch(data["kernel"], tuple(data["global"]), tuple(data["local"]), args, images, stale)
+        size, group = tuple(data["global"]), tuple(data["local"])
+        return Launch(data["kernel"], size, group, args, images, stale, bool(data["serial"]))
 
 
 @dataclass(frozen=True)

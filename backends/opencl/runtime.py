@@ -120,12 +120,15 @@ class OpenCLExecutable(Executable):
 
     @on_device
     def specialise(self) -> None:
-        """Run one group of each kernel on a CPU device, which makes the driver compile it to the end."""
+        """Run one group of each kernel on a CPU device, which makes the driver compile it to the end.
+
+        A program that nobody has scheduled is one group, which may take long: it is compiled by its first call.
+        """
         if not self.target.is_cpu_device:
             return
         bound = self.bind()
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
-            if launch.global_size != launch.local_size and max(launch.global_size) <= SMALL_GRID:
+            if (launch.serial or not launch.is_single) and max(launch.global_size) <= SMALL_GRID:
                 cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
         self.queue.finish()
 

@@ -158,7 +158,8 @@ class _Kernel(Subgroups):
                 f"kernel `{self.name}` reads {len(images)} images, "
                 f"but `{self.target.name}` takes {self.target.image_args}"
             )
-        return text, Launch(self.name, sizes_, tuple(local), tuple(args), images)
+        serial = any(isinstance(node, For) and is_serial(node) for node in walk(self.body))
+        return text, Launch(self.name, sizes_, tuple(local), tuple(args), images, serial=serial)
 
     def _parameter(self, buffer: Buffer) -> str:
         if is_image(buffer.scope):

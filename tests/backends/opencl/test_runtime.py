@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -363,7 +364,8 @@ def test_artifacts_are_json_and_load_without_their_binary() -> None:
         np.testing.assert_array_equal(kernel.read(1), x * 2)
 
 
-def test_the_compiled_form_travels(tmp_path) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["all threads", "one thread"])
+def test_the_compiled_form_travels(tmp_path, alone) -> None:
     """A process with an empty cache of its own takes over what the builder compiled: no compiler runs again."""
     from stridesmith.backends.opencl import runtime as opencl
     from stridesmith.backends.opencl.binary import POCL
@@ -373,7 +375,11 @@ def test_the_compiled_form_travels(tmp_path) -> None:
     if target.platform != POCL:
         pytest.skip("the driver is not PoCL")
     body, (a, b, c) = matmul_tile(6, 16, 32, 8, (4, 3))
-    artifact = opencl.compile_opencl(lowered(body, a, b, c), target)
+    program = lowered(body, a, b, c)
+    if alone:
+        loop, *rest = doubling()
+        program = lowered(replace(loop, annotations=(("threads", 1),)), *rest)
+    artifact = opencl.compile_opencl(program, target)
     code = (
         "import json, sys, pathlib\n"
         "from stridesmith.backends.opencl.runtime import load_opencl\n"
