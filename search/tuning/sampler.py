@@ -3,8 +3,9 @@
 Before anything is measured, candidates are ranked by the hand-written estimate and spread over sketches and
 decisions.  From then on the ranker is trained on all that the study holds whenever a batch is planned; the
 batch mixes the model's best, neighbours of the best measured, and some that chance picks, most of them among the
-few hundred that the model likes, which keep it honest where that matters.  All it knows it reads from the study's
-trials, so it resumes with them.
+few hundred that the model likes, which keep it honest where that matters.  A number of threads that no measured
+candidate has is tried with the best one: what waking them takes, and what they do meanwhile, no estimate knows well.
+All it knows it reads from the study's trials, so it resumes with them.
 """
 
 from __future__ import annotations
@@ -219,20 +220,35 @@ class ModelSampler(BaseSampler):
             taken.update(keys)
 
         if learned:
+            add(self._untried(history, taken)[:count])
             local = self._unlike(self._neighbours(history), taken)
-            add(pick_diverse(local, self._portion(LOCAL_SHARE, count), taken, batch, weight=0.2))
+            near = min(self._portion(LOCAL_SHARE, count), count - len(batch))
+            add(pick_diverse(local, near, taken, batch, weight=0.2))
             pools = self._unlike(pools, taken)
         else:
             heads = [pool.head(1) for pool in pools]
             add(pick_diverse(heads, self._portion(0.4, count), taken, batch, weight=0.0))
         chance = min(self._portion(CHANCE_SHARE, count), count - len(batch))
         spread = 0.6 if learned else 3.0
-        rest = count - len(batch) - chance - self._portion(RANDOM_SHARE, count)
+        rest = max(0, count - len(batch) - chance - self._portion(RANDOM_SHARE, count))
         add(pick_diverse(pools, rest, taken, batch, weight=spread))
         add(self._any(pools, chance, taken))
         while len(batch) < count and (key := self.search_space.fresh(self._rng, taken)) is not None:
             add([key])
         return batch
+
+    def _untried(self, history: _History, taken: set[Key]) -> list[Key]:
+        """The best measured candidate on each other number of threads that none of its sketch was measured on."""
+        found = []
+        for best in history.best(1, self.search_space.open):
+            sketch = self.search_space.sketches[best[0]]
+            for at, decision in enumerate(sketch.decisions, 1):
+                if decision.name.endswith("/threads"):
+                    tried = {key[at] for key in history.seen if key[0] == best[0]}
+                    others = (value for value in range(len(decision)) if value not in tried)
+                    keys = [(*best[:at], value, *best[at + 1 :]) for value in others]
+                    found += [key for key in keys if key not in taken and self.search_space.possible(key)]
+        return found
 
     def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
         """Up to `count` of the pools' candidates, each as likely as the others."""

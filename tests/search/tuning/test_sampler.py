@@ -8,7 +8,9 @@ import numpy as np
 import optuna
 import pytest
 import synthetic_space as synthetic
+from optuna.distributions import BaseDistribution, IntDistribution
 
+from stridesmith.ir.target import Target
 from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.evolution import (
     Effort,
@@ -21,9 +23,11 @@ from stridesmith.search.tuning.evolution import (
     pick_diverse,
     row_fingerprints,
 )
-from stridesmith.search.tuning.sampler import ModelSampler
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.tuning.sampler import ModelSampler, _History
+from stridesmith.search.tuning.search_space import Key, SearchSpace
 from stridesmith.search.tuning.study import Study
+from stridesmith.space.design.space import generate
+from stridesmith.space.workloads import workload
 
 
 def tuned(sampler: str, seed: int, trials: int = 64, batch: int = 16) -> tuple[float, Study]:
@@ -238,3 +242,30 @@ def test_later_generations_are_for_the_better_half_of_many_sketches(monkeypatch:
     pools = evolve(search_space, numbers, evaluate, np.random.default_rng(1), Effort(64, 2))
     assert [pool.sketch for pool in pools] == numbers and len(numbers) > 1
     assert looked[numbers[0]] == 3 and looked[numbers[-1]] == 1
+
+
+def test_each_number_of_threads_is_tried():
+    """Where all measured candidates ran on both threads, the next batch has the best of them on one; then no more."""
+    target = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
+    space = SearchSpace(generate(workload("matmul", m=16, n=16, k=16).func, target))
+    sampler = ModelSampler(space, target)
+    study = optuna.create_study(sampler=sampler)
+    at = next(n for n, d in enumerate(space.sketches[0].decisions, 1) if d.name.endswith("/threads"))
+    rows = space.draw(np.random.default_rng(0), 0, 400)
+    keys = [(0, *map(int, row)) for row in rows if row[at - 1] == 0]
+    keys = [key for key in keys if space.possible((*key[:at], 1, *key[at + 1 :]))][:16]
+    for number, key in enumerate(keys):
+        study.add_trial(complete(space, key, 10.0 + number))
+    batch = sampler._plan(study.get_trials(), 8)
+    alone = (*keys[0][:at], 1, *keys[0][at + 1 :])
+    assert batch[0] == alone and len(batch) == 8
+    study.add_trial(complete(space, alone, 20.0))
+    assert sampler._untried(_History(space, study.get_trials()), set()) == []
+
+
+def complete(space: SearchSpace, key: Key, latency: float) -> optuna.trial.FrozenTrial:
+    """A finished trial of a candidate."""
+    limits = zip(space.names[key[0]], space.limits(key[0]), strict=True)
+    found: dict[str, BaseDistribution] = {name: IntDistribution(low, high) for name, (low, high) in limits}
+    found["sketch"] = IntDistribution(0, len(space.sketches) - 1)
+    return optuna.trial.create_trial(params=space.params(key), distributions=found, value=latency)
