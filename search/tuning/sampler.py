@@ -238,16 +238,20 @@ class ModelSampler(BaseSampler):
         return batch
 
     def _untried(self, history: _History, taken: set[Key]) -> list[Key]:
-        """The best measured candidate on each other number of threads that none of its sketch was measured on."""
+        """For each number of threads on which no candidate of the best one's sketch was measured: one like the best."""
         found = []
-        for best in history.best(1, self.search_space.open):
-            sketch = self.search_space.sketches[best[0]]
-            for at, decision in enumerate(sketch.decisions, 1):
-                if decision.name.endswith("/threads"):
-                    tried = {key[at] for key in history.seen if key[0] == best[0]}
-                    others = (value for value in range(len(decision)) if value not in tried)
-                    keys = [(*best[:at], value, *best[at + 1 :]) for value in others]
-                    found += [key for key in keys if key not in taken and self.search_space.possible(key)]
+        for number, *choice in history.best(1, self.search_space.open):
+            parent = np.asarray([choice], np.int64)
+            for at, decision in enumerate(self.search_space.sketches[number].decisions):
+                if not decision.name.endswith("/threads"):
+                    continue
+                tried = {key[1 + at] for key in history.seen if key[0] == number}
+                for value in set(range(len(decision))) - tried:
+                    near = mutated(self.search_space, number, np.repeat(parent, 256, axis=0), self._rng)
+                    rows = np.concatenate([parent, near])
+                    rows[:, at] = value
+                    pool = ranked(number, possible(self.search_space, number, rows), self._evaluate).head(1)
+                    found += [key for row in pool.rows.tolist() if (key := (number, *row)) not in taken]
         return found
 
     def _any(self, pools: list[Scored], count: int, taken: set[Key]) -> list[Key]:
