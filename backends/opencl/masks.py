@@ -229,9 +229,10 @@ class Masks(Texels):
         conditions = [lane(self.under, start + k) for k in range(count)]
         for first, group in _runs([isinstance(cond, Const) and bool(cond.value) for cond in conditions]):
             for at, part in ((first + k, part) for k, part in pieces(group) if part > 1):
-                lanes = "".join(f"{at + k:x}" for k in range(part))
+                # Lane by lane: compilers make one instruction of it, and oclgrind takes `.s89ab` for undefined.
+                lanes = ", ".join(f"{value}.s{at + k:x}" for k in range(part))
                 place = self.address(buffer, binary("+", base, at))
-                self.line(f"{self.helpers.store(kind, part, space)}({value}.s{lanes}, {place});")
+                self.line(f"{self.helpers.store(kind, part, space)}(({kind}{part})({lanes}), {place});")
                 conditions[at : at + part] = [const(False, "bool")] * part
         for k, cond in enumerate(conditions):
             head = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "
