@@ -24,7 +24,6 @@ import numpy as np
 
 from ....ir.node import walk
 from ....ir.stmt import For
-from ....ir.target import Target
 from ...schedule import Schedule
 from ...tree import leaf_blocks
 from ..candidates import Candidates
@@ -44,17 +43,14 @@ def _opens(site: Site, out: Collector) -> None:
     threads = site.target.threads
     points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
     small = points <= (SMALL_STEPS if site.target.kind == "cpu" else SMALL_LAUNCH) * threads * max(1, site.lanes)
-    is_first = leaf_blocks(site.func.body)[0].name == site.anchor.block
-    decides = site.target.runs_in_caller and is_first if site.chunks else _may_decide(site.target)
+    decides = site.target.runs_in_caller or (site.target.kind == "cpu" and not site.chunks)
+    if site.chunks and decides:
+        decides = leaf_blocks(site.func.body)[0].name == site.anchor.block
     if not decides or threads < 2 or not small or not (site.wide or site.chunks):
         return
     counts = sorted({threads, threads // 2, threads // 8, 1} - {0}, reverse=True)
     counts = counts if site.target.kind == "cpu" else [threads, 1]
     out.add("threads", 0, "threads", "parallel", counts, [str(c) for c in counts], {"threads": counts})
-
-
-def _may_decide(target: Target) -> bool:
-    return target.kind == "cpu" or target.runs_in_caller
 
 
 def _excludes(c: Candidates) -> Verdicts:
