@@ -71,19 +71,22 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
             for tensor, buffer in zip((*node.inputs, *node.outputs), node.func.buffers, strict=True):
                 users[tensor].append(wanted[buffer.name])
     return {
-        name: (TensorLayout(tensor.shape),) if name in fixed else _chosen(tensor.shape, users[name], most)
+        name: (TensorLayout(tensor.shape),)
+        if name in fixed
+        else _chosen(tensor.shape, users[name], target.vector_lanes(tensor.dtype), most)
         for name, tensor in network.tensors.items()
     }
 
 
-def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], most: int) -> tuple[TensorLayout, ...]:
+def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], lanes: int, most: int) -> tuple[TensorLayout, ...]:
     """The layouts that matter most, each with and without the borders that fit."""
     plain = TensorLayout(shape)
 
-    def vote(layout: TensorLayout) -> tuple[float, int, int]:
-        """Most work first that goes along what the layout brings together; then dimensions further outside."""
+    def vote(layout: TensorLayout) -> tuple[bool, float, int, int]:
+        """What fills vectors first; then what most work goes along; then dimensions further outside."""
         dim = _together(layout)
-        return -sum(user.weight for user in users if dim in user.plain), dim, layout.block[1]
+        weight = sum(user.weight for user in users if dim in user.plain)
+        return shape[dim] <= lanes // 2, -weight, dim, layout.block[1]
 
     last = len(shape) - 1
     offered = {layout for user in users for layout in user.layouts if _together(layout) != last}

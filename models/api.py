@@ -24,12 +24,13 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> 
     """
     from .fusion import fused
     from .weights import without_subnormals
+    from .winograd import with_winograd
 
     if not isinstance(source, Network):
         from .onnx import read
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
-    return without_subnormals(fused(source, target))
+    return without_subnormals(with_winograd(fused(source, target)))
 
 
 def compile(

@@ -95,8 +95,9 @@ def _input_laid_out(schedule: Schedule, name: str, layout: TensorLayout) -> Sche
     readers = {border: found for border, found in readers.items() if len(found) == 1}
     for border in readers:
         done = _tried(done, "compute_inline", border)
+    testing = [b.name for b in consumers(done.func, given) if layout.has_halo and _has_outside(b, layout.pad_value)]
     _lay_out(done, name, layout)
-    for (reader,) in readers.values():
+    for reader in dict.fromkeys((*(reader for (reader,) in readers.values()), *testing)):
         done = _tried(done, "remove_branching_through_overcompute", reader)
     if not any(outside_of(find_block(done.func, reader)) for (reader,) in readers.values()):
         return done
@@ -115,8 +116,13 @@ def _lay_out(schedule: Schedule, name: str, layout: TensorLayout) -> None:
 def _borders(func: PrimFunc, buffer: Buffer, pad_value: str) -> Iterator[str]:
     """Borders of a buffer that have the value of its padding."""
     for block in borders(func):
-        if _reads(block, buffer) and set(numbers_outside_of(block)) == {float(pad_value or "nan")}:
+        if _reads(block, buffer) and _has_outside(block, pad_value):
             yield block.name
+
+
+def _has_outside(block: Block, pad_value: str) -> bool:
+    """Whether all that stands outside of a block's conditions is the value of a padding."""
+    return set(numbers_outside_of(block)) == {float(pad_value or "nan")}
 
 
 def _reads(block: Block, buffer: Buffer) -> bool:

@@ -1,0 +1,347 @@
+"""Convolutions of three taps with fewer multiplications: Winograd's minimal filtering, as three operators.
+
+Two neighbours of a convolution with three taps take four products instead of six (S. Winograd, Arithmetic Complexity of
+Computations, 1980; for two dimensions A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2016)::
+
+    y[2 t + p] = sum over c, k of x[c, 2 t + p + k] * w[c, k],    p in (0, 1), k in (0, 1, 2)
+
+    V[a, c, t] = (d0 - d2, d1 - d3, d1 - d2, d1 + d2)[a],         d = x[c, 2 t : 2 t + 4]
+    U[a, c]    = (w0, -w2, (w1 - w0 - w2) / 2, (w0 + w1 + w2) / 2)[a]
+    M[a, t]    = sum over c of V[a, c, t] * U[a, c]
+    y[2 t]     = M[0, t] + M[2, t] + M[3, t]
+    y[2 t + 1] = M[1, t] - M[2, t] + M[3, t]
+
+In two dimensions this is done along both, and 16 products take the place of 36.  U is computed here, from constants.
+The rest become operators, so that the layouts of V and M are agreed on like those of any tensor: one makes V, with what
+the program did to its input; one adds up M; one makes y, with what followed.  In exact arithmetic nothing changes; in
+float32 sums are rounded otherwise (docs/numerics.md).
+
+What must hold, by number:
+
+1. one block reduces: it adds products of two loads of float32, one of which is a constant of the network;
+2. each index of the result and of the weights is an iterator; each index of the data is one, or, in one or two of its
+   dimensions, ``s + k``, where s is an iterator of the result and k one of three taps of the weights;
+3. what computes the data is no part of what follows;
+4. the multiplications that are saved are worth writing and reading V and M (`_Convolution.saved`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ..ir.arith.linear import linear_form
+from ..ir.expr import Buffer, Expr, Load, Select, Var, all_of, binary, const, if_then_else
+from ..ir.passes.overcompute import is_strict
+from ..ir.stmt import (
+    Block,
+    Iter,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    loops,
+    names,
+    read_buffers,
+    seq,
+    written_buffers,
+)
+from ..space.design.program import product_factors
+from ..space.errors import ScheduleError
+from ..space.primitives.reduction import update_of
+from ..space.tree import block_stores, leaf_blocks, nest_of
+from .fusion import tidied
+from .network import Array, Network, Node, Operator, Tensor
+
+TAPS, ROWS, OUTPUTS = 3, 4, 2
+"""In one dimension: taps of the weights, products, and the neighbours of the result that these serve."""
+WEIGHTS = ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (-0.5, 0.5, -0.5), (0.5, 0.5, 0.5))
+"""What each row of U has of each tap."""
+WORTH = 12.0
+"""Multiplications that must be saved for each element of U, V and M."""
+
+
+def with_winograd(network: Network, worth: float = WORTH) -> Network:
+    """The network in which convolutions of three taps are three operators each, where that pays.
+
+    `worth` is how many multiplications must be saved for each element of U, V and M.
+    """
+    made = _Made(dict(network.tensors), dict(network.constants))
+    nodes: list[Node] = []
+    for node in network.nodes:
+        found = _convolution(network, node) if isinstance(node, Operator) else None
+        if isinstance(node, Operator) and found is not None and found.saved >= worth:
+            nodes += made.operators(node, found)
+        else:
+            nodes.append(node)
+    used = {name for node in nodes for name in node.inputs} | {*network.outputs}
+    unused = made.constants.keys() - used
+    constants = {name: array for name, array in made.constants.items() if name not in unused}
+    tensors = {name: tensor for name, tensor in made.tensors.items() if name not in unused}
+    return replace(network, nodes=tuple(nodes), tensors=tensors, constants=constants)
+
+
+# ---------------------------------------------------------------- what is a convolution
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A program whose `block` adds up products of `data` and `weights`, and stores the sums at iterators.
+
+    `windows` has, by dimension of the data, the iterators whose sum its index is: that of the result, and that of the
+    taps.  `before` are the blocks that compute the data, `after` all others.
+    """
+
+    block: Block
+    store: Store
+    data: Load
+    weights: Load
+    windows: Mapping[int, tuple[Var, Var]]
+    before: tuple[Block, ...]
+    after: tuple[Block, ...]
+
+    @property
+    def taps(self) -> frozenset[Expr]:
+        """The iterators of the taps."""
+        return frozenset(tap for _, tap in self.windows.values())
+
+    @property
+    def extents(self) -> Mapping[Var, int]:
+        """The points of each iterator; of a window, its pairs of neighbours."""
+        found = {item.var: item.extent for item in self.block.iters}
+        return found | {point: -(-found[point] // OUTPUTS) for point, _ in self.windows.values()}
+
+    @property
+    def iterators(self) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]]:
+        """Those of V, U and M behind the rows: of all three, of V and M, of V and U, and of U and M, in this order."""
+        points = {dim: point for dim, (point, _) in self.windows.items()}
+        v = [points.get(dim, index) for dim, index in enumerate(self.data.indices)]
+        u = [index for index in self.weights.indices if index not in self.taps]
+        m = list(self.store.indices)
+
+        def place(index: Expr) -> tuple[bool, bool, bool]:
+            return not (index in v and index in u and index in m), index in u, index in m
+
+        v, u, m = (sorted(some, key=place) for some in (v, u, m))
+        return tuple(v), tuple(u), tuple(m)  # type: ignore[return-value]
+
+    @property
+    def transformed(self) -> tuple[Buffer, Buffer, Buffer]:
+        """V, U and M, which have a row for each dimension of the windows."""
+        rows = (ROWS,) * len(self.windows)
+        shapes = ((*rows, *(self.extents[index] for index in some)) for some in self.iterators)
+        v, u, m = (Buffer(name, shape, "float32") for name, shape in zip("VUM", shapes, strict=True))
+        return v, u, m
+
+    @property
+    def saved(self) -> float:
+        """The multiplications that are saved for each element of U, V and M."""
+        products = ROWS ** len(self.windows) * prod(e for v, e in self.extents.items() if v not in self.taps)
+        saved = prod(item.extent for item in self.block.iters) - products
+        return saved / sum(buffer.size for buffer in self.transformed)
+
+
+def _convolution(network: Network, node: Operator) -> _Convolution | None:
+    """The convolution that an operator computes, by conditions 1 to 3."""
+    sums = [block for block in leaf_blocks(node.func.body) if block.reduce]
+    if len(sums) != 1 or is_strict(node.func) or node.func.layouts:
+        return None
+    (block,) = sums
+    try:
+        store, op, value = update_of(block)
+    except ScheduleError:
+        return None
+    factors = product_factors(value)
+    if op != "+" or len(factors) != 2 or store.buffer.dtype != "float32":
+        return None
+    constants = {b for b, name in zip(node.func.buffers, node.inputs, strict=False) if name in network.constants}
+    for weights, data in (factors, factors[::-1]):
+        if not isinstance(weights, Load) or not isinstance(data, Load) or weights.buffer not in constants:
+            continue
+        windows, around = _windows(block, store, data, weights), _around(node.func, block, data.buffer)
+        if windows and around and weights.dtype == data.dtype == "float32":
+            return _Convolution(block, store, data, weights, windows, *around)
+    return None
+
+
+def _windows(block: Block, store: Store, data: Load, weights: Load) -> dict[int, tuple[Var, Var]]:
+    """The dimensions of the data along which windows of three taps move point by point, by condition 2; else none."""
+    reduced: dict[Expr, int] = {item.var: item.extent for item in block.reduce}
+    for indices in (store.indices, weights.indices):
+        if not all(isinstance(index, Var) for index in indices) or len({*indices}) != len(indices):
+            return {}
+    found: dict[int, tuple[Var, Var]] = {}
+    seen: list[Expr] = []
+    for dim, index in enumerate(data.indices):
+        terms, offset = linear_form(index)
+        seen += terms
+        taps = [v for v in terms if isinstance(v, Var) and v in weights.indices and reduced.get(v) == TAPS]
+        points = [v for v in terms if isinstance(v, Var) and v in store.indices and v not in weights.indices]
+        if len(terms) == 2 and {*terms.values()} == {1} and not offset and len(taps) == len(points) == 1:
+            found[dim] = points[0], taps[0]
+        elif not isinstance(index, Var):
+            return {}
+    summed = reduced.keys() - {tap for _, tap in found.values()}
+    every = {*store.indices, *weights.indices, *seen} == {item.var for item in block.iters}
+    return found if every and summed and len(found) in (1, 2) and len({*seen}) == len(seen) else {}
+
+
+def _around(func: PrimFunc, block: Block, data: Buffer) -> tuple[tuple[Block, ...], tuple[Block, ...]] | None:
+    """The blocks that compute what a block reads as its data, and all others but itself; None against condition 3."""
+    needed, before, after = {data}, list[Block](), list[Block]()
+    for other in reversed(leaf_blocks(func.body)):
+        if other is not block:
+            mine = bool({store.buffer for store in block_stores(other)} & needed)
+            (before if mine else after).insert(0, other)
+            needed |= {*read_buffers(other.body)} if mine else set()
+    made = {store.buffer for other in before for store in block_stores(other)}
+    read = {buffer for other in after for buffer in read_buffers(other.body)}
+    stored = {store.buffer for store in block_stores(block)}
+    return None if made & (read | {*func.params}) or needed & stored else (tuple(before), tuple(after))
+
+
+# ---------------------------------------------------------------- three operators
+
+
+@dataclass
+class _Made:
+    """The tensors and constants of the network that is made.
+
+    `known` has the name of each V by what it is computed from, and by which program.
+    """
+
+    tensors: dict[str, Tensor]
+    constants: dict[str, Array]
+    known: dict[tuple[tuple[str, ...], PrimFunc], str] = field(default_factory=dict)
+
+    def operators(self, node: Operator, conv: _Convolution) -> Iterator[Operator]:
+        """The operators in place of one; what several convolutions read is transformed once."""
+        func, (v, u, m) = node.func, conv.transformed
+        tensor_of = dict(zip(func.buffers, (*node.inputs, *node.outputs), strict=True))
+        start = _program(func, "winograd_data", [*_nests(func, conv.before), _data(conv, v, names(func))])
+        read = tuple(tensor_of[buffer] for buffer in start.buffers[:-1])
+        if (read, start) not in self.known:
+            self.known[read, start] = self._tensor(f"{node.name} data", v)
+            yield Operator(f"{node.name} data", start, read, (self.known[read, start],))
+        weights, sums = self._tensor(f"{node.name} weights", u), self._tensor(f"{node.name} sums", m)
+        self.constants[weights] = _of_weights(conv, self.constants[tensor_of[conv.weights.buffer]])
+        yield Operator(f"{node.name} sums", _sums(conv), (self.known[read, start], weights), (sums,))
+        end = _program(func, "winograd_result", [_result(conv, m, names(func)), *_nests(func, conv.after)])
+        reads = end.buffers[: len(end.buffers) - len(node.outputs)]
+        yield replace(node, func=end, inputs=tuple(tensor_of.get(buffer, sums) for buffer in reads))
+
+    def _tensor(self, name: str, buffer: Buffer) -> str:
+        name = fresh(name, {*self.tensors})
+        self.tensors[name] = Tensor(name, buffer.shape, buffer.dtype)
+        return name
+
+
+def _nests(func: PrimFunc, blocks: Sequence[Block]) -> list[Stmt]:
+    return [nest_of(func, block) for block in blocks]
+
+
+def _program(func: PrimFunc, name: str, nests: Sequence[Stmt]) -> PrimFunc:
+    """Nests that use the memory of a program as one of their own; what they pass to others is a parameter, too."""
+    body = seq(nests)
+    written, read = written_buffers(body), read_buffers(body)
+    inside = tuple(buffer for buffer in func.body.allocs if buffer in written)
+    known = [*func.buffers, *(b for b in (*read, *written) if b not in func.buffers and b not in inside)]
+    params = [b for b in known if b in read and b not in written] + [b for b in known if b in written]
+    return tidied(PrimFunc(name, tuple(params), replace(func.body, body=body, allocs=inside), (), func.attrs))
+
+
+def _nest(name: str, extents: Mapping[Var, int], store: Store, taken: set[str], reduced: Sequence[Var] = ()) -> Stmt:
+    """Loops around a block that stores for every point of its iterators."""
+    ats = {var: Var(fresh(f"{var.name}_at", taken)) for var in extents}
+    kinds = {var: "reduce" if var in reduced else "spatial" for var in extents}
+    init = Store(store.buffer, store.indices, const(0.0, store.buffer.dtype)) if reduced else None
+    iters = tuple(Iter(var, extent, kinds[var], ats[var]) for var, extent in extents.items())
+    block = Block(fresh(name, taken), iters, store, init=init)
+    return loops([(ats[var], extent) for var, extent in extents.items()], block)
+
+
+def _named(letter: str, count: int, taken: set[str]) -> tuple[Var, ...]:
+    """So many variables with names that are not taken."""
+    found = []
+    for number in range(count):
+        found.append(Var(fresh(f"{letter}{number}", taken)))
+        taken.add(found[-1].name)
+    return tuple(found)
+
+
+def _data(conv: _Convolution, v: Buffer, taken: set[str]) -> Stmt:
+    """What computes V: along each dimension of the windows, the sum or difference of two of four neighbours."""
+    (own, _, _), count = conv.iterators, len(conv.windows)
+    rows, points = _named("a", count, taken), dict(zip(own, _named("d", len(own), taken), strict=True))
+    row_of = dict(zip(conv.windows, rows, strict=True))
+
+    def combined(indices: tuple[Expr, ...]) -> Expr:
+        """An element of V; `indices` are those of the data in the first dimensions."""
+        dim = len(indices)
+        if dim == len(conv.data.indices):
+            return _element(conv, indices)
+        if dim not in row_of:
+            return combined((*indices, points[conv.data.indices[dim]]))  # type: ignore[index]
+        row, first = row_of[dim], points[conv.windows[dim][0]] * OUTPUTS
+        near = (row + 2) // 3  # 0, 1, 1, 1
+        far = near - (row + 1) // 3 + 2  # 2, 3, 2, 2
+        return combined((*indices, first + near)) + _signed(row < ROWS - 1, combined((*indices, first + far)))
+
+    at = (*rows, *points.values())
+    return _nest("transform", dict(zip(at, v.shape, strict=True)), Store(v, at, combined(())), taken)
+
+
+def _element(conv: _Convolution, indices: tuple[Expr, ...]) -> Expr:
+    """An element of the data; 0 behind its end, where a last point has no neighbour, for sums that nothing reads."""
+    shape, extents = conv.data.buffer.shape, conv.extents
+    reach = {dim: extents[point] * OUTPUTS + TAPS - 1 for dim, (point, _) in conv.windows.items()}
+    inside = all_of([indices[dim] < shape[dim] for dim, end in reach.items() if end > shape[dim]])
+    return if_then_else(inside, Load(conv.data.buffer, indices), const(0.0, "float32"))
+
+
+def _signed(negative: Expr, value: Expr) -> Expr:
+    return Select(negative, const(-1.0, "float32"), const(1.0, "float32")) * value
+
+
+def _sums(conv: _Convolution) -> PrimFunc:
+    """The program that adds up M."""
+    (v, u, m), kept = conv.transformed, [item.var for item in conv.block.iters if item.var not in conv.taps]
+    rows = _named("a", len(conv.windows), {var.name for var in kept})
+    of_v, of_u, of_m = ((*rows, *some) for some in conv.iterators)
+    value = Load(m, of_m) + Load(v, of_v) * Load(u, of_u)
+    extents = dict.fromkeys(rows, ROWS) | {var: conv.extents[var] for var in kept}
+    summed = [item.var for item in conv.block.reduce if item.var in extents]
+    nest = _nest("products", extents, Store(m, of_m, value), {var.name for var in extents}, summed)
+    return PrimFunc("winograd_sums", (v, u, m), Block("root", (), nest))
+
+
+def _result(conv: _Convolution, m: Buffer, taken: set[str]) -> Stmt:
+    """What makes the result of M: along each dimension of the windows, three rows added up."""
+    points = [point for point, _ in conv.windows.values()]
+    at = [index // OUTPUTS if index in points else index for index in conv.iterators[2]]
+    terms = []
+    for rows in product(range(TAPS), repeat=len(points)):
+        sides = zip(rows, points, strict=True)
+        term: Expr = Load(m, (*(const(row + 1) if row else point % OUTPUTS for row, point in sides), *at))
+        for row, point in zip(rows, points, strict=True):
+            term = _signed(binary("==", point % OUTPUTS, 1), term) if row == 1 else term
+        terms.append(term)
+    extents = {item.var: item.extent for item in conv.block.spatial}
+    return _nest("gather", extents, Store(conv.store.buffer, conv.store.indices, reduce(operator.add, terms)), taken)
+
+
+def _of_weights(conv: _Convolution, weights: Array) -> Array:
+    """U of the weights, computed in float64."""
+    dims = {index: dim for dim, index in enumerate(conv.weights.indices)}
+    rows = [len(dims) + k for k in range(len(conv.windows))]
+    factors: list[object] = [weights.astype(np.float64), list(dims.values())]
+    for row, (_, tap) in zip(rows, conv.windows.values(), strict=True):
+        factors += [np.asarray(WEIGHTS), [row, dims[tap]]]
+    result: Array = np.einsum(*factors, [*rows, *(dims[index] for index in conv.iterators[1])], optimize=True)
+    return result.astype(weights.dtype)

@@ -1,0 +1,185 @@
+"""Winograd's convolutions: the same result from fewer multiplications, and where they are left as they are."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from network_maker import Maker, computed, drawn
+
+import stridesmith as ss
+from stridesmith import configs
+from stridesmith.ir.expr import Call
+from stridesmith.ir.node import walk
+from stridesmith.models.alternatives import wanted_by
+from stridesmith.models.fusion import fused
+from stridesmith.models.laid_out import laid_out
+from stridesmith.models.layouts import TensorLayout
+from stridesmith.models.network import Network, Operator, problems
+from stridesmith.models.winograd import TAPS, WEIGHTS, with_winograd
+
+CPU = configs.target("cpu-avx512")
+ALWAYS = -1e9
+
+
+def conv(make: Maker, x: str, co: int = 4, k: int = 3, layout: str = "nchw", **more: int) -> str:
+    """A convolution with constant weights; the result's name."""
+    shape = make.shape(x)
+    ci, h, w = (shape[1], *shape[2:]) if layout == "nchw" else (shape[3], *shape[1:3])
+    weights = make.constant(*((co, ci, k, k) if layout == "nchw" else (k, k, ci, co)))
+    return make.work("conv2d", x, weights, n=shape[0], ci=ci, co=co, h=h, w=w, k=k, layout=layout, **more)
+
+
+def names(network: Network) -> list[str]:
+    """The programs of a network."""
+    return [node.func.name for node in network.nodes if isinstance(node, Operator)]
+
+
+def transformed(network: Network) -> Network:
+    """The network after fusion with Winograd's convolutions; it computes the same numbers, which are whole ones."""
+    before = fused(network, CPU)
+    after = with_winograd(before, ALWAYS)
+    assert list(problems(after)) == []
+    given = drawn(network)
+    for name, array in computed(before, given).items():
+        np.testing.assert_array_equal(computed(after, given)[name], array)
+    return after
+
+
+def test_four_products_are_two_sums_of_three_taps() -> None:
+    """The identity is bilinear, so that it holds for all data and weights if it does for each pair of unit vectors."""
+    rows = np.array([[1, 0, -1, 0], [0, 1, 0, -1], [0, 1, -1, 0], [0, 1, 1, 0]])
+    gathered = np.array([[1, 0, 1, 1], [0, 1, -1, 1]])
+    for data, taps in itertools.product(np.eye(4), np.eye(TAPS)):
+        products = (rows @ data) * (np.array(WEIGHTS) @ taps)
+        assert list(gathered @ products) == [data[p : p + TAPS] @ taps for p in range(2)]
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(("h", "w", "pad"), [(8, 8, 1), (7, 9, 1), (5, 6, 0), (4, 3, 2)])
+def test_a_convolution_is_three_operators(layout: str, h: int, w: int, pad: int) -> None:
+    """Even and odd extents, with and without a border, two images."""
+    make = Maker()
+    x = make.input(*((2, 3, h, w) if layout == "nchw" else (2, h, w, 3)))
+    after = transformed(make.network(conv(make, x, layout=layout, pad=pad)))
+    assert names(after) == ["winograd_data", "winograd_sums", "winograd_result"]
+    data, sums, result = (node.func for node in after.nodes if isinstance(node, Operator))
+    out = (h + 2 * pad - 2, w + 2 * pad - 2)
+    pairs = tuple(-(-extent // 2) for extent in out)
+    assert sums.buffers[0].shape == (4, 4, 2, *pairs, 3)
+    assert sums.buffers[1].shape == (4, 4, 3, 4)
+    assert data.buffers[-1] == sums.buffers[0]
+    assert sums.buffers[2].shape == result.buffers[0].shape == (4, 4, 2, *pairs, 4)
+
+
+def test_one_dimension_takes_four_products_for_six() -> None:
+    make = Maker()
+    x = make.input(1, 3, 9)
+    after = transformed(make.network(make.work("conv1d", x, make.constant(4, 3, 3), ci=3, co=4, w=9, k=3, pad=1)))
+    assert names(after) == ["winograd_data", "winograd_sums", "winograd_result"]
+    assert after.nodes[1].outputs[0] in after.tensors
+    assert after.tensors[after.nodes[1].outputs[0]].shape == (4, 1, 5, 4)
+
+
+def test_what_follows_is_in_the_last_operator_and_what_precedes_in_the_first() -> None:
+    """Bias, shortcut and activation after; an activation of the input, which only the convolution reads, before."""
+    make = Maker()
+    x = make.input(1, 4, 6, 6)
+    y = conv(make, make.map("T.max({0}, T.float32(0))", x), pad=1)
+    y = make.map("T.max({0} + b[v1] + {2}, T.float32(0))", y, make.constant(4), x)
+    before = make.network(y)
+    after = transformed(before)
+    assert names(after) == ["winograd_data", "winograd_sums", "winograd_result"]
+    assert after.nodes[0].inputs == (x,)
+    assert x in after.nodes[2].inputs
+    assert after.nodes[2].outputs == (y,)
+
+
+def test_convolutions_of_one_tensor_share_what_is_made_of_it() -> None:
+    make = Maker()
+    x = make.input(1, 3, 6, 6)
+    one, two, other = conv(make, x, pad=1), conv(make, x, co=5, pad=1), conv(make, x, pad=0)
+    assert names(transformed(make.network(one, two, other))).count("winograd_data") == 2
+
+
+def test_the_old_weights_go_and_others_use_theirs() -> None:
+    """Constants that nothing reads any more are left out, those of the same convolution elsewhere stay."""
+    make = Maker()
+    x = make.input(1, 3, 6, 6)
+    first = conv(make, x, pad=1)
+    weights = next(iter(make.constants))
+    strided = make.work("conv2d", x, weights, ci=3, co=4, h=6, w=6, k=3, pad=1, stride=2)
+    assert weights in transformed(make.network(first, strided)).constants
+    make = Maker()
+    after = transformed(make.network(conv(make, make.input(1, 3, 6, 6), pad=1)))
+    assert [array.shape for array in after.constants.values()] == [(4, 4, 3, 4)]
+    assert set(after.constants) <= set(after.tensors)
+
+
+@pytest.mark.parametrize("more", [{"stride": 2}, {"k": 5, "pad": 2}, {"k": 1}, {"dilation": 2, "pad": 2}])
+def test_other_convolutions_stay(more: dict[str, int]) -> None:
+    """Condition 2: three taps, next to each other, of windows that move point by point."""
+    make = Maker()
+    network = fused(make.network(conv(make, make.input(1, 4, 8, 8), **more)), CPU)
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_convolutions_in_groups_stay() -> None:
+    """Condition 2: the index of the input's channel is none of the iterators."""
+    make = Maker()
+    x = make.input(1, 4, 8, 8)
+    y = make.work("conv2d", x, make.constant(6, 2, 3, 3), ci=4, co=6, h=8, w=8, k=3, pad=1, groups=2)
+    network = fused(make.network(y), CPU)
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_depthwise_convolutions_stay() -> None:
+    """Condition 2: nothing but taps is added up, so that no product is shared."""
+    make = Maker()
+    x = make.input(1, 4, 8, 8)
+    y = make.work("depthwise_conv2d", x, make.constant(4, 3, 3), c=4, h=8, w=8, k=3, pad=1)
+    network = fused(make.network(y), CPU)
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_weights_that_are_computed_stay() -> None:
+    """Condition 1: U is made ahead of time."""
+    make = Maker()
+    x, w = make.input(1, 3, 6, 6), make.input(4, 3, 3, 3)
+    network = fused(make.network(make.work("conv2d", x, w, ci=3, co=4, h=6, w=6, k=3, pad=1)), CPU)
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_programs_with_strict_floats_stay() -> None:
+    """Condition 1: sums are rounded otherwise, which such a program does not allow."""
+    make = Maker()
+    network = fused(make.network(conv(make, make.input(1, 3, 6, 6), pad=1)), CPU)
+    (node,) = network.nodes
+    assert isinstance(node, Operator)
+    func = ss.parse(node.func.script().replace("):\n", '):\n    T.func_attr({"strict_float": True})\n', 1))
+    assert isinstance(func, ss.PrimFunc)
+    strict = network.with_nodes((Operator(node.name, func, node.inputs, node.outputs),))
+    assert with_winograd(strict, ALWAYS) == strict
+
+
+def test_small_sums_do_not_pay() -> None:
+    """Condition 4: from 3 to 4 channels, writing and reading V and M costs more than the products."""
+    make = Maker()
+    small = fused(make.network(conv(make, make.input(1, 3, 16, 16), pad=1)), CPU)
+    assert with_winograd(small) == small
+    make = Maker()
+    large = fused(make.network(conv(make, make.input(1, 64, 16, 16), co=64, pad=1)), CPU)
+    assert names(with_winograd(large)) == ["winograd_data", "winograd_sums", "winograd_result"]
+
+
+def test_a_halo_takes_the_tests_of_the_border_away() -> None:
+    """With zeros around x, V is made without a condition: proven for all of its rows."""
+    make = Maker()
+    data = transformed(make.network(conv(make, make.input(1, 16, 8, 8), pad=1))).nodes[0]
+    assert isinstance(data, Operator)
+    (border, *_) = wanted_by(data.func, CPU)["x"].borders
+    assert (border.before, border.after, border.value) == ((0, 0, 1, 1), (0, 0, 1, 1), "0.0")
+    halo = TensorLayout((1, 16, 8, 8), order=(0, 2, 3, 1), before=border.before, after=border.after, pad_value="0.0")
+    tests = [n for func in (data.func, laid_out(data.func, {"x": halo})) for n in walk(func) if isinstance(n, Call)]
+    assert len(tests) == 4
