@@ -84,9 +84,14 @@ work_options = _options(
 input_option = click.option(
     "--input", multiple=True, metavar="X=1x3x320x320", help="Shape of a model's input that the file leaves open."
 )
+winograd_option = click.option(
+    "--winograd/--no-winograd", default=True,
+    help="Whether a model's convolutions may have fewer multiplications (default), or are summed as written.",
+)  # fmt: skip
 model_option = _options(
-    click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option
-)
+    click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option,
+    winograd_option,
+)  # fmt: skip
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
                  help="cpu, opencl[:PLATFORM[:DEVICE]] by number or part of a name, or recorded:FILE."),
@@ -153,6 +158,7 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--model", metavar="FILE.onnx", help="The network, if not given without a word.")
 @click.option("--input", multiple=True, metavar="X=1x3x320x320|X=FILE.npy",
               help="Shape of an input that the file leaves open, or the array to run on; else random ones.")
+@winograd_option
 @click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
 @click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options

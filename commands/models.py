@@ -172,7 +172,8 @@ def _network(options: Mapping[str, Any], target: Target, output: Output) -> Netw
     from ..models.api import network_of
 
     output.line(f"stridesmith: reading {options['model']}")
-    return network_of(options["model"], target, input_shapes(options.get("input") or ()))
+    shapes = input_shapes(options.get("input") or ())
+    return network_of(options["model"], target, shapes, options.get("winograd", True))
 
 
 def _model(options: Mapping[str, Any], network: Network, target: Target, output: Output) -> Model:

@@ -17,10 +17,11 @@ Source: TypeAlias = "str | os.PathLike[str] | Network"
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
-def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> Network:
+def network_of(source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True) -> Network:
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
-    `inputs` gives shapes to inputs that a file leaves open.  Subnormal weights count as zeros (`models.weights`).
+    `inputs` gives shapes to inputs that a file leaves open.  Convolutions of three taps have fewer multiplications where
+    that pays, unless `winograd` is false (`models.winograd`); subnormal weights count as zeros (`models.weights`).
     """
     from .fusion import fused
     from .weights import without_subnormals
@@ -30,7 +31,8 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None) -> 
         from .onnx import read
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
-    return without_subnormals(with_winograd(fused(source, target)))
+    network = fused(source, target)
+    return without_subnormals(with_winograd(network) if winograd else network)
 
 
 def compile(
@@ -43,6 +45,7 @@ def compile(
     threads: int | None = None,
     seed: int = 0,
     address: str | None = None,
+    winograd: bool = True,
     emit: Emit | None = None,
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
@@ -50,13 +53,14 @@ def compile(
     With `seconds` its operators are tuned for so long, and what is found is kept in the database.  Without, or with 0,
     the best kernels that the database has are used, and what the estimate likes best for operators that it has none
     of; what has been compiled once is read from the user's cache then.
-    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.
+    `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.  Without `winograd` no
+    convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart.
     """
     from ..search.tasks.task import device_of
     from .tuning import tune_network
 
     device = device_of(target, threads)
-    network = network_of(source, device, inputs)
+    network = network_of(source, device, inputs, winograd)
     if seconds:
         return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
     return compiled(network, device, db)

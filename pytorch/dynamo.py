@@ -51,13 +51,14 @@ class Left(InternalError):
 class Options:
     """What ``torch.compile(..., options={...})`` may say.
 
-    The database and threads, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else runs with, and
-    what kernels race against.
+    The database, threads and `winograd`, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else runs
+    with, and what kernels race against.
     """
 
     db: str | None = None
     threads: int | None = None
     rest: str = "eager"
+    winograd: bool = True
     race: Runner = field(default=race)
 
     @classmethod
@@ -175,18 +176,20 @@ def capture(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
     return found[0]
 
 
-def divide(aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target) -> Divided:
+def divide(
+    aten: fx.GraphModule, values: Sequence[Tensor | None], target: Target, winograd: bool = True
+) -> Divided:
     """The parts of a graph whose inputs have these values, where they are known."""
     names = [node.name for node in aten.graph.nodes if node.op == "placeholder"]
     known = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-    return divided(aten, known, target)
+    return divided(aten, known, target, winograd)
 
 
 def _compiled(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
     """The graph with kernels for all parts that won their race; raises Left where there is none."""
     captured = capture(module, example_inputs)
     plain = fx.GraphModule(captured.aten, _copy(captured.aten.graph))
-    found = divide(captured.aten, captured.values, options.target)
+    found = divide(captured.aten, captured.values, options.target, options.winograd)
     kept = [caller for part in found.parts if (caller := _tried(found, part, options)) is not None]
     if not kept:
         raise Left(_reason(found))

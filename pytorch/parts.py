@@ -78,7 +78,7 @@ class _Supported(OperatorSupportBase):
         return self._conversion.is_supported(node)
 
 
-def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target) -> Divided:
+def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target, winograd: bool) -> Divided:
     """The graph with its parts cut out; `known` are the inputs that are constants, by name."""
     conversion = Conversion(module, known)
     partitioner = CapabilityBasedPartitioner(
@@ -104,7 +104,7 @@ def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target)
     parts = [
         part
         for node in calls
-        if (part := _part(node, getattr(module, str(node.target)), conversion, target)) is not None
+        if (part := _part(node, getattr(module, str(node.target)), conversion, target, winograd)) is not None
     ]
     return Divided(module, parts, conversion.refused, conversion.known)
 
@@ -130,7 +130,7 @@ def _part(node: fx.Node, module: fx.GraphModule, conversion: Conversion, target:
         operators += built
     if not operators or len(names) < len(results):
         return None
-    network = fused(network_of(graph, operators), target)
+    network = fused(network_of(graph, operators), target, winograd=winograd)
     constants = frozenset(source.name for source in node.all_input_nodes) - {source.name for source in inputs}
     return Part(node, module, network, constants, tuple(graph.outputs.index(name) for name in names))
 

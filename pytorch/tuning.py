@@ -49,18 +49,20 @@ def tune(
     threads: int | None = None,
     seed: int = 0,
     address: str | None = None,
+    winograd: bool = True,
     emit: Emit | None = None,
     executor: Executor | None = None,
 ) -> Tuned:
     """Look for kernels for what `model` computes of `example` for so many seconds, and store them.
 
     `example` is the input, a sequence of inputs, or a dict of them by name.  Weights are taken for constants.  A later
-    ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes finds the kernels.  Raises UsageError if
+    ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes, and the same `winograd` (`ss.compile`),
+    finds the kernels.  Raises UsageError if
     no part of the model can run here.
     """
     from ..models.tuning import tune_network
 
-    options = Options(db=db, threads=threads)
+    options = Options(db=db, threads=threads, winograd=winograd)
     networks, left = _networks(model, example, options)
     if not networks:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
@@ -86,7 +88,7 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
 
         try:
             captured = capture(module, example_inputs)
-            found = divide(captured.aten, captured.values, options.target)
+            found = divide(captured.aten, captured.values, options.target, options.winograd)
             networks.extend(part.network for part in found.parts)
             left.extend(why for why in found.refused.values() if why not in left)
         except Left as why:

@@ -30,11 +30,12 @@ def compile(
     db: str | None = None,
     threads: int | None = None,
     rest: str = "eager",
+    winograd: bool = True,
     race: Runner = race,
 ) -> Any:
     """The model with kernels where they are faster, or `model` itself where a call of it is not faster as a whole.
 
-    As ``torch.compile(model, backend="stridesmith")``, whose options `db`, `threads` and `rest` are, and then a race
+    As ``torch.compile(model, backend="stridesmith")``, whose options `db`, `threads`, `rest` and `winograd` are, and then a race
     of whole calls with `example` against the model as it is.  Raises UsageError for a model in training mode.
     """
     if getattr(model, "training", False):
@@ -42,7 +43,7 @@ def compile(
             "the model is in training mode, and `stridesmith.torch.compile` compiles for inference alone: call "
             "model.eval() before"
         )
-    options = Options.of({"db": db, "threads": threads, "rest": rest, "race": race})
+    options = Options.of({"db": db, "threads": threads, "rest": rest, "winograd": winograd, "race": race})
     made = torch.compile(model, backend=backend, options=vars(options), dynamic=False)
     positional, named = arguments_of(example)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
