@@ -22,7 +22,7 @@ What must hold, by number:
 2. each index of the result and of the weights is an iterator; each index of the data is one, or, in one or two of its
    dimensions, ``s + k``, where s is an iterator of the result and k one of three taps of the weights;
 3. what computes the data is no part of what follows;
-4. the multiplications that are saved are worth writing and reading V and M (`_Convolution.saved`).
+4. the multiplications that are saved are worth writing and reading V and M (`Convolution.saved`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def with_winograd(network: Network, worth: float = WORTH) -> Network:
     made = _Made(dict(network.tensors), dict(network.constants))
     nodes: list[Node] = []
     for node in network.nodes:
-        found = _convolution(network, node) if isinstance(node, Operator) else None
+        found = convolution(network, node) if isinstance(node, Operator) else None
         if isinstance(node, Operator) and found is not None and found.saved >= worth:
             nodes += made.operators(node, found)
         else:
@@ -91,7 +91,7 @@ def with_winograd(network: Network, worth: float = WORTH) -> Network:
 
 
 @dataclass(frozen=True)
-class _Convolution:
+class Convolution:
     """A program whose `block` adds up products of `data` and `weights`, and stores the sums at iterators.
 
     `windows` has, by dimension of the data, the iterators whose sum its index is: that of the result, and that of the
@@ -147,7 +147,7 @@ class _Convolution:
         return saved / sum(buffer.size for buffer in self.transformed)
 
 
-def _convolution(network: Network, node: Operator) -> _Convolution | None:
+def convolution(network: Network, node: Operator) -> Convolution | None:
     """The convolution that an operator computes, by conditions 1 to 3."""
     sums = [block for block in leaf_blocks(node.func.body) if block.reduce]
     if len(sums) != 1 or is_strict(node.func) or node.func.layouts:
@@ -166,7 +166,7 @@ def _convolution(network: Network, node: Operator) -> _Convolution | None:
             continue
         windows, around = _windows(block, store, data, weights), _around(node.func, block, data.buffer)
         if windows and around and weights.dtype == data.dtype == "float32":
-            return _Convolution(block, store, data, weights, windows, *around)
+            return Convolution(block, store, data, weights, windows, *around)
     return None
 
 
@@ -220,7 +220,7 @@ class _Made:
     constants: dict[str, Array]
     known: dict[tuple[tuple[str, ...], PrimFunc], str] = field(default_factory=dict)
 
-    def operators(self, node: Operator, conv: _Convolution) -> Iterator[Operator]:
+    def operators(self, node: Operator, conv: Convolution) -> Iterator[Operator]:
         """The operators in place of one; what several convolutions read is transformed once."""
         func, (v, u, m) = node.func, conv.transformed
         tensor_of = dict(zip(func.buffers, (*node.inputs, *node.outputs), strict=True))
@@ -275,7 +275,7 @@ def _named(letter: str, count: int, taken: set[str]) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def _data(conv: _Convolution, v: Buffer, taken: set[str]) -> Stmt:
+def _data(conv: Convolution, v: Buffer, taken: set[str]) -> Stmt:
     """What computes V: along each dimension of the windows, the sum or difference of two of four neighbours."""
     (own, _, _), count = conv.iterators, len(conv.windows)
     rows, points = _named("a", count, taken), dict(zip(own, _named("d", len(own), taken), strict=True))
@@ -297,7 +297,7 @@ def _data(conv: _Convolution, v: Buffer, taken: set[str]) -> Stmt:
     return _nest("transform", dict(zip(at, v.shape, strict=True)), Store(v, at, combined(())), taken)
 
 
-def _element(conv: _Convolution, indices: tuple[Expr, ...]) -> Expr:
+def _element(conv: Convolution, indices: tuple[Expr, ...]) -> Expr:
     """An element of the data; 0 behind its end, where a last point has no neighbour, for sums that nothing reads."""
     shape, extents = conv.data.buffer.shape, conv.extents
     reach = {dim: extents[point] * OUTPUTS + TAPS - 1 for dim, (point, _) in conv.windows.items()}
@@ -309,7 +309,7 @@ def _signed(negative: Expr, value: Expr) -> Expr:
     return Select(negative, const(-1.0, "float32"), const(1.0, "float32")) * value
 
 
-def _sums(conv: _Convolution) -> PrimFunc:
+def _sums(conv: Convolution) -> PrimFunc:
     """The program that adds up M."""
     (v, u, m), kept = conv.transformed, [item.var for item in conv.block.iters if item.var not in conv.taps]
     rows = _named("a", len(conv.windows), {var.name for var in kept})
@@ -321,7 +321,7 @@ def _sums(conv: _Convolution) -> PrimFunc:
     return PrimFunc("winograd_sums", (v, u, m), Block("root", (), nest))
 
 
-def _result(conv: _Convolution, m: Buffer, taken: set[str]) -> Stmt:
+def _result(conv: Convolution, m: Buffer, taken: set[str]) -> Stmt:
     """What makes the result of M: along each dimension of the windows, three rows added up."""
     points = [point for point, _ in conv.windows.values()]
     at = [index // OUTPUTS if index in points else index for index in conv.iterators[2]]
@@ -336,7 +336,7 @@ def _result(conv: _Convolution, m: Buffer, taken: set[str]) -> Stmt:
     return _nest("gather", extents, Store(conv.store.buffer, conv.store.indices, reduce(operator.add, terms)), taken)
 
 
-def _of_weights(conv: _Convolution, weights: Array) -> Array:
+def _of_weights(conv: Convolution, weights: Array) -> Array:
     """U of the weights, computed in float64."""
     dims = {index: dim for dim, index in enumerate(conv.weights.indices)}
     rows = [len(dims) + k for k in range(len(conv.windows))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from stridesmith.models.winograd import TAPS, WEIGHTS, with_winograd
 
 CPU = configs.target("cpu-avx512")
 ALWAYS = -1e9
+ROWS_OF_DATA = np.array([[1, 0, -1, 0], [0, 1, 0, -1], [0, 1, -1, 0], [0, 1, 1, 0]])
+GATHERED = np.array([[1, 0, 1, 1], [0, 1, -1, 1]])
+"""What each row of V has of four neighbours, and each result of the rows of M."""
 
 
 def conv(make: Maker, x: str, co: int = 4, k: int = 3, layout: str = "nchw", **more: int) -> str:
@@ -49,11 +53,30 @@ def transformed(network: Network) -> Network:
 
 def test_four_products_are_two_sums_of_three_taps() -> None:
     """The identity is bilinear, so that it holds for all data and weights if it does for each pair of unit vectors."""
-    rows = np.array([[1, 0, -1, 0], [0, 1, 0, -1], [0, 1, -1, 0], [0, 1, 1, 0]])
-    gathered = np.array([[1, 0, 1, 1], [0, 1, -1, 1]])
     for data, taps in itertools.product(np.eye(4), np.eye(TAPS)):
-        products = (rows @ data) * (np.array(WEIGHTS) @ taps)
-        assert list(gathered @ products) == [data[p : p + TAPS] @ taps for p in range(2)]
+        products = (ROWS_OF_DATA @ data) * (np.array(WEIGHTS) @ taps)
+        assert list(GATHERED @ products) == [data[p : p + TAPS] @ taps for p in range(2)]
+
+
+@pytest.mark.parametrize("channels", [32, 256])
+def test_errors_are_no_larger_than_those_of_sums_in_order(channels: int) -> None:
+    """Normal data and weights, everything in float32, against float64: fewer numbers are added up."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((channels, 4, 4, 64), (16, channels, 3, 3)))
+    windows = np.stack([x[:, i : i + 2, j : j + 2] for i in range(TAPS) for j in range(TAPS)], axis=1)
+    exact = np.einsum("ckpqt,ock->opqt", windows.astype(np.float64), w.reshape(16, channels, 9), optimize=True)
+    in_order = np.zeros(exact.shape, np.float32)
+    for c, k in itertools.product(range(channels), range(TAPS * TAPS)):
+        in_order += w.reshape(16, channels, 9)[:, c, k, None, None, None] * windows[None, c, k]
+    rows, gathered = ROWS_OF_DATA.astype(np.float32), GATHERED.astype(np.float32)
+    u = np.einsum("ai,ocij,bj->abco", WEIGHTS, w, WEIGHTS).astype(np.float32)
+    v = np.einsum("ai,cijt,bj->abct", rows, x, rows)
+    m = np.zeros((4, 4, 16, 64), np.float32)
+    for c in range(channels):
+        m += u[:, :, c, :, None] * v[:, :, c, None, :]
+    fewer = np.einsum("pa,abot,qb->opqt", gathered, m, gathered)
+    assert fewer.dtype == in_order.dtype == np.float32
+    assert np.square(fewer - exact).mean() < np.square(in_order - exact).mean()
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
@@ -183,3 +206,17 @@ def test_a_halo_takes_the_tests_of_the_border_away() -> None:
     halo = TensorLayout((1, 16, 8, 8), order=(0, 2, 3, 1), before=border.before, after=border.after, pad_value="0.0")
     tests = [n for func in (data.func, laid_out(data.func, {"x": halo})) for n in walk(func) if isinstance(n, Call)]
     assert len(tests) == 4
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_compiled_models_agree_with_and_without(target: str, tmp_path: Path) -> None:
+    """Kernels of what the estimate likes best: both forms give what the interpreter does, of odd extents and a shortcut."""
+    make = Maker()
+    x = make.input(1, 64, 9, 8)
+    y = make.map("T.max({0} + b[v1] + {2}, T.float32(0))", conv(make, x, co=64, pad=1), make.constant(64), x)
+    network, db = make.network(y), str(tmp_path / "own.db")
+    fewer, as_written = (ss.compile(network, target, db=db, winograd=winograd) for winograd in (True, False))
+    assert [len(model.network.nodes) for model in (fewer, as_written)] == [3, 1]
+    given = drawn(network)
+    for model in (fewer, as_written):
+        np.testing.assert_allclose(model(given[x]), computed(network, given)[y], rtol=1e-5, atol=1e-3)
