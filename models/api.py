@@ -20,8 +20,8 @@ Shapes: TypeAlias = Mapping[str, Sequence[int]]
 def network_of(source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True) -> Network:
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
-    `inputs` gives shapes to inputs that a file leaves open.  Convolutions of three taps have fewer multiplications where
-    that pays, unless `winograd` is false (`models.winograd`); subnormal weights count as zeros (`models.weights`).
+    `inputs` gives shapes to inputs that a file leaves open.  With `winograd`, convolutions of three taps have fewer
+    multiplications where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
     """
     from .fusion import fused
     from .weights import without_subnormals

@@ -51,8 +51,8 @@ class Left(InternalError):
 class Options:
     """What ``torch.compile(..., options={...})`` may say.
 
-    The database, threads and `winograd`, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else runs
-    with, and what kernels race against.
+    The database, threads and `winograd`, as in `ss.compile`; `rest`, "eager" or "inductor", is what everything else
+    runs with, and what kernels race against.
     """
 
     db: str | None = None

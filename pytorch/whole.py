@@ -35,8 +35,9 @@ def compile(
 ) -> Any:
     """The model with kernels where they are faster, or `model` itself where a call of it is not faster as a whole.
 
-    As ``torch.compile(model, backend="stridesmith")``, whose options `db`, `threads`, `rest` and `winograd` are, and then a race
-    of whole calls with `example` against the model as it is.  Raises UsageError for a model in training mode.
+    As ``torch.compile(model, backend="stridesmith")``, whose options `db`, `threads`, `rest` and `winograd` are, and
+    then a race of whole calls with `example` against the model as it is.  Raises UsageError for a model in training
+    mode.
     """
     if getattr(model, "training", False):
         raise UsageError(

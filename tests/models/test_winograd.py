@@ -210,7 +210,7 @@ def test_a_halo_takes_the_tests_of_the_border_away() -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "opencl"])
 def test_compiled_models_agree_with_and_without(target: str, tmp_path: Path) -> None:
-    """Kernels of what the estimate likes best: both forms give what the interpreter does, of odd extents and a shortcut."""
+    """Kernels of what the estimate likes best give what the interpreter does, of an odd extent and with a shortcut."""
     make = Maker()
     x = make.input(1, 64, 9, 8)
     y = make.map("T.max({0} + b[v1] + {2}, T.float32(0))", conv(make, x, co=64, pad=1), make.constant(64), x)
