@@ -64,7 +64,7 @@ TAPS, ROWS, OUTPUTS = 3, 4, 2
 WEIGHTS = ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (-0.5, 0.5, -0.5), (0.5, 0.5, 0.5))
 """What each row of U has of each tap."""
 WORTH = 12.7
-"""Multiplications that must be saved for each element of U, V and M: above, every shape gains (`benchmarks/winograd.py`)."""
+"""Multiplications that must be saved for each element of U, V and M: above, all shapes that were measured gain."""
 
 
 def with_winograd(network: Network, worth: float = WORTH) -> Network:

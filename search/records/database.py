@@ -298,6 +298,11 @@ class Database:
         query = sa.select(WORKLOADS.c.name).distinct().order_by(WORKLOADS.c.name)
         return [str(row["name"]) for row in self._fetch(query)]
 
+    def scripts(self, newest: int) -> list[str]:
+        """The texts of the programs that were stored last, at most so many."""
+        query = sa.select(WORKLOADS.c.script).order_by(WORKLOADS.c.id.desc()).limit(newest)
+        return [str(row["script"]) for row in self._fetch(query)]
+
     @property
     def name(self) -> str:
         """The path, or the URL without its password: what a summary prints."""

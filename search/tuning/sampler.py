@@ -116,7 +116,9 @@ class ModelSampler(BaseSampler):
         self._replan, self._learns = True, learn
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of the candidate that this trial is going to be."""
+        """The parameters of the candidate that this trial is going to be; none where somebody else has chosen it."""
+        if "fixed_params" in trial.system_attrs:
+            return {}
         key = self._next(study)
         if key is None:
             return {}

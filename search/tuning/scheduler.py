@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
@@ -35,6 +36,7 @@ from .interruption import error_of
 from .loop import Loop
 from .mirror import mirror_round
 from .race import final_race, untuned_id
+from .relatives import Relatives
 from .run import Results, Run
 from .settings import settings
 from .study import Study
@@ -180,6 +182,7 @@ class Scheduler:
         self.race_cost = RACE_COST
         self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
+        self.relatives = Relatives(database)
         self.shares: list[Share] = []
         for task, weight in tasks:
             self.add(task, weight)
@@ -314,7 +317,9 @@ class Scheduler:
         space = generate(run.task.work.func, run.task.target, run.task.interface)
         if not space.sketches:
             return None
-        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH)
+        relatives = partial(self.relatives.candidates, run.task) if share.best_us is None else None
+        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=relatives)
+        self.relatives.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)
         except TemporaryError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -49,7 +49,8 @@ class Study:
     """Ask for candidates, tell what became of them.
 
     `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
-    what the model may use.  Raises ValueError for an unknown sampler and for pins that leave nothing.
+    what the model may use.  `first` gives candidates that are asked before all others.  Raises ValueError for an
+    unknown sampler and for pins that leave nothing.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Study:
         pins: Mapping[str, str] | None = None,
         nthread: int = 1,
         batch: int = 16,
+        first: Callable[[SearchSpace], Iterable[Key]] | None = None,
     ) -> None:
         import optuna
 
@@ -76,6 +78,7 @@ class Study:
         self.seeded = 0  # stored measurements that it began with
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
+        self._first = first
         self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
@@ -85,9 +88,9 @@ class Study:
 
         Without `learn` the default sampler chooses by its estimate alone: what has been measured is too little yet.
         """
+        found = self._ask_first(count)
         if self.model is not None:
-            self.model.plan_for(count, learn)
-        found: list[Candidate] = []
+            self.model.plan_for(count - len(found), learn)
         while len(found) < count and (candidate := self._ask_one()) is not None:
             found.append(candidate)
         return found
@@ -178,16 +181,24 @@ class Study:
             mirror = self._mirrors[place, name] = _Mirror(place, name)
         return mirror.update(self.study, until)
 
+    def _ask_first(self, count: int) -> list[Candidate]:
+        """The candidates that are to be asked before all others, the first time."""
+        if self._first is None:
+            return []
+        keys, self._first = [key for key in self._first(self.search_space) if key not in self._seen], None
+        return [found for key in dict.fromkeys(keys[:count]) if (found := self._ask_for(key)) is not None]
+
+    def _ask_for(self, key: Key) -> Candidate | None:
+        self.study.enqueue_trial(self.search_space.params(key))
+        return self._accept(self.study.ask())
+
     def _ask_one(self) -> Candidate | None:
         for _ in range(ATTEMPTS):
             candidate = self._accept(self.study.ask())
             if candidate is not None:
                 return candidate
         key = self.search_space.fresh(self._rng, self._seen)
-        if key is None:
-            return None
-        self.study.enqueue_trial(self.search_space.params(key))
-        return self._accept(self.study.ask())
+        return None if key is None else self._ask_for(key)
 
     def _accept(self, trial: optuna.Trial) -> Candidate | None:
         """The trial's candidate when it is possible and new; else None."""

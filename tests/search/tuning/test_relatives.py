@@ -1,0 +1,132 @@
+"""What programs of the same form were fastest with: which are near, and how their candidates are taken over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from record_makers import make_record
+
+from stridesmith import configs
+from stridesmith.search.records.database import Database
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.search.tasks.task import Task
+from stridesmith.search.tuning.relatives import TRIED, Relatives, distance, taken_over
+from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.tuning.study import Study
+from stridesmith.space.design.space import Space, generate
+from stridesmith.space.workloads import workload
+
+CPU = configs.target("cpu-avx2")
+
+
+def task(**shape: int) -> Task:
+    """A convolution with a constant kernel."""
+    work = workload("conv2d", **({"ci": 16, "co": 24, "h": 10, "w": 10, "k": 3} | shape))
+    return Task(work, CPU, interface_of(work))
+
+
+def space_of(task: Task) -> Space:
+    return generate(task.work.func, task.target, task.interface)
+
+
+def stored(database: Database, task: Task, seed: int, latency_us: float = 20.0, **more: object) -> tuple[str, list[int]]:
+    """A random candidate of a task as a record in a database; its sketch and its choice."""
+    space = space_of(task)
+    sketch = space.sketches[seed % len(space.sketches)]
+    choice = sketch.draw(np.random.default_rng(seed), 1)[0].tolist()
+    fields = {
+        "script": task.script, "interface": task.interface, "target": task.target.to_json(), "sketch": sketch.name,
+        "choice": choice, "space_version": space.version, "workload": "conv2d", "params": {}, **more,
+    }  # fmt: skip
+    database.put_record(make_record(latency_us, **fields))
+    return sketch.name, choice
+
+
+def named(space: Space, sketch: str, choice: list[int]) -> dict[str, str]:
+    """The labels of a candidate by decision."""
+    decisions = next(s for s in space.sketches if s.name == sketch).decisions
+    return {d.name: d.labels[chosen] for d, chosen in zip(decisions, choice, strict=True)}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "records.db")
+
+
+def test_the_nearest_program_is_the_one_whose_numbers_have_the_least_ratios() -> None:
+    """Each pair of numbers counts once, however often it stands in the text."""
+    mine, near, far = (task(h=h, w=h).script for h in (10, 12, 40))
+    assert 0 == distance(mine, mine) < distance(mine, near) < distance(mine, far)
+    assert distance("a7 + 7", "a3 + 3") == distance("a7", "a3") == 1
+
+
+def test_the_fastest_of_the_nearest_is_taken_over(database: Database) -> None:
+    """Of one relative only its fastest; others come after it, at most so many; decisions have the same names."""
+    mine = task()
+    near, middle, far = task(h=12), task(h=20), task(h=80)
+    stored(database, near, 1, 30.0)
+    best = stored(database, near, 2, 20.0)
+    stored(database, middle, 3)
+    stored(database, far, 4)
+    search_space = SearchSpace(space_of(mine))
+    found = list(Relatives(database).candidates(mine, search_space))
+    assert len(found) == TRIED and all(search_space.possible(key) for key in found)
+    sketch = search_space.sketches[found[0][0]]
+    wanted, taken = named(space_of(near), *best), named(space_of(mine), sketch.name, list(found[0][1:]))
+    assert sketch.name == best[0]
+    assert sum(taken.get(name) == label for name, label in wanted.items()) >= len(wanted) - 3
+
+
+def test_nothing_is_taken_from_other_forms_devices_interfaces_and_versions(database: Database) -> None:
+    mine = task()
+    stored(database, task(h=12, stride=2), 1)
+    stored(database, task(h=12), 2, target=configs.target("cpu-avx512").to_json())
+    stored(database, task(h=13), 3, interface=dict.fromkeys(mine.interface, "fixed"))
+    stored(database, task(h=14), 4, space_version=0)
+    stored(database, task(h=15), 5, sketch="no such sketch")
+    stored(database, mine, 6)
+    assert list(Relatives(database).candidates(mine, SearchSpace(space_of(mine)))) == []
+
+
+def test_a_program_of_the_same_run_is_a_relative_once_it_has_a_record(database: Database) -> None:
+    mine, other = task(), task(h=12)
+    relatives, search_space = Relatives(database), SearchSpace(space_of(mine))
+    assert list(relatives.candidates(mine, search_space)) == []
+    relatives.add(other.script)
+    assert list(relatives.candidates(mine, search_space)) == []
+    stored(database, other, 1)
+    assert len(list(relatives.candidates(mine, search_space))) == 1
+
+
+def test_an_alternative_that_is_not_there_becomes_the_nearest() -> None:
+    """Tiles of 6 where the axis has no room for them become the largest that fit."""
+    source, sketch = space_of(task(h=30, w=30)).sketches[0], space_of(task(h=4, w=4)).sketches[0]
+    at, item = next((k, d) for k, d in enumerate(source.decisions) if "6" in d.labels and d.name.endswith("tile:s2"))
+    choice = [0] * len(source.decisions)
+    choice[at] = item.labels.index("6")
+    mine = next(d for d in sketch.decisions if d.name == item.name)
+    column = f"{item.name.rsplit('/', 1)[-1]}:reg"
+    largest = max(mine.table[column])
+    taken = taken_over(source, choice, sketch)[sketch.decisions.index(mine)]
+    assert "6" not in mine.labels and mine.table[column][taken] == largest
+
+
+def test_a_study_asks_for_them_first_and_never_twice(database: Database) -> None:
+    """They are told like any others, and a task that has records of its own is not asked for them again."""
+    mine = task()
+    stored(database, task(h=12), 1)
+    relatives = Relatives(database)
+    (key,) = relatives.candidates(mine, SearchSpace(space_of(mine)))
+    study = Study(space_of(mine), first=lambda space: relatives.candidates(mine, space))
+    asked = [candidate for _ in range(3) for candidate in study.ask(4)]
+    assert asked[0].key == key
+    assert len({candidate.key for candidate in asked}) == len(asked) == 12
+    study.tell(asked[0], 3.0)
+    again = Study(space_of(mine), first=lambda _: [key, key])
+    again.seed_records([make_record(
+        script=mine.script, sketch=space_of(mine).sketches[key[0]].name, choice=list(key[1:]),
+        space_version=space_of(mine).version,
+    )])  # fmt: skip
+    assert key not in [candidate.key for candidate in again.ask(4)]
