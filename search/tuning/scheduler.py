@@ -317,7 +317,7 @@ class Scheduler:
         space = generate(run.task.work.func, run.task.target, run.task.interface)
         if not space.sketches:
             return None
-        relatives = partial(self.relatives.candidates, run.task) if share.best_us is None else None
+        relatives = partial(self.relatives.candidates, run.task)
         study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=relatives)
         self.relatives.add(run.task.script)
         try:

@@ -49,8 +49,8 @@ class Study:
     """Ask for candidates, tell what became of them.
 
     `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
-    what the model may use.  `first` gives candidates that are asked before all others.  Raises ValueError for an
-    unknown sampler and for pins that leave nothing.
+    what the model may use.  `first` gives candidates that are asked before all others where nothing is stored.
+    Raises ValueError for an unknown sampler and for pins that leave nothing.
     """
 
     def __init__(
@@ -183,10 +183,11 @@ class Study:
 
     def _ask_first(self, count: int) -> list[Candidate]:
         """The candidates that are to be asked before all others, the first time."""
-        if self._first is None:
+        first, self._first = self._first, None
+        if first is None or self.seeded:
             return []
-        keys, self._first = [key for key in self._first(self.search_space) if key not in self._seen], None
-        return [found for key in dict.fromkeys(keys[:count]) if (found := self._ask_for(key)) is not None]
+        keys = list(dict.fromkeys(first(self.search_space)))[:count]
+        return [found for key in keys if (found := self._ask_for(key)) is not None]
 
     def _ask_for(self, key: Key) -> Candidate | None:
         self.study.enqueue_trial(self.search_space.params(key))

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
@@ -125,7 +126,8 @@ def _search(run: Run, generate: Generator | None, recording: Recording | None) -
         run.tell_notes()
         if run.task.target.kind == "opencl" and (trouble := problem()):
             run.note(trouble)
-        study = _study(run, recording.space if recording is not None else _space(run, generate))
+        space = recording.space if recording is not None else _space(run, generate)
+        study = _study(run, space, is_standard=recording is None and generate is None)
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except (KeyboardInterrupt, DeviceLost) as cause:
         return Cut.by(cause), study
@@ -138,14 +140,16 @@ def _space(run: Run, generate: Generator | None) -> Space:
     return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
 
 
-def _study(run: Run, space: Space) -> Study:
-    from .study import Study
+def _study(run: Run, space: Space, is_standard: bool) -> Study:
+    from .relatives import Relatives
+    from .study import DEFAULT, Study
 
     settings, task = run.settings, run.task
+    learns = settings.resume and settings.sampler == DEFAULT and is_standard
     try:
         study = Study(
             space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
-            batch=settings.batch,
+            batch=settings.batch, first=partial(Relatives(run.database).candidates, task) if learns else None,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -31,7 +31,9 @@ def space_of(task: Task) -> Space:
     return generate(task.work.func, task.target, task.interface)
 
 
-def stored(database: Database, task: Task, seed: int, latency_us: float = 20.0, **more: object) -> tuple[str, list[int]]:
+def stored(
+    database: Database, task: Task, seed: int, latency_us: float = 20.0, **more: object
+) -> tuple[str, list[int]]:
     """A random candidate of a task as a record in a database; its sketch and its choice."""
     space = space_of(task)
     sketch = space.sketches[seed % len(space.sketches)]
