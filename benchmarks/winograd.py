@@ -3,11 +3,11 @@
     python benchmarks/winograd.py --seconds 20 --out FILE.json      measures the shapes that the file does not have
     python benchmarks/winograd.py --fit FILE.json                   says from where on it pays
 
-Each shape is a network of one convolution of three by three taps, channels last, with an activation, which is tuned in
-an empty database with the multiplications that it has and with fewer (`stridesmith/models/winograd.py`).  What decides
-there is the number of multiplications saved for each element of U, V and M.  The fit is the bound above which every
-shape gains: three operators in place of one cost seconds of tuning, too.  `winograd.json` has what was measured on two
-cores of an AMD EPYC (Zen 4, AVX-512).
+Each shape is a network of one convolution of three by three taps, channels last, with an activation, which is tuned
+with the multiplications that it has and with fewer (`stridesmith/models/winograd.py`), in a database of its own.  What
+decides there is the number of multiplications saved for each element of U, V and M.  The fit is the bound above which
+every shape gains: three operators in place of one cost seconds of tuning, too.  `winograd.json` has what was measured
+on two cores of an AMD EPYC (Zen 4, AVX-512).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measured(shape: tuple[int, int, int], seconds: float, seed: int) -> dict[str
 def fitted(rows: Sequence[dict[str, Any]]) -> float:
     """The geometric mean of the most that a shape saves which does not gain, and the next one."""
     most = max((row["saved"] for row in rows if row["ratio"] < GAIN), default=0.0)
-    return float(np.sqrt(most * min(row["saved"] for row in rows if row["saved"] > most)))
+    return float(np.sqrt(most * min((row["saved"] for row in rows if row["saved"] > most), default=np.inf)))
 
 
 def main() -> None:

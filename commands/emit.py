@@ -35,6 +35,8 @@ def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Tar
     """What leaves, the target that it was made for, and the name of its function where the path gives none."""
     if options.get("input") and not options.get("model"):
         raise UsageError("--input goes with --model, whose file leaves a shape open")
+    if not options.get("winograd", True) and not options.get("model"):
+        raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
     if options.get("model"):
         from .models import compiled_model
 

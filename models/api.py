@@ -21,7 +21,7 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
     """A network with its operators in groups: the one that an ONNX file holds, or a given one.
 
     `inputs` gives shapes to inputs that a file leaves open.  With `winograd`, convolutions of three taps have fewer
-    multiplications where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
+    multiplications on CPUs where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
     """
     from .fusion import fused
     from .weights import without_subnormals
@@ -32,7 +32,7 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
     network = fused(source, target)
-    return without_subnormals(with_winograd(network) if winograd else network)
+    return without_subnormals(with_winograd(network) if winograd and target.kind == "cpu" else network)
 
 
 def compile(

@@ -112,14 +112,14 @@ def _reduces(func: PrimFunc) -> bool:
 
 def _only_moves(func: PrimFunc) -> bool:
     """Whether a program computes nothing: its values are elements, numbers, or chosen among these."""
-    return not _reduces(func) and _operations(func) == 0
+    return not _reduces(func) and operations(func) == 0
 
 
 def _is_cheap(func: PrimFunc) -> bool:
-    return _operations(func) <= CHEAP
+    return operations(func) <= CHEAP
 
 
-def _operations(func: PrimFunc) -> int:
+def operations(func: PrimFunc) -> int:
     """Arithmetic for an element, all blocks together; a function such as exp counts for many."""
     return sum(_weight(n) for block in leaf_blocks(func.body) for s in block_stores(block) for n in _values(s.value))
 

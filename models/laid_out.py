@@ -4,8 +4,8 @@ The program that comes out has an interface of `fixed` arguments: it reads and w
 it, and the layouts are part of its text, so that its records are told apart from those of other combinations and
 replay from the text.  All steps are primitives, each of which proves itself or leaves the program as it is:
 
-1. a border that a program tests for is inlined where the input has a halo that holds the border's value, and the test
-   goes (`remove_branching_through_overcompute`);
+1. a border that a program tests for, in a stage or where it reads, is inlined where the input has a halo that holds
+   the border's value, and the test goes (`remove_branching_through_overcompute`);
 2. the blocks that compute a result iterate in the order of its layout, blocks of the layout as loops of their own
    (`transform_block_layout`), and so lies the sum that they add up (`transform_layout`);
 3. where blocks do not divide an extent, weights get zeros for the rest, and the blocks compute over the edge;
@@ -122,7 +122,8 @@ def _borders(func: PrimFunc, buffer: Buffer, pad_value: str) -> Iterator[str]:
 
 def _has_outside(block: Block, pad_value: str) -> bool:
     """Whether all that stands outside of a block's conditions is the value of a padding."""
-    return set(numbers_outside_of(block)) == {float(pad_value or "nan")}
+    numbers = set(numbers_outside_of(block))
+    return bool(numbers) and pad_value not in ("", "undef") and numbers == {float(pad_value)}
 
 
 def _reads(block: Block, buffer: Buffer) -> bool:

@@ -12,23 +12,26 @@ Computations, 1980; for two dimensions A. Lavin and S. Gray, Fast Algorithms for
     y[2 t + 1] = M[1, t] - M[2, t] + M[3, t]
 
 In two dimensions this is done along both, and 16 products take the place of 36.  U is computed here, from constants.
-The rest become operators, so that the layouts of V and M are agreed on like those of any tensor: one makes V, with what
-the program did to its input; one adds up M; one makes y, with what followed.  In exact arithmetic nothing changes; in
-float32 sums are rounded otherwise (docs/numerics.md).
+The rest become operators, so that the layouts of V and M are agreed on like those of any tensor: the input transform
+makes V, with what the program did to its input, if that is cheap (it is computed for each of the rows); one adds up M;
+the output transform makes y, with what followed.  In exact arithmetic nothing changes; in float32 sums are rounded
+otherwise (docs/numerics.md).
 
 What must hold, by number:
 
-1. one block reduces: it adds products of two loads of float32, one of which is a constant of the network;
-2. each index of the result and of the weights is an iterator; each index of the data is one, or, in one or two of its
-   dimensions, ``s + k``, where s is an iterator of the result and k one of three taps of the weights;
-3. what computes the data is no part of what follows;
+1. one block reduces, and it is an anchor (`space.design.program`): it adds products of two loads of float32 to 0, for
+   every point of its iterators; one of the loads is a constant of the network;
+2. each index of the result and of the weights is an iterator that goes through all of the dimension; each index of the
+   data is an iterator, or, in one or two of its dimensions, ``s + k``, where s is an iterator of the result and k one
+   of three taps of the weights;
+3. what computes the data is computed once, before, and is no part of what follows;
 4. the multiplications that are saved are worth writing and reading V and M (`Convolution.saved`).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
@@ -36,9 +39,11 @@ from math import prod
 
 import numpy as np
 
+from ..errors import ProgramError
 from ..ir.arith.linear import linear_form
-from ..ir.expr import Buffer, Expr, Load, Select, Var, all_of, binary, const, if_then_else
+from ..ir.expr import TRUE, Buffer, Expr, Load, Select, Var, all_of, binary, const, if_then_else
 from ..ir.passes.overcompute import is_strict
+from ..ir.passes.renaming import canonical
 from ..ir.stmt import (
     Block,
     Iter,
@@ -52,12 +57,11 @@ from ..ir.stmt import (
     seq,
     written_buffers,
 )
-from ..space.design.program import product_factors
-from ..space.errors import ScheduleError
+from ..space.design.program import anchors, product_factors
 from ..space.primitives.reduction import update_of
-from ..space.tree import block_stores, leaf_blocks, nest_of
-from .fusion import tidied
-from .network import Array, Network, Node, Operator, Tensor
+from ..space.tree import block_stores, leaf_blocks, nest_of, producers
+from .fusion import CHEAP, operations, tidied
+from .network import Array, Network, Node, Operator, Tensor, named_apart
 
 TAPS, ROWS, OUTPUTS = 3, 4, 2
 """In one dimension: taps of the weights, products, and the neighbours of the result that these serve."""
@@ -84,7 +88,7 @@ def with_winograd(network: Network, worth: float = WORTH) -> Network:
     unused = made.constants.keys() - used
     constants = {name: array for name, array in made.constants.items() if name not in unused}
     tensors = {name: tensor for name, tensor in made.tensors.items() if name not in unused}
-    return replace(network, nodes=tuple(nodes), tensors=tensors, constants=constants)
+    return replace(network, nodes=named_apart(nodes), tensors=tensors, constants=constants)
 
 
 # ---------------------------------------------------------------- what is a convolution
@@ -95,7 +99,7 @@ class Convolution:
     """A program whose `block` adds up products of `data` and `weights`, and stores the sums at iterators.
 
     `windows` has, by dimension of the data, the iterators whose sum its index is: that of the result, and that of the
-    taps.  `before` are the blocks that compute the data, `after` all others.
+    taps.  `before` are the blocks that compute the data, `after` all others; `taken` are the names in the program.
     """
 
     block: Block
@@ -105,6 +109,7 @@ class Convolution:
     windows: Mapping[int, tuple[Var, Var]]
     before: tuple[Block, ...]
     after: tuple[Block, ...]
+    taken: frozenset[str]
 
     @property
     def taps(self) -> frozenset[Expr]:
@@ -125,18 +130,21 @@ class Convolution:
         u = [index for index in self.weights.indices if index not in self.taps]
         m = list(self.store.indices)
 
-        def place(index: Expr) -> tuple[bool, bool, bool]:
+        def place(index: Var) -> tuple[bool, bool, bool]:
             return not (index in v and index in u and index in m), index in u, index in m
 
-        v, u, m = (sorted(some, key=place) for some in (v, u, m))
-        return tuple(v), tuple(u), tuple(m)  # type: ignore[return-value]
+        def ordered(some: Sequence[Expr]) -> tuple[Var, ...]:
+            return tuple(sorted((index for index in some if isinstance(index, Var)), key=place))
+
+        return ordered(v), ordered(u), ordered(m)
 
     @property
     def transformed(self) -> tuple[Buffer, Buffer, Buffer]:
         """V, U and M, which have a row for each dimension of the windows."""
         rows = (ROWS,) * len(self.windows)
         shapes = ((*rows, *(self.extents[index] for index in some)) for some in self.iterators)
-        v, u, m = (Buffer(name, shape, "float32") for name, shape in zip("VUM", shapes, strict=True))
+        named = zip((fresh(name, {*self.taken}) for name in "VUM"), shapes, strict=True)
+        v, u, m = (Buffer(name, shape, "float32") for name, shape in named)
         return v, u, m
 
     @property
@@ -144,37 +152,39 @@ class Convolution:
         """The multiplications that are saved for each element of U, V and M."""
         products = ROWS ** len(self.windows) * prod(e for v, e in self.extents.items() if v not in self.taps)
         saved = prod(item.extent for item in self.block.iters) - products
-        return saved / sum(buffer.size for buffer in self.transformed)
+        return float(saved / sum(buffer.size for buffer in self.transformed))
 
 
 def convolution(network: Network, node: Operator) -> Convolution | None:
     """The convolution that an operator computes, by conditions 1 to 3."""
-    sums = [block for block in leaf_blocks(node.func.body) if block.reduce]
-    if len(sums) != 1 or is_strict(node.func) or node.func.layouts:
+    func, sums = node.func, [block for block in leaf_blocks(node.func.body) if block.reduce]
+    found = [anchor for anchor in anchors(func, {}) if sums and anchor.block == sums[0].name]
+    if len(sums) != 1 or not found or found[0].op != "+" or is_strict(func) or func.layouts:
         return None
     (block,) = sums
-    try:
-        store, op, value = update_of(block)
-    except ScheduleError:
+    store, _, value = update_of(block)
+    zero = Store(store.buffer, store.indices, const(0.0, "float32"))
+    if block.init != zero or block.predicate != TRUE or producers(func, store.buffer) != (block,):
         return None
     factors = product_factors(value)
-    if op != "+" or len(factors) != 2 or store.buffer.dtype != "float32":
-        return None
-    constants = {b for b, name in zip(node.func.buffers, node.inputs, strict=False) if name in network.constants}
-    for weights, data in (factors, factors[::-1]):
+    constants = {b for b, name in zip(func.buffers, node.inputs, strict=False) if name in network.constants}
+    for weights, data in (factors, factors[::-1]) if len(factors) == 2 else ():
         if not isinstance(weights, Load) or not isinstance(data, Load) or weights.buffer not in constants:
             continue
-        windows, around = _windows(block, store, data, weights), _around(node.func, block, data.buffer)
+        windows, around = _windows(block, store, data, weights), _around(func, block, data.buffer)
         if windows and around and weights.dtype == data.dtype == "float32":
-            return Convolution(block, store, data, weights, windows, *around)
+            taken = frozenset(names(func) | {buffer.name for buffer in func.buffers})
+            return Convolution(block, store, data, weights, windows, *around, taken)
     return None
 
 
 def _windows(block: Block, store: Store, data: Load, weights: Load) -> dict[int, tuple[Var, Var]]:
     """The dimensions of the data along which windows of three taps move point by point, by condition 2; else none."""
+    extents: dict[Expr, int] = {item.var: item.extent for item in block.iters}
     reduced: dict[Expr, int] = {item.var: item.extent for item in block.reduce}
-    for indices in (store.indices, weights.indices):
-        if not all(isinstance(index, Var) for index in indices) or len({*indices}) != len(indices):
+    for access in (store, weights):
+        indices = access.indices
+        if len({*indices}) != len(indices) or tuple(extents.get(i) for i in indices) != access.buffer.shape:
             return {}
     found: dict[int, tuple[Var, Var]] = {}
     seen: list[Expr] = []
@@ -197,13 +207,19 @@ def _around(func: PrimFunc, block: Block, data: Buffer) -> tuple[tuple[Block, ..
     needed, before, after = {data}, list[Block](), list[Block]()
     for other in reversed(leaf_blocks(func.body)):
         if other is not block:
-            mine = bool({store.buffer for store in block_stores(other)} & needed)
+            mine = bool(_stored(other) & needed)
             (before if mine else after).insert(0, other)
             needed |= {*read_buffers(other.body)} if mine else set()
-    made = {store.buffer for other in before for store in block_stores(other)}
+    made = {buffer for other in before for buffer in _stored(other)}
     read = {buffer for other in after for buffer in read_buffers(other.body)}
-    stored = {store.buffer for store in block_stores(block)}
-    return None if made & (read | {*func.params}) or needed & stored else (tuple(before), tuple(after))
+    stored = _stored(block)
+    once = all(producers(func, buffer) == (other,) for other in before for buffer in _stored(other))
+    apart = not made & (read | {*func.params}) and not needed & stored
+    return (tuple(before), tuple(after)) if apart and once else None
+
+
+def _stored(block: Block) -> set[Buffer]:
+    return {store.buffer for store in block_stores(block)}
 
 
 # ---------------------------------------------------------------- three operators
@@ -213,28 +229,47 @@ def _around(func: PrimFunc, block: Block, data: Buffer) -> tuple[tuple[Block, ..
 class _Made:
     """The tensors and constants of the network that is made.
 
-    `known` has the name of each V by what it is computed from, and by which program.
+    `known` has the names of V and U by what they are computed from, and how.
     """
 
     tensors: dict[str, Tensor]
     constants: dict[str, Array]
-    known: dict[tuple[tuple[str, ...], PrimFunc], str] = field(default_factory=dict)
+    known: dict[tuple[object, ...], str] = field(default_factory=dict)
 
-    def operators(self, node: Operator, conv: Convolution) -> Iterator[Operator]:
-        """The operators in place of one; what several convolutions read is transformed once."""
-        func, (v, u, m) = node.func, conv.transformed
-        tensor_of = dict(zip(func.buffers, (*node.inputs, *node.outputs), strict=True))
-        start = _program(func, "winograd_data", [*_nests(func, conv.before), _data(conv, v, names(func))])
+    def operators(self, node: Operator, conv: Convolution) -> list[Operator]:
+        """The operators in place of one, which stays where its parts are no programs.
+
+        What several convolutions read is transformed once, and so are weights of several.
+        """
+        try:
+            before, start, end = _programs(node.func, conv)
+        except ProgramError:
+            return [node]
+        (v, _, m), made = conv.transformed, list[Operator]()
+        tensor_of = dict(zip(node.func.buffers, (*node.inputs, *node.outputs), strict=True))
+        if before is not None:
+            tensor_of[conv.data.buffer] = self._tensor(f"{node.name} input", conv.data.buffer)
+            inputs = tuple(tensor_of[buffer] for buffer in before.buffers[:-1])
+            made.append(Operator(f"{node.name} input", before, inputs, (tensor_of[conv.data.buffer],)))
         read = tuple(tensor_of[buffer] for buffer in start.buffers[:-1])
-        if (read, start) not in self.known:
-            self.known[read, start] = self._tensor(f"{node.name} data", v)
-            yield Operator(f"{node.name} data", start, read, (self.known[read, start],))
-        weights, sums = self._tensor(f"{node.name} weights", u), self._tensor(f"{node.name} sums", m)
-        self.constants[weights] = _of_weights(conv, self.constants[tensor_of[conv.weights.buffer]])
-        yield Operator(f"{node.name} sums", _sums(conv), (self.known[read, start], weights), (sums,))
-        end = _program(func, "winograd_result", [_result(conv, m, names(func)), *_nests(func, conv.after)])
+        key = (read, canonical(start))
+        if key not in self.known:
+            self.known[key] = self._tensor(f"{node.name} data", v)
+            made.append(Operator(f"{node.name} data", start, read, (self.known[key],)))
+        weights, sums = self._weights(node, tensor_of[conv.weights.buffer], conv), self._tensor(f"{node.name} sums", m)
+        made.append(Operator(f"{node.name} sums", _sums(conv), (self.known[key], weights), (sums,)))
         reads = end.buffers[: len(end.buffers) - len(node.outputs)]
-        yield replace(node, func=end, inputs=tuple(tensor_of.get(buffer, sums) for buffer in reads))
+        return [*made, replace(node, func=end, inputs=tuple(tensor_of.get(buffer, sums) for buffer in reads))]
+
+    def _weights(self, node: Operator, tensor: str, conv: Convolution) -> str:
+        """The constant U of a convolution."""
+        number = {index: dim for dim, index in enumerate(conv.weights.indices)}
+        taps = tuple(number[tap] for _, tap in conv.windows.values())
+        key = (tensor, taps, tuple(number[index] for index in conv.iterators[1]))
+        if key not in self.known:
+            self.known[key] = self._tensor(f"{node.name} weights", conv.transformed[1])
+            self.constants[self.known[key]] = _of_weights(conv, self.constants[tensor])
+        return self.known[key]
 
     def _tensor(self, name: str, buffer: Buffer) -> str:
         name = fresh(name, {*self.tensors})
@@ -242,15 +277,29 @@ class _Made:
         return name
 
 
+def _programs(func: PrimFunc, conv: Convolution) -> tuple[PrimFunc | None, PrimFunc, PrimFunc]:
+    """What computes the data where that is not cheap, the input transform, and the output transform."""
+    before, (v, _, m) = _nests(func, conv.before), conv.transformed
+    apart = None
+    if before:
+        apart = _program(func, "winograd_input", before, (conv.data.buffer,))
+        if operations(apart) <= CHEAP:
+            apart = None
+    start = _program(func, "winograd_data", [*([] if apart else before), _data(conv, v)], (v,))
+    end = _program(func, "winograd_result", [_result(conv, m), *_nests(func, conv.after)], ())
+    return apart, start, end
+
+
 def _nests(func: PrimFunc, blocks: Sequence[Block]) -> list[Stmt]:
     return [nest_of(func, block) for block in blocks]
 
 
-def _program(func: PrimFunc, name: str, nests: Sequence[Stmt]) -> PrimFunc:
-    """Nests that use the memory of a program as one of their own; what they pass to others is a parameter, too."""
+def _program(func: PrimFunc, name: str, nests: Sequence[Stmt], results: Sequence[Buffer]) -> PrimFunc:
+    """Nests of a program as one of their own, whose parameters are those that they use, what they read that none of
+    them computes, and the `results`."""
     body = seq(nests)
     written, read = written_buffers(body), read_buffers(body)
-    inside = tuple(buffer for buffer in func.body.allocs if buffer in written)
+    inside = tuple(buffer for buffer in func.body.allocs if buffer in written and buffer not in results)
     known = [*func.buffers, *(b for b in (*read, *written) if b not in func.buffers and b not in inside)]
     params = [b for b in known if b in read and b not in written] + [b for b in known if b in written]
     return tidied(PrimFunc(name, tuple(params), replace(func.body, body=body, allocs=inside), (), func.attrs))
@@ -275,9 +324,9 @@ def _named(letter: str, count: int, taken: set[str]) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def _data(conv: Convolution, v: Buffer, taken: set[str]) -> Stmt:
-    """What computes V: along each dimension of the windows, the sum or difference of two of four neighbours."""
-    (own, _, _), count = conv.iterators, len(conv.windows)
+def _data(conv: Convolution, v: Buffer) -> Stmt:
+    """The input transform: along each dimension of the windows, the sum or difference of two of four neighbours."""
+    (own, _, _), count, taken = conv.iterators, len(conv.windows), {*conv.taken, v.name}
     rows, points = _named("a", count, taken), dict(zip(own, _named("d", len(own), taken), strict=True))
     row_of = dict(zip(conv.windows, rows, strict=True))
 
@@ -294,7 +343,7 @@ def _data(conv: Convolution, v: Buffer, taken: set[str]) -> Stmt:
         return combined((*indices, first + near)) + _signed(row < ROWS - 1, combined((*indices, first + far)))
 
     at = (*rows, *points.values())
-    return _nest("transform", dict(zip(at, v.shape, strict=True)), Store(v, at, combined(())), taken)
+    return _nest("input_transform", dict(zip(at, v.shape, strict=True)), Store(v, at, combined(())), taken)
 
 
 def _element(conv: Convolution, indices: tuple[Expr, ...]) -> Expr:
@@ -312,17 +361,18 @@ def _signed(negative: Expr, value: Expr) -> Expr:
 def _sums(conv: Convolution) -> PrimFunc:
     """The program that adds up M."""
     (v, u, m), kept = conv.transformed, [item.var for item in conv.block.iters if item.var not in conv.taps]
-    rows = _named("a", len(conv.windows), {var.name for var in kept})
+    rows = _named("a", len(conv.windows), {var.name for var in kept} | {v.name, u.name, m.name})
     of_v, of_u, of_m = ((*rows, *some) for some in conv.iterators)
     value = Load(m, of_m) + Load(v, of_v) * Load(u, of_u)
     extents = dict.fromkeys(rows, ROWS) | {var: conv.extents[var] for var in kept}
     summed = [item.var for item in conv.block.reduce if item.var in extents]
-    nest = _nest("products", extents, Store(m, of_m, value), {var.name for var in extents}, summed)
+    taken = {var.name for var in extents} | {v.name, u.name, m.name}
+    nest = _nest("products", extents, Store(m, of_m, value), taken, summed)
     return PrimFunc("winograd_sums", (v, u, m), Block("root", (), nest))
 
 
-def _result(conv: Convolution, m: Buffer, taken: set[str]) -> Stmt:
-    """What makes the result of M: along each dimension of the windows, three rows added up."""
+def _result(conv: Convolution, m: Buffer) -> Stmt:
+    """The output transform: along each dimension of the windows, three rows added up."""
     points = [point for point, _ in conv.windows.values()]
     at = [index // OUTPUTS if index in points else index for index in conv.iterators[2]]
     terms = []
@@ -333,15 +383,15 @@ def _result(conv: Convolution, m: Buffer, taken: set[str]) -> Stmt:
             term = _signed(binary("==", point % OUTPUTS, 1), term) if row == 1 else term
         terms.append(term)
     extents = {item.var: item.extent for item in conv.block.spatial}
-    return _nest("gather", extents, Store(conv.store.buffer, conv.store.indices, reduce(operator.add, terms)), taken)
+    store = Store(conv.store.buffer, conv.store.indices, reduce(operator.add, terms))
+    return _nest("output_transform", extents, store, {*conv.taken, m.name})
 
 
 def _of_weights(conv: Convolution, weights: Array) -> Array:
     """U of the weights, computed in float64."""
-    dims = {index: dim for dim, index in enumerate(conv.weights.indices)}
-    rows = [len(dims) + k for k in range(len(conv.windows))]
-    factors: list[object] = [weights.astype(np.float64), list(dims.values())]
-    for row, (_, tap) in zip(rows, conv.windows.values(), strict=True):
-        factors += [np.asarray(WEIGHTS), [row, dims[tap]]]
-    result: Array = np.einsum(*factors, [*rows, *(dims[index] for index in conv.iterators[1])], optimize=True)
-    return result.astype(weights.dtype)
+    found, left = weights.astype(np.float64), list[Expr](conv.weights.indices)
+    for row, (_, tap) in reversed(list(enumerate(conv.windows.values()))):
+        found = np.tensordot(np.asarray(WEIGHTS), found, axes=(1, left.index(tap)))
+        left = [Var(f"row {row}"), *(index for index in left if index != tap)]
+    rows = range(len(conv.windows))
+    return found.transpose([*rows, *(left.index(index) for index in conv.iterators[1])]).astype(weights.dtype)

@@ -298,9 +298,12 @@ class Database:
         query = sa.select(WORKLOADS.c.name).distinct().order_by(WORKLOADS.c.name)
         return [str(row["name"]) for row in self._fetch(query)]
 
-    def scripts(self, newest: int) -> list[str]:
-        """The texts of the programs that were stored last, at most so many."""
-        query = sa.select(WORKLOADS.c.script).order_by(WORKLOADS.c.id.desc()).limit(newest)
+    def scripts(self, target: Target, newest: int) -> list[str]:
+        """The texts of programs that have a verified record on a device, those that came last, at most so many."""
+        on = sa.select(DEVICES.c.id).where(DEVICES.c.key == target.key).scalar_subquery()
+        mine = (RECORDS.c.workload_id == WORKLOADS.c.id, RECORDS.c.device_id == on)
+        known = sa.exists().where(*mine, RECORDS.c.status == "ok", RECORDS.c.verified)
+        query = sa.select(WORKLOADS.c.script).where(known).order_by(WORKLOADS.c.id.desc()).limit(newest)
         return [str(row["script"]) for row in self._fetch(query)]
 
     @property

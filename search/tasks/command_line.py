@@ -28,6 +28,7 @@ def command_line(options: Mapping[str, object], subcommand: str = "") -> str:
         value = options.get(name)
         for item in value if isinstance(value, list | tuple) else [value] if value else []:
             words += [f"--{name}", str(item)]
+    words += ["--no-winograd"] if options.get("winograd") is False else []
     return shlex.join(words)
 
 

@@ -1,7 +1,7 @@
 """Several tasks that share one budget: seconds go where a model's next gain is expected.
 
 ```
-first     every task that nothing is known of: a few candidates that the estimate likes
+first     every task that nothing is known of: a few candidates, of its relatives and that the estimate likes
 turns     ask for the task of the next turn while the candidates of this one are built; measure; choose again
 finish    every task whose fastest candidate is new: a short race
 ```

@@ -78,7 +78,7 @@ class Study:
         self.seeded = 0  # stored measurements that it began with
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
-        self._first = first
+        self._first, self._waiting = first, list[Key]()
         self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
@@ -182,11 +182,11 @@ class Study:
         return mirror.update(self.study, until)
 
     def _ask_first(self, count: int) -> list[Candidate]:
-        """The candidates that are to be asked before all others, the first time."""
-        first, self._first = self._first, None
-        if first is None or self.seeded:
-            return []
-        keys = list(dict.fromkeys(first(self.search_space)))[:count]
+        """Up to `count` of the candidates that are to be asked before all others."""
+        if self._first is not None:
+            self._waiting = [] if self.seeded else list(dict.fromkeys(self._first(self.search_space)))
+            self._first = None
+        keys, self._waiting = self._waiting[:count], self._waiting[count:]
         return [found for key in keys if (found := self._ask_for(key)) is not None]
 
     def _ask_for(self, key: Key) -> Candidate | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from stridesmith.models.alternatives import wanted_by
 from stridesmith.models.fusion import fused
 from stridesmith.models.laid_out import laid_out
 from stridesmith.models.layouts import TensorLayout
-from stridesmith.models.network import Network, Operator, problems
+from stridesmith.models.network import Network, Operator, Tensor, problems
 from stridesmith.models.winograd import TAPS, WEIGHTS, with_winograd
 
 CPU = configs.target("cpu-avx512")
@@ -40,14 +41,14 @@ def names(network: Network) -> list[str]:
     return [node.func.name for node in network.nodes if isinstance(node, Operator)]
 
 
-def transformed(network: Network) -> Network:
-    """The network after fusion with Winograd's convolutions; it computes the same numbers, which are whole ones."""
+def transformed(network: Network, tolerance: float = 0.0) -> Network:
+    """The network after fusion with Winograd's convolutions; it computes the same numbers, where all are whole ones."""
     before = fused(network, CPU)
     after = with_winograd(before, ALWAYS)
     assert list(problems(after)) == []
     given = drawn(network)
     for name, array in computed(before, given).items():
-        np.testing.assert_array_equal(computed(after, given)[name], array)
+        np.testing.assert_allclose(computed(after, given)[name], array, rtol=0, atol=tolerance)
     return after
 
 
@@ -186,6 +187,90 @@ def test_programs_with_strict_floats_stay() -> None:
     assert with_winograd(strict, ALWAYS) == strict
 
 
+SCRIPT = """
+@T.prim_func
+def conv(x: T.Buffer((3, 10), "float32"), w: T.Buffer((4, 3, 3), "float32"), y: T.Buffer((4, 8), "float32")):
+    for o, s, c, k in T.grid(4, 8, 3, 3):
+        with T.block("sum"):
+            vo, vs, vc, vk = T.axis.remap("SSRR", [o, s, c, k])
+            with T.init():
+                y[vo, vs] = T.float32(0)
+            y[vo, vs] = y[vo, vs] + x[vc, vs + vk] * w[vo, vc, vk]
+"""
+
+
+def from_script(text: str) -> Network:
+    """A network of one program with random weights."""
+    func = ss.parse(text)
+    assert isinstance(func, ss.PrimFunc)
+    tensors = {b.name: Tensor(b.name, b.shape, b.dtype) for b in func.buffers}
+    weights = np.random.default_rng(0).integers(-2, 3, tensors["w"].shape).astype("float32")
+    node = Operator("conv", func, ("x", "w"), ("y",))
+    network = Network("one", ("x",), ("y",), tensors, {"w": weights}, (node,))
+    assert list(problems(network)) == []
+    return network
+
+
+def test_a_program_written_by_hand_is_recognised() -> None:
+    """By its accesses, also where its buffers have the names of V, U and M, and its operator that of another."""
+    network = from_script(SCRIPT)
+    assert names(with_winograd(network, ALWAYS)) == ["winograd_data", "winograd_sums", "winograd_result"]
+    make = Maker()
+    func = ss.parse(re.sub(r"\b[xyw]\b", lambda found: {"x": "V", "y": "M", "w": "U"}[found[0]], SCRIPT))
+    assert isinstance(func, ss.PrimFunc)
+    transformed(make.network(make.operator(func, make.input(3, 10), make.constant(4, 3, 3))))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("y[vo, vs] = T.float32(0)", "y[vo, vs] = T.float32(2)"),
+        ("            with T.init", "            T.where(k < 2)\n            with T.init"),
+        ("w: T.Buffer((4, 3, 3)", "w: T.Buffer((5, 3, 3)"),
+        ("w: T.Buffer((4, 3, 3)", "w: T.Buffer((4, 3, 4)"),
+        ("x[vc, vs + vk]", "x[vc, vs + vk - vk]"),
+        ("x[vc, vs + vk]", "x[vc, vs + 2 - vk]"),
+        ("x[vc, vs + vk]", "x[vc, 9 - vs - vk]"),
+        ("+ x[", "+ T.float32(2) * x["),
+        ("+ x[vc, vs + vk]", "* x[vc, vs + vk]"),
+    ],
+)
+def test_what_is_not_quite_a_convolution_stays(old: str, new: str) -> None:
+    """Conditions 1 and 2, each missed by one thing."""
+    assert old in SCRIPT
+    network = from_script(SCRIPT.replace(old, new))
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_a_sum_that_goes_on_from_something_else_stays() -> None:
+    """Condition 1: without an initialisation of its own, the block adds to what another has stored."""
+    lines = SCRIPT.replace("            with T.init():\n                y[vo, vs] = T.float32(0)\n", "").split("\n")
+    fill = ["    for i, j in T.grid(4, 8):", '        with T.block("fill"):',
+            '            vi, vj = T.axis.remap("SS", [i, j])', "            y[vi, vj] = T.float32(7)"]  # fmt: skip
+    network = from_script("\n".join([*lines[:3], *fill, *lines[3:]]))
+    assert with_winograd(network, ALWAYS) == network
+
+
+def test_what_is_dear_is_computed_once_before() -> None:
+    """An exponential of each datum, which 16 rows read, is an operator of its own; adding a bias is part of V."""
+    make = Maker()
+    x = make.input(1, 3, 6, 6)
+    dear = transformed(make.network(conv(make, make.map("T.exp({0})", x), pad=1)), tolerance=1e-3)
+    assert names(dear) == ["winograd_input", "winograd_data", "winograd_sums", "winograd_result"]
+    assert sum(isinstance(n, Call) and n.name == "exp" for node in dear.nodes for n in walk(node.func)) == 1
+    make = Maker()
+    cheap = transformed(make.network(conv(make, make.map("{0} + T.float32(1)", make.input(1, 3, 6, 6)), pad=1)))
+    assert names(cheap) == ["winograd_data", "winograd_sums", "winograd_result"]
+
+
+def test_weights_of_several_convolutions_are_transformed_once() -> None:
+    make = Maker()
+    x, z, w = make.input(1, 3, 6, 6), make.input(1, 3, 8, 8), make.constant(4, 3, 3, 3)
+    one = make.work("conv2d", x, w, ci=3, co=4, h=6, w=6, k=3, pad=1)
+    two = make.work("conv2d", z, w, ci=3, co=4, h=8, w=8, k=3, pad=1)
+    assert [array.shape for array in transformed(make.network(one, two)).constants.values()] == [(4, 4, 3, 4)]
+
+
 def test_small_sums_do_not_pay() -> None:
     """Condition 4: from 3 to 4 channels, writing and reading V and M costs more than the products."""
     make = Maker()
@@ -204,18 +289,19 @@ def test_a_halo_takes_the_tests_of_the_border_away() -> None:
     (border, *_) = wanted_by(data.func, CPU)["x"].borders
     assert (border.before, border.after, border.value) == ((0, 0, 1, 1), (0, 0, 1, 1), "0.0")
     halo = TensorLayout((1, 16, 8, 8), order=(0, 2, 3, 1), before=border.before, after=border.after, pad_value="0.0")
-    tests = [n for func in (data.func, laid_out(data.func, {"x": halo})) for n in walk(func) if isinstance(n, Call)]
-    assert len(tests) == 4
+    before, after = (
+        sum(isinstance(n, Call) for n in walk(func)) for func in (data.func, laid_out(data.func, {"x": halo}))
+    )
+    assert (before, after) == (4, 0)
 
 
-@pytest.mark.parametrize("target", ["cpu", "opencl"])
-def test_compiled_models_agree_with_and_without(target: str, tmp_path: Path) -> None:
+def test_compiled_models_agree_with_and_without(tmp_path: Path) -> None:
     """Kernels of what the estimate likes best give what the interpreter does, of an odd extent and with a shortcut."""
     make = Maker()
-    x = make.input(1, 64, 9, 8)
+    x = make.input(1, 64, 15, 16)
     y = make.map("T.max({0} + b[v1] + {2}, T.float32(0))", conv(make, x, co=64, pad=1), make.constant(64), x)
     network, db = make.network(y), str(tmp_path / "own.db")
-    fewer, as_written = (ss.compile(network, target, db=db, winograd=winograd) for winograd in (True, False))
+    fewer, as_written = (ss.compile(network, db=db, winograd=winograd) for winograd in (True, False))
     assert [len(model.network.nodes) for model in (fewer, as_written)] == [3, 1]
     given = drawn(network)
     for model in (fewer, as_written):

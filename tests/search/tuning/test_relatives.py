@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from record_makers import make_record
 
 from stridesmith import configs
+from stridesmith.errors import TemporaryError
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
-from stridesmith.search.tuning.relatives import TRIED, Relatives, distance, taken_over
+from stridesmith.search.tuning.relatives import TRIED, Relatives, distance, form, taken_over
 from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.search.tuning.study import Study
 from stridesmith.space.design.space import Space, generate
@@ -61,7 +63,8 @@ def test_the_nearest_program_is_the_one_whose_numbers_have_the_least_ratios() ->
     """Each pair of numbers counts once, however often it stands in the text."""
     mine, near, far = (task(h=h, w=h).script for h in (10, 12, 40))
     assert 0 == distance(mine, mine) < distance(mine, near) < distance(mine, far)
-    assert distance("a7 + 7", "a3 + 3") == distance("a7", "a3") == 1
+    assert distance("x[7] + 7", "x[3] + 3") == distance("x[7]", "x[3]") == 1
+    assert form("float32 v1[12, 4] + 0.25") == "float32 v1[#, #] + #.25"
 
 
 def test_the_fastest_of_the_nearest_is_taken_over(database: Database) -> None:
@@ -70,26 +73,71 @@ def test_the_fastest_of_the_nearest_is_taken_over(database: Database) -> None:
     near, middle, far = task(h=12), task(h=20), task(h=80)
     stored(database, near, 1, 30.0)
     best = stored(database, near, 2, 20.0)
-    stored(database, middle, 3)
+    second = stored(database, middle, 3)
     stored(database, far, 4)
     search_space = SearchSpace(space_of(mine))
     found = list(Relatives(database).candidates(mine, search_space))
     assert len(found) == TRIED and all(search_space.possible(key) for key in found)
-    sketch = search_space.sketches[found[0][0]]
-    wanted, taken = named(space_of(near), *best), named(space_of(mine), sketch.name, list(found[0][1:]))
-    assert sketch.name == best[0]
-    assert sum(taken.get(name) == label for name, label in wanted.items()) >= len(wanted) - 3
+    for key, relative, (name, choice) in zip(found, (near, middle), (best, second), strict=True):
+        sketch = search_space.sketches[key[0]]
+        wanted, taken = named(space_of(relative), name, choice), named(space_of(mine), sketch.name, list(key[1:]))
+        assert sketch.name == name
+        assert sum(taken.get(decision) == label for decision, label in wanted.items()) >= len(wanted) - 4
 
 
-def test_nothing_is_taken_from_other_forms_devices_interfaces_and_versions(database: Database) -> None:
+def test_nothing_is_taken_from_other_forms_devices_and_versions(database: Database) -> None:
+    """Nor from what fits no space: a database may hold what another machine's rules have made."""
     mine = task()
     stored(database, task(h=12, stride=2), 1)
     stored(database, task(h=12), 2, target=configs.target("cpu-avx512").to_json())
-    stored(database, task(h=13), 3, interface=dict.fromkeys(mine.interface, "fixed"))
     stored(database, task(h=14), 4, space_version=0)
     stored(database, task(h=15), 5, sketch="no such sketch")
-    stored(database, mine, 6)
     assert list(Relatives(database).candidates(mine, SearchSpace(space_of(mine)))) == []
+    _, choice = stored(database, task(h=16), 6)
+    assert len(list(Relatives(database).candidates(mine, SearchSpace(space_of(mine))))) == 1
+    stored(database, task(h=16), 6, 1.0, choice=[99] * len(choice))
+    stored(database, task(h=17), 7, choice=choice[1:])
+    assert list(Relatives(database).candidates(mine, SearchSpace(space_of(mine)))) == []
+
+
+def test_another_interface_of_the_same_program_is_the_nearest(database: Database) -> None:
+    """Its decisions are those of this one where both have them; the same interface comes before others."""
+    mine = task()
+    stored(database, replace(mine, interface=dict.fromkeys(mine.interface, "fixed")), 3)
+    search_space = SearchSpace(space_of(mine))
+    (other,) = Relatives(database).candidates(mine, search_space)
+    assert search_space.possible(other)
+
+
+def test_pins_are_kept(database: Database) -> None:
+    """What a relative decided otherwise than a pin says is decided as the pin says."""
+    mine = task()
+    stored(database, task(h=12), 1)
+    space = space_of(mine)
+    (free,) = Relatives(database).candidates(mine, SearchSpace(space))
+    at, item = next((k, d) for k, d in enumerate(space.sketches[free[0]].decisions) if d.name.endswith("parallel"))
+    other = next(label for k, label in enumerate(item.labels) if k != free[1 + at])
+    pinned = SearchSpace(space, {"parallel": other})
+    for key in Relatives(database).candidates(mine, pinned):
+        assert pinned.possible(key) and item.labels[key[1 + at]] == other
+
+
+@pytest.mark.parametrize("method", ["scripts", "best"])
+def test_a_database_that_does_not_answer_has_no_relatives(
+    database: Database, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that is not given in time is no end of a run; once the database is back, they are there."""
+    mine = task()
+    stored(database, task(h=12), 1)
+    relatives, search_space = Relatives(database), SearchSpace(space_of(mine))
+
+    def locked(*_: object) -> None:
+        raise TemporaryError("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database, method, locked)
+        assert list(relatives.candidates(mine, search_space)) == []
+    assert len(list(relatives.candidates(mine, search_space))) == 1
 
 
 def test_a_program_of_the_same_run_is_a_relative_once_it_has_a_record(database: Database) -> None:
@@ -126,9 +174,12 @@ def test_a_study_asks_for_them_first_and_never_twice(database: Database) -> None
     assert asked[0].key == key
     assert len({candidate.key for candidate in asked}) == len(asked) == 12
     study.tell(asked[0], 3.0)
-    again = Study(space_of(mine), first=lambda _: [key, key])
+    both = Study(space_of(mine), first=lambda _: [key, key, asked[1].key])
+    assert [candidate.key for candidate in both.ask(1)] == [key]
+    assert both.ask(2)[0].key == asked[1].key
+    again = Study(space_of(mine), first=lambda _: [asked[1].key])
     again.seed_records([make_record(
         script=mine.script, sketch=space_of(mine).sketches[key[0]].name, choice=list(key[1:]),
         space_version=space_of(mine).version,
     )])  # fmt: skip
-    assert key not in [candidate.key for candidate in again.ask(4)]
+    assert again.seeded == 1 and not again._ask_first(4)
