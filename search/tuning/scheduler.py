@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..workers.executor import Executor
     from .search_space import Candidate
 
-BATCH, FIRST = 12, 4  # candidates of a turn, and of a task's first one
+BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: its relatives', and one that the estimate likes
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
 LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
