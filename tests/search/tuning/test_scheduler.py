@@ -100,12 +100,13 @@ def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.Mo
 
 def test_the_likest_device_is_asked_first(world: World) -> None:
     """The best schedule of each task there is measured in the task's first turn here, and is where that goes on."""
-    device, choices = world.executor.device, world.executor.space.sketches[0].draw(np.random.default_rng(1), 3000)
-    fast = choices[np.argmin([device(0, choice) for choice in choices])].tolist()
+    device, rng = world.executor.device, np.random.default_rng(1)
+    candidates = [(n, c) for n, sketch in enumerate(world.executor.space.sketches) for c in sketch.draw(rng, 3000)]
+    number, fast = min(candidates, key=lambda candidate: device(*candidate))
     (task, _), _ = world.tasks
     stranger = Record(
         script=task.script, workload=task.work.name, interface=dict(task.interface), samples=[1e-6] * 3, latency_us=1.0,
-        target=replace(task.target, threads=7).to_json(), trace=[["candidate", {"sketch": 0, "choice": fast}]],
+        target=replace(task.target, threads=7).to_json(), trace=[["candidate", {"sketch": number, "choice": fast.tolist()}]],
         verified=True,
     )  # fmt: skip
     world.database.put_records([stranger])
