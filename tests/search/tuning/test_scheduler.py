@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,21 +100,25 @@ def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.Mo
 
 def test_the_likest_device_is_asked_first(world: World) -> None:
     """The best schedule of each task there is measured in the task's first turn here, and is where that goes on."""
-    device, rng = world.executor.device, np.random.default_rng(1)
-    candidates = [(n, c) for n, sketch in enumerate(world.executor.space.sketches) for c in sketch.draw(rng, 3000)]
-    number, fast = min(candidates, key=lambda candidate: device(*candidate))
+    device, sketch = world.executor.device, world.executor.space.sketches[0]
+    choice = sketch.draw(np.random.default_rng(1), 1)[0].tolist()
+
+    def with_a_fast_one(number: int, asked: Sequence[int]) -> float:
+        return device(number, asked) / (1000 if (number, list(asked)) == (0, choice) else 1)
+
+    world.executor.device = with_a_fast_one
     (task, _), _ = world.tasks
     stranger = Record(
         script=task.script, workload=task.work.name, interface=dict(task.interface), samples=[1e-6] * 3, latency_us=1.0,
-        target=replace(task.target, threads=7).to_json(), trace=[["candidate", {"sketch": number, "choice": fast.tolist()}]],
-        verified=True,
+        target=replace(task.target, threads=7).to_json(), verified=True,
+        trace=[["candidate", {"sketch": 0, "choice": choice}]],
     )  # fmt: skip
     world.database.put_records([stranger])
     world.run(20)
     turns = [event for event in world.events if event["event"] == "turn"]
     (here,) = (r for r in world.database.records(task.script, task.target, task.interface) if r.origin)
     assert here.origin == stranger.id and here.latency_us != stranger.latency_us
-    assert turns[0]["best_us"] == pytest.approx(here.latency_us) and turns[0]["trials"] == FIRST
+    assert turns[0]["best_us"] < 1 and turns[0]["trials"] == FIRST  # no other is that fast
 
 
 def test_what_counts_more_gets_more(world: World) -> None:
