@@ -72,6 +72,8 @@ class Options:
         found = cls(**(given or {}))
         if found.rest not in ("eager", "inductor"):
             raise UsageError(f"the option `rest` is 'eager' or 'inductor', but got {found.rest!r}")
+        if not isinstance(found.winograd, bool):
+            raise UsageError(f"the option `winograd` is True or False, but got {found.winograd!r}")
         return found
 
     @property

@@ -121,6 +121,19 @@ def test_the_likest_device_is_asked_first(world: World) -> None:
     assert turns[0]["best_us"] < 1 and turns[0]["trials"] == FIRST  # no other is that fast
 
 
+def test_a_first_turn_has_what_a_program_of_the_same_form_was_fastest_with(world: World) -> None:
+    """The first candidate of a new task is the best of the nearest one that the database has."""
+    world.run(20)
+    (near, _) = world.tasks[1]
+    best = world.database.best(near.script, near.target, near.interface)
+    work = workload("matmul", m=6, n=9, k=11)
+    new = Task(work, near.target, interface_of(work))
+    world.tasks = [(new, 1)]
+    world.run(2)
+    first = world.database.records(new.script, new.target, new.interface)[0]
+    assert best is not None and (first.sketch, first.choice) == (best.sketch, best.choice)
+
+
 def test_what_counts_more_gets_more(world: World) -> None:
     """Of two tasks that gain alike, the one that the model calls three times is tried more often."""
     done = world.run(40)

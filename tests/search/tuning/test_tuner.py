@@ -96,6 +96,23 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path / "tuned.db", monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_first"),
+    [({}, True), ({"resume": False}, False), ({"sampler": "random"}, False)],
+)
+def test_a_search_begins_with_the_best_of_a_program_of_the_same_form(
+    world: World, options: dict[str, Any], is_first: bool
+) -> None:
+    """With the default sampler, and where it may learn from what is stored."""
+    best = world.run(trials=12, sampler="stridesmith")
+    work = workload("matmul", m=61, n=67, k=71)
+    other = Task(work, world.space.target, interface_of(work))
+    world.monkeypatch.setattr(tuner, "resolve", lambda _: other)
+    world.run(trials=4, **({"sampler": "stridesmith"} | options))
+    first = min((r for r in world.stored() if r.script == other.script and r.trial >= 0), key=lambda r: r.trial)
+    assert ((first.sketch, first.choice) == (best.sketch, best.choice)) is is_first
+
+
 def test_a_run_ends_with_the_record_that_it_names(world: World) -> None:
     """The winner of the race is returned, named by `done`, verified, and the database's best."""
     record = world.run(trials=24)
