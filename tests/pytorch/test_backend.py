@@ -274,6 +274,8 @@ def test_options() -> None:
         torch.compile(network(), backend=ss.torch.backend, options={"thread": 1})(torch.randn(3, 6))
     with torch.no_grad(), pytest.raises(Exception, match="`rest` is 'eager' or 'inductor'"):
         compiled(network(), rest="none")[0](torch.randn(3, 6))
+    with torch.no_grad(), pytest.raises(Exception, match="`winograd` is True or False, but got 'no'"):
+        compiled(network(), winograd="no")[0](torch.randn(3, 6))
 
 
 def test_the_entry_point_is_the_backend() -> None:
