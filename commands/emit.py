@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, UsageError
 from .lookup import reading, record_of, target_of
-from .options import one_work
+from .options import one_work, refuse_of_models
 from .output import Output
 
 if TYPE_CHECKING:
@@ -33,15 +33,12 @@ def run(where: str, options: dict[str, Any], output: Output) -> int:
 
 def _found(options: dict[str, Any], output: Output) -> tuple[Kernel | Model, Target, str]:
     """What leaves, the target that it was made for, and the name of its function where the path gives none."""
-    if options.get("input") and not options.get("model"):
-        raise UsageError("--input goes with --model, whose file leaves a shape open")
-    if not options.get("winograd", True) and not options.get("model"):
-        raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
     if options.get("model"):
         from .models import compiled_model
 
         model = compiled_model(options, output)
         return model, model.target, Path(options["model"]).stem
+    refuse_of_models(options)
     return _as_written(options) if options.get("as_written") else _recorded(options, output)
 
 

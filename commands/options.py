@@ -75,12 +75,17 @@ def one_work(options: Mapping[str, Any]) -> Entry:
     return entries[0]
 
 
-def all_work(options: Mapping[str, Any]) -> list[Entry]:
-    """Everything that `--workload`, `--script`, `--suite` or `--config` ask for; exactly one of them is given."""
+def refuse_of_models(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that only models have."""
     if options.get("input"):
         raise UsageError("--input goes with --model, whose inputs it gives shapes")
     if not options.get("winograd", True):
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
+
+
+def all_work(options: Mapping[str, Any]) -> list[Entry]:
+    """Everything that `--workload`, `--script`, `--suite` or `--config` ask for; exactly one of them is given."""
+    refuse_of_models(options)
     sources = [name for name in ("workload", "script", "suite", "config") if options.get(name)]
     if not sources and is_recorded(options.get("target")):
         return [_recorded(str(options["target"]))]

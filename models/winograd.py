@@ -33,7 +33,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 
@@ -116,13 +116,13 @@ class Convolution:
         """The iterators of the taps."""
         return frozenset(tap for _, tap in self.windows.values())
 
-    @property
+    @cached_property
     def extents(self) -> Mapping[Var, int]:
         """The points of each iterator; of a window, its pairs of neighbours."""
         found = {item.var: item.extent for item in self.block.iters}
         return found | {point: -(-found[point] // OUTPUTS) for point, _ in self.windows.values()}
 
-    @property
+    @cached_property
     def iterators(self) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]]:
         """Those of V, U and M behind the rows: of all three, of V and M, of V and U, and of U and M, in this order."""
         points = {dim: point for dim, (point, _) in self.windows.items()}
@@ -138,7 +138,7 @@ class Convolution:
 
         return ordered(v), ordered(u), ordered(m)
 
-    @property
+    @cached_property
     def transformed(self) -> tuple[Buffer, Buffer, Buffer]:
         """V, U and M, which have a row for each dimension of the windows."""
         rows = (ROWS,) * len(self.windows)

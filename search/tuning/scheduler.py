@@ -36,10 +36,10 @@ from .interruption import error_of
 from .loop import Loop
 from .mirror import mirror_round
 from .race import final_race, untuned_id
-from .relatives import Relatives
 from .run import Results, Run
 from .settings import settings
 from .study import Study
+from .transfer import Transfer
 
 if TYPE_CHECKING:
     from ..records.database import Database
@@ -182,7 +182,7 @@ class Scheduler:
         self.race_cost = RACE_COST
         self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
-        self.relatives = Relatives(database)
+        self.transfer = Transfer(database)
         self.shares: list[Share] = []
         for task, weight in tasks:
             self.add(task, weight)
@@ -317,9 +317,9 @@ class Scheduler:
         space = generate(run.task.work.func, run.task.target, run.task.interface)
         if not space.sketches:
             return None
-        relatives = partial(self.relatives.candidates, run.task)
-        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=relatives)
-        self.relatives.add(run.task.script)
+        first = partial(self.transfer.candidates, run.task)
+        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=first)
+        self.transfer.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)
         except TemporaryError as error:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ...space.design.sketch import Sketch
     from ...space.design.space import Space
+    from ..records.record import Record
 
 SKETCH = "sketch"
 RUN = "run"  # the user attribute of a trial from elsewhere: the run and stage in which it was measured
@@ -53,6 +54,7 @@ class SearchSpace:
         self.space = space
         self.sketches: tuple[Sketch, ...] = tuple(space.sketches)
         self.names = tuple(parameter_names(sketch) for sketch in self.sketches)
+        self.numbers = {sketch.name: number for number, sketch in enumerate(self.sketches)}
         self.allowed: list[tuple[NDArray[np.int64], ...]] = []
         self._stock: dict[int, Population] = {}
         able = tuple(n for n in range(len(self.sketches)) if self._allow(n, dict(pins or {})))
@@ -79,6 +81,13 @@ class SearchSpace:
             return None
         choice = [params.get(name) for name in self.names[number]]
         return self.checked(number, choice)
+
+    def stored(self, record: Record) -> Key | None:
+        """The candidate of a record of this program; None for one of another space version or an unknown sketch."""
+        number = self.numbers.get(record.sketch)
+        if number is None or record.space_version != self.space.version:
+            return None
+        return self.checked(number, record.choice)
 
     def checked(self, number: int, choice: Sequence[Any]) -> Key | None:
         """The key of a choice, None when its length or an index does not fit the sketch."""

@@ -123,14 +123,10 @@ class Study:
         """
         import optuna
 
-        numbers = {sketch.name: number for number, sketch in enumerate(self.search_space.sketches)}
         added = 0
         for record in records:
-            number = numbers.get(record.sketch)
-            if number is None or record.space_version != self.space.version or record.failure == "infrastructure":
-                continue
-            key = self.search_space.checked(number, record.choice)
-            if key is None or key in self._seen:
+            key = self.search_space.stored(record)
+            if key is None or key in self._seen or record.failure == "infrastructure":
                 continue
             self._seen.add(key)
             attrs: dict[str, Any] = {"record": record.id, "seeded": True, RUN: f"{record.run}/{record.stage}"}

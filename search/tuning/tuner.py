@@ -141,15 +141,15 @@ def _space(run: Run, generate: Generator | None) -> Space:
 
 
 def _study(run: Run, space: Space, is_standard: bool) -> Study:
-    from .relatives import Relatives
     from .study import DEFAULT, Study
+    from .transfer import Transfer
 
     settings, task = run.settings, run.task
     learns = settings.resume and settings.sampler == DEFAULT and is_standard
     try:
         study = Study(
             space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
-            batch=settings.batch, first=partial(Relatives(run.database).candidates, task) if learns else None,
+            batch=settings.batch, first=partial(Transfer(run.database).candidates, task) if learns else None,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None

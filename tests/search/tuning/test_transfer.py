@@ -14,9 +14,9 @@ from stridesmith.errors import TemporaryError
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
-from stridesmith.search.tuning.relatives import TRIED, Relatives, distance, form, taken_over
 from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.search.tuning.study import Study
+from stridesmith.search.tuning.transfer import TRIED, Transfer, distance, form, taken_over
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 
@@ -76,7 +76,7 @@ def test_the_fastest_of_the_nearest_is_taken_over(database: Database) -> None:
     second = stored(database, middle, 3)
     stored(database, far, 4)
     search_space = SearchSpace(space_of(mine))
-    found = list(Relatives(database).candidates(mine, search_space))
+    found = list(Transfer(database).candidates(mine, search_space))
     assert len(found) == TRIED and all(search_space.possible(key) for key in found)
     for key, relative, (name, choice) in zip(found, (near, middle), (best, second), strict=True):
         sketch = search_space.sketches[key[0]]
@@ -92,12 +92,12 @@ def test_nothing_is_taken_from_other_forms_devices_and_versions(database: Databa
     stored(database, task(h=12), 2, target=configs.target("cpu-avx512").to_json())
     stored(database, task(h=14), 4, space_version=0)
     stored(database, task(h=15), 5, sketch="no such sketch")
-    assert list(Relatives(database).candidates(mine, SearchSpace(space_of(mine)))) == []
+    assert list(Transfer(database).candidates(mine, SearchSpace(space_of(mine)))) == []
     _, choice = stored(database, task(h=16), 6)
-    assert len(list(Relatives(database).candidates(mine, SearchSpace(space_of(mine))))) == 1
+    assert len(list(Transfer(database).candidates(mine, SearchSpace(space_of(mine))))) == 1
     stored(database, task(h=16), 6, 1.0, choice=[99] * len(choice))
     stored(database, task(h=17), 7, choice=choice[1:])
-    assert list(Relatives(database).candidates(mine, SearchSpace(space_of(mine)))) == []
+    assert list(Transfer(database).candidates(mine, SearchSpace(space_of(mine)))) == []
 
 
 def test_another_interface_of_the_same_program_is_the_nearest(database: Database) -> None:
@@ -105,7 +105,7 @@ def test_another_interface_of_the_same_program_is_the_nearest(database: Database
     mine = task()
     stored(database, replace(mine, interface=dict.fromkeys(mine.interface, "fixed")), 3)
     search_space = SearchSpace(space_of(mine))
-    (other,) = Relatives(database).candidates(mine, search_space)
+    (other,) = Transfer(database).candidates(mine, search_space)
     assert search_space.possible(other)
 
 
@@ -114,11 +114,11 @@ def test_pins_are_kept(database: Database) -> None:
     mine = task()
     stored(database, task(h=12), 1)
     space = space_of(mine)
-    (free,) = Relatives(database).candidates(mine, SearchSpace(space))
+    (free,) = Transfer(database).candidates(mine, SearchSpace(space))
     at, item = next((k, d) for k, d in enumerate(space.sketches[free[0]].decisions) if d.name.endswith("parallel"))
     other = next(label for k, label in enumerate(item.labels) if k != free[1 + at])
     pinned = SearchSpace(space, {"parallel": other})
-    for key in Relatives(database).candidates(mine, pinned):
+    for key in Transfer(database).candidates(mine, pinned):
         assert pinned.possible(key) and item.labels[key[1 + at]] == other
 
 
@@ -129,7 +129,7 @@ def test_a_database_that_does_not_answer_has_no_relatives(
     """A lock that is not given in time is no end of a run; once the database is back, they are there."""
     mine = task()
     stored(database, task(h=12), 1)
-    relatives, search_space = Relatives(database), SearchSpace(space_of(mine))
+    relatives, search_space = Transfer(database), SearchSpace(space_of(mine))
 
     def locked(*_: object) -> None:
         raise TemporaryError("the database is locked")
@@ -142,7 +142,7 @@ def test_a_database_that_does_not_answer_has_no_relatives(
 
 def test_a_program_of_the_same_run_is_a_relative_once_it_has_a_record(database: Database) -> None:
     mine, other = task(), task(h=12)
-    relatives, search_space = Relatives(database), SearchSpace(space_of(mine))
+    relatives, search_space = Transfer(database), SearchSpace(space_of(mine))
     assert list(relatives.candidates(mine, search_space)) == []
     relatives.add(other.script)
     assert list(relatives.candidates(mine, search_space)) == []
@@ -167,7 +167,7 @@ def test_a_study_asks_for_them_first_and_never_twice(database: Database) -> None
     """They are told like any others, and a task that has records of its own is not asked for them again."""
     mine = task()
     stored(database, task(h=12), 1)
-    relatives = Relatives(database)
+    relatives = Transfer(database)
     (key,) = relatives.candidates(mine, SearchSpace(space_of(mine)))
     study = Study(space_of(mine), first=lambda space: relatives.candidates(mine, space))
     asked = [candidate for _ in range(3) for candidate in study.ask(4)]

@@ -21,6 +21,7 @@ from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
 from .evolution import mutated
+from .search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...ir.target import Target
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..records.database import Database
     from ..records.record import Record
     from ..tasks.task import Task
-    from .search_space import Key, SearchSpace
+    from .search_space import Key
 
 TRIED, LOOKED_AT = 2, 4
 """Relatives whose candidates are tried, and how many with a record are looked at for them."""
@@ -44,7 +45,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+")
 """A whole number, which is no part of a name, a type or a fraction."""
 
 
-class Relatives:
+class Transfer:
     """The programs that a database has on the device of a run when it begins, and those of the run, by their form.
 
     What it looks up is no condition of a search: where a database does not answer, there are no relatives.  Candidates
@@ -117,20 +118,18 @@ def _candidate(record: Record, target: Target, search_space: SearchSpace) -> Key
     """A record's candidate in another program's space; None where there is no such sketch."""
     from ...space.design.space import generate
 
-    mine = {sketch.name: number for number, sketch in enumerate(search_space.sketches)}
-    number, func = mine.get(record.sketch), parse(record.script)
-    if number not in search_space.open or not isinstance(func, PrimFunc):
+    number = search_space.numbers.get(record.sketch)
+    if number not in search_space.open or record.space_version != search_space.space.version:
         return None
-    theirs = {sketch.name: sketch for sketch in generate(func, target, dict(record.interface)).sketches}
-    source = theirs.get(record.sketch)
-    if source is None or record.space_version != search_space.space.version or not _fits(source, record.choice):
+    func = parse(record.script)
+    if not isinstance(func, PrimFunc):
         return None
-    return _possible(search_space, number, taken_over(source, record.choice, search_space.sketches[number]))
-
-
-def _fits(sketch: Sketch, choice: Sequence[int]) -> bool:
-    same = len(choice) == len(sketch.decisions)
-    return same and all(0 <= chosen < len(item) for item, chosen in zip(sketch.decisions, choice, strict=True))
+    theirs = SearchSpace(generate(func, target, dict(record.interface)))
+    known = theirs.stored(record)
+    if known is None:
+        return None
+    source, *choice = known
+    return _possible(search_space, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number]))
 
 
 def taken_over(source: Sketch, choice: Sequence[int], sketch: Sketch) -> list[int]:
