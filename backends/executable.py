@@ -70,6 +70,11 @@ class Executable(ABC):
         self.params = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["params"])
         self.workspaces = tuple(Memory(n, tuple(s), d, k) for n, s, d, k in artifact["workspaces"])
 
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The parameters, then the workspaces."""
+        return (*self.params, *self.workspaces)
+
     @abstractmethod
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:
         """Allocate every parameter and workspace, with `guard_bytes` of guard zone before and after each.

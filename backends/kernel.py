@@ -48,10 +48,10 @@ def _cpu() -> Backend:
 
 
 def _opencl() -> Backend:
-    from .opencl.chain import ALIGNMENT, OpenCLChain
+    from .opencl.chain import ALIGNMENT, load_opencl_chain
     from .opencl.runtime import compile_opencl, load_opencl
 
-    return Backend(compile_opencl, load_opencl, OpenCLChain, ALIGNMENT)
+    return Backend(compile_opencl, load_opencl, load_opencl_chain, ALIGNMENT)
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}

@@ -7,7 +7,7 @@ another.  A huge page lies in one piece.
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import itertools
 import mmap
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
 LARGE = 1 << 17  # bytes of a block that is worth a page of its own
+SHIFTS = 16
+SHIFT = 4096 + ALIGNMENT
 
 _blocks = itertools.count()
 
@@ -25,16 +27,36 @@ def zeros(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes (nbytes,) at an address that is a multiple of `ALIGNMENT`; at least one byte of memory.
 
     Large blocks lie in huge pages where the system has them, each some lines further into its first page than the one
-    before, since blocks that begin at one offset would compete for the same sets of every cache.
+    before, since blocks that begin at one offset would compete for the same sets of every cache.  None begins a page,
+    so that what lies close to it is there: an AMD Zen 4 takes 130 ns for a masked access of no lanes to a missing page.
     """
+    room = room_for(nbytes)
+    if room < LARGE:
+        return placed(np.zeros(room, np.uint8), nbytes)
+    return placed(np.frombuffer(mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8), nbytes)
+
+
+def room_for(nbytes: int) -> int:
+    """How many bytes `placed` has to choose from for a block of so many."""
+    if nbytes < LARGE:
+        return max(1, nbytes) + ALIGNMENT
+    return -(-(nbytes + (SHIFTS + 1) * SHIFT) // HUGE_PAGE) * HUGE_PAGE + HUGE_PAGE
+
+
+def placed(storage: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
+    """The bytes of a block in memory of `room_for` so many, as `zeros` places it; what they hold is kept."""
     size = max(1, nbytes)
-    if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        storage = np.zeros(size + ALIGNMENT, np.uint8)
+    if nbytes < LARGE:
         return storage[-storage.ctypes.data % ALIGNMENT :][:size]
-    shift = next(_blocks) % 16 * (4096 + ALIGNMENT)
-    pages = -(-(size + shift) // HUGE_PAGE) + 1
-    region = mmap.mmap(-1, pages * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel that was built without huge pages
-        region.madvise(mmap.MADV_HUGEPAGE)
-    storage = np.frombuffer(region, np.uint8)
-    return storage[-storage.ctypes.data % HUGE_PAGE + shift :][:size]
+    shift = (1 + next(_blocks) % SHIFTS) * SHIFT
+    pages = storage[-storage.ctypes.data % HUGE_PAGE :]
+    _ask_for_huge_pages(pages[: len(pages) // HUGE_PAGE * HUGE_PAGE])
+    return pages[shift:][:size]
+
+
+def _ask_for_huge_pages(pages: NDArray[np.uint8]) -> None:
+    """Tell the system, which may have been built without them."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        advise = ctypes.CDLL(None).madvise
+        advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        advise(pages.ctypes.data, len(pages), mmap.MADV_HUGEPAGE)

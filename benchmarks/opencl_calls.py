@@ -3,7 +3,7 @@
     python benchmarks/opencl_calls.py [--drivers pocl,intel]
 
 ``waited`` is the median of single calls, each waited for as a kernel's call is, ``in a row`` that of one among forty.
-PoCL has a row for the calling thread, too, which takes programs of one work-group (`backends/opencl/serial_device.py`).
+PoCL has rows for stridesmith's threads, too, on which kernels run there (`backends/opencl/pool_launches.py`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,38 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyopencl as cl
 
 from stridesmith.backends.opencl.devices import find_device
-from stridesmith.backends.opencl.serial_device import twin
+from stridesmith.backends.opencl.launch import Launch
+from stridesmith.backends.opencl.pool_devices import pool_devices
+from stridesmith.backends.opencl.pool_launches import PoolLaunches, Shared, shared_memory
 from stridesmith.backends.opencl.wait import wait
 
 ROUNDS, CALLS = 40, 40
 GROUPS = (1, 2, 16, 256, 1024)
 SOURCE = "__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void empty(__global float* a) {}"
+
+
+def costs_on_pool(devices: tuple[Any, ...], groups: int) -> tuple[float, float]:
+    """The same as `costs` of a kernel whose work-groups the threads of the pool share."""
+    context = cl.Context(list(devices))
+    launch = Launch("empty", (groups, 1, 1), (1, 1, 1), (0,))
+    shared = Shared(cl.Program(context, SOURCE).build(), launch, [shared_memory(context, 4096)])
+    launches, waited, rows = PoolLaunches(context, [shared]), [], []
+    for _ in range(ROUNDS):
+        for _ in range(CALLS):
+            start = time.perf_counter()
+            launches.run()
+            waited.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        launches.run(calls=CALLS)
+        rows.append((time.perf_counter() - start) / CALLS)
+    return statistics.median(waited) * 1e6, statistics.median(rows) * 1e6
 
 
 def costs(device: Any, groups: int) -> tuple[float, float]:
@@ -50,11 +71,14 @@ def main() -> None:
     drivers = parser.parse_args().drivers.split(",")
     print("| device | work-groups | waited, us | in a row, us |\n|---|---:|---:|---:|")
     for driver in drivers:
-        first = find_device(driver)
-        for device in filter(None, (first, twin(first))):
+        device = find_device(driver)
+        kinds: list[tuple[str, Callable[[int], tuple[float, float]]]] = [(device.name, partial(costs, device))]
+        if calling := pool_devices(device):
+            kinds.append(("stridesmith's threads", partial(costs_on_pool, calling)))
+        for name, measured in kinds:
             for groups in GROUPS:
-                waited, row = costs(device, groups)
-                print(f"| {driver}: {device.name} | {groups} | {waited:.1f} | {row:.1f} |")
+                waited, row = measured(groups)
+                print(f"| {driver}: {name} | {groups} | {waited:.1f} | {row:.1f} |")
 
 
 if __name__ == "__main__":

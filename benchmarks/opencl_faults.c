@@ -15,7 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GET_DEVICE_IDS = 2, CREATE_CONTEXT = 4, CREATE_BUFFER = 14, BUILD_PROGRAM = 30, FINISH = 47, ENQUEUE_KERNEL = 59 };
+enum { GET_DEVICE_IDS = 2, CREATE_CONTEXT = 4, CREATE_BUFFER = 14, BUILD_PROGRAM = 30, FINISH = 47, ENQUEUE_KERNEL = 59,
+       SVM_ALLOC = 126 };
 enum { DEVICE_NOT_FOUND = -1, DEVICE_NOT_AVAILABLE = -2, ALLOCATION_FAILURE = -4, OUT_OF_RESOURCES = -5,
        INVALID_VALUE = -30 };
 enum { LAYER_API_VERSION = 0x4240, LAYER_NAME = 0x4241, API_VERSION_1 = 100 };
@@ -68,6 +69,7 @@ static void crash(void) {
 typedef int (*devices_call)(void *, uint64_t, uint32_t, void *, uint32_t *);
 typedef void *(*context_call)(const void *, uint32_t, const void *, void *, void *, int *);
 typedef void *(*buffer_call)(void *, uint64_t, size_t, void *, int *);
+typedef void *(*svm_call)(void *, uint64_t, size_t, uint32_t);
 typedef int (*build_call)(void *, uint32_t, const void *, const char *, void *, void *);
 typedef int (*finish_call)(void *);
 typedef int (*launch_call)(void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
@@ -96,6 +98,11 @@ static void *create_buffer(void *context, uint64_t flags, size_t size, void *hos
         return NULL;
     }
     return ((buffer_call)target[CREATE_BUFFER])(context, flags, size, host, error);
+}
+
+static void *svm_alloc(void *context, uint64_t flags, size_t size, uint32_t alignment) {
+    if (is("no_memory") && due()) return NULL;
+    return ((svm_call)target[SVM_ALLOC])(context, flags, size, alignment);
 }
 
 static int build(void *program, uint32_t devices, const void *list, const char *options, void *notify, void *data) {
@@ -132,13 +139,14 @@ int clGetLayerInfo(uint32_t what, size_t size, void *value, size_t *needed) {
 }
 
 int clInitLayer(uint32_t entries, void *const *dispatch, uint32_t *own_entries, void *const **own_dispatch) {
-    if (entries <= ENQUEUE_KERNEL || entries > sizeof table / sizeof *table) return INVALID_VALUE;
+    if (entries <= SVM_ALLOC || entries > sizeof table / sizeof *table) return INVALID_VALUE;
     settle();
     target = dispatch;
     memcpy(table, dispatch, entries * sizeof *table);
     table[GET_DEVICE_IDS] = (void *)get_devices;
     table[CREATE_CONTEXT] = (void *)create_context;
     table[CREATE_BUFFER] = (void *)create_buffer;
+    table[SVM_ALLOC] = (void *)svm_alloc;
     table[BUILD_PROGRAM] = (void *)build;
     table[FINISH] = (void *)finish;
     table[ENQUEUE_KERNEL] = (void *)launch;

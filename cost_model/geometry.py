@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..space.design.structure import Open
 
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
-LAUNCH_MEETINGS = 100  # of 800 cycles, 24 us: PoCL takes 20 to 36 for an empty kernel (`benchmarks/opencl_calls.py`)
+LAUNCH_MEETINGS = 8  # of 800 cycles, 2 us: what a launch on all threads takes more (`benchmarks/opencl_calls.py`)
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 
 
@@ -289,10 +289,10 @@ class Geometry:
     def _meetings(self, candidates: Candidates, shared: Vector) -> Vector:
         """How often threads meet: after the shared loops, and after each copy that is made before these.
 
-        A device has other ways for that, and the stages of a chunk meet once in all, which is left out.  Where a device
-        has the choice to run a program in the calling thread, waking its own counts as so many meetings.
+        A device has other ways for that, and the stages of a chunk meet once in all, which is left out.  Where a
+        device of OpenCL has the pool's threads, a launch on several of them counts as so many meetings.
         """
-        if self.target.runs_in_caller and self.part.of("threads"):
+        if self.target.has_thread_pool and self.part.of("threads"):
             return np.asarray(LAUNCH_MEETINGS * (candidates.threads > 1), np.float32)
         if self.target.kind != "cpu" or self.part.chunks:
             return np.zeros(1, np.float32)

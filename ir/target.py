@@ -17,7 +17,7 @@ DOT_STEPS = 4
 
 AVX512_BUILTINS = "avx512_builtins"
 """Among the extensions of an OpenCL device: its compiler is a Clang for a CPU with AVX-512 (F, VL and DQ)."""
-CALLING_THREAD = "calling_thread"
+THREAD_POOL = "thread_pool"
 """Among them: a program whose kernels are single work-groups runs in the thread that calls it."""
 SUBGROUPS = "cl_intel_required_subgroup_size"
 """The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
@@ -105,9 +105,9 @@ class Target(metaclass=_FromText):
         return self.kind == "opencl" and AVX512_BUILTINS in self.features.split()
 
     @property
-    def runs_in_caller(self) -> bool:
-        """Whether an OpenCL device runs programs of single work-groups in the calling thread, without waking others."""
-        return self.kind == "opencl" and CALLING_THREAD in self.features.split()
+    def has_thread_pool(self) -> bool:
+        """Whether kernels for an OpenCL device of the CPU run on stridesmith's own threads, not on the driver's."""
+        return self.kind == "opencl" and THREAD_POOL in self.features.split()
 
     @property
     def subgroup_sizes(self) -> tuple[int, ...]:

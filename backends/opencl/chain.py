@@ -1,9 +1,10 @@
-"""Chains of OpenCL programs: one context, one in-order queue, buffers that stay on the device."""
+"""Chains of OpenCL programs: one context, and buffers that stay on the device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pyopencl as cl
 
 from ...ir.target import Target
 from ..executable import Call, Chain, Memory, Place
-from .devices import device_of
 from .failures import on_device
 from .images import image_shape, is_image, make_image
-from .runtime import OpenCLExecutable
+from .pool_devices import is_pool
+from .pool_launches import PoolLaunches, Shared, shared_memory
+from .runtime import OpenCLExecutable, devices_for
 from .wait import wait
 
 if TYPE_CHECKING:
@@ -24,21 +26,81 @@ ALIGNMENT = 256
 """Devices ask for sub-buffers that begin at a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN: 128 bytes, at most 256."""
 
 
-class OpenCLChain(Chain):
-    """Programs with their arguments set to parts of shared buffers."""
+@on_device
+def load_opencl_chain(calls: Sequence[Call], blocks: Sequence[int]) -> Chain:
+    """Programs that share `blocks` of memory of so many bytes each: on stridesmith's threads, else on the driver's."""
+    queue = cl.CommandQueue(cl.Context(devices_for([call.artifact for call in calls]) or None))
+    return (PoolChain if is_pool(queue.context) else QueueChain)(queue, calls, blocks)
+
+
+class _Programs:
+    """Programs of a chain that were loaded, by their source."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self._loaded: dict[str, OpenCLExecutable] = {}
+
+    def of(self, call: Call) -> OpenCLExecutable:
+        """The program of a call, whose places are as many as its buffers."""
+        code = call.artifact["code"]
+        if code not in self._loaded:
+            self._loaded[code] = OpenCLExecutable(call.artifact, self._queue)
+        found = self._loaded[code]
+        if len(call.places) != len(found.memories):
+            raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
+        return found
+
+
+class PoolChain(Chain):
+    """Launches in one native call, over memory that the host and the pool's devices share."""
+
+    def __init__(self, queue: Any, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        programs = _Programs(queue)
+        self._blocks = [shared_memory(queue.context, size) for size in blocks]
+        steps = [self._step(programs.of(call), call) for call in calls]
+        self._launches = PoolLaunches(queue.context, [launch for step in steps for launch in step])
+        self._ends = [0, *accumulate(map(len, steps))]
+
+    def write(self, place: Place, data: NDArray[Any]) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        self._blocks[place.block][place.offset : place.offset + len(flat)] = flat
+
+    def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
+        return self._blocks[place.block][place.offset : place.offset + nbytes].copy()
 
     @on_device
-    def __init__(self, calls: Sequence[Call], blocks: Sequence[int]) -> None:
-        target = Target.from_json(calls[0].artifact["target"]) if calls else None
-        device = device_of(target) if target else None
-        self._platform = target.platform if target else ""
-        context = cl.Context([device] if device else None)
-        self.queue = cl.CommandQueue(context)
+    def run(self, first: int = 0, last: int | None = None) -> None:
+        ends = self._ends[first:] if last is None else self._ends[first : last + 1]
+        self._launches.run(ends[0], ends[-1])
+
+    @on_device
+    def profile(self, first: int = 0, last: int | None = None) -> list[float]:
+        found = []
+        for step in range(len(self._ends) - 1)[first:last]:
+            start = time.perf_counter()
+            self._launches.run(self._ends[step], self._ends[step + 1])
+            found.append(time.perf_counter() - start)
+        return found
+
+    def _step(self, executable: OpenCLExecutable, call: Call) -> list[Shared]:
+        parts = [
+            self._blocks[place.block][place.offset : place.offset + max(memory.nbytes, 1)]
+            for place, memory in zip(call.places, executable.memories, strict=True)
+        ]
+        return [Shared(executable.program, launch, [parts[k] for k in launch.args]) for launch in executable.launches]
+
+
+class QueueChain(Chain):
+    """Programs with their arguments set to parts of shared buffers, on an in-order queue."""
+
+    def __init__(self, queue: Any, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        self._platform = Target.from_json(calls[0].artifact["target"]).platform if calls else ""
+        self.queue = queue
         flags = cl.mem_flags.READ_WRITE
-        self.blocks = [cl.Buffer(context, flags, size=max(size, 1)) for size in blocks]
+        self.blocks = [cl.Buffer(queue.context, flags, size=max(size, 1)) for size in blocks]
         self._parts: dict[tuple[Place, int], Any] = {}
-        self._loaded: dict[str, OpenCLExecutable] = {}
-        self._steps = [self._step(call) for call in calls]
+        programs = _Programs(queue)
+        self._steps = [self._step(programs.of(call), call) for call in calls]
 
     @on_device
     def write(self, place: Place, data: NDArray[Any]) -> None:
@@ -69,12 +131,9 @@ class OpenCLChain(Chain):
             found.append(time.perf_counter() - start)
         return found
 
-    def _step(self, call: Call) -> Callable[[], Any]:
+    def _step(self, executable: OpenCLExecutable, call: Call) -> Callable[[], Any]:
         """What enqueues a program's launches, images of written memory refreshed before."""
-        executable = self._executable(call)
-        memories = (*executable.params, *executable.workspaces)
-        if len(call.places) != len(memories):
-            raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
+        memories = executable.memories
         parts = [self._part(place, memory) for place, memory in zip(call.places, memories, strict=True)]
         images = {
             k: make_image(executable.context, m.shape, m.dtype) for k, m in enumerate(memories) if is_image(m.scope)
@@ -107,9 +166,3 @@ class OpenCLChain(Chain):
         if key not in self._parts:
             self._parts[key] = self.blocks[place.block].get_sub_region(place.offset, key[1])
         return self._parts[key]
-
-    def _executable(self, call: Call) -> OpenCLExecutable:
-        code = call.artifact["code"]
-        if code not in self._loaded:
-            self._loaded[code] = OpenCLExecutable(call.artifact, self.queue)
-        return self._loaded[code]

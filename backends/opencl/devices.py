@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import AVX512_BUILTINS, CALLING_THREAD, SUBGROUPS, Target
+from ...ir.target import AVX512_BUILTINS, SUBGROUPS, THREAD_POOL, Target
 from .. import cpu_topology
-from . import processor_name, serial_device
+from . import pool_devices, processor_name
 from .binary import POCL
 from .images import image_limits
 from .known_faults import faults_of
@@ -99,7 +99,7 @@ def describe_device(device: Any) -> Target:
         features=_features(device),
         vector_bits=32 * native if is_cpu else 128,
         registers=_registers() if is_cpu else 64,
-        threads=int(device.max_compute_units),
+        threads=len(pool_devices.pool_devices(device)) or int(device.max_compute_units),
         units=int(device.max_compute_units),
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
         l1_ways=ways,
@@ -123,8 +123,8 @@ def _features(device: Any) -> str:
     found = [_text(device.extensions)]
     if processor_name.has_avx512(device):
         found.append(AVX512_BUILTINS)
-    if serial_device.twin(device) is not None:
-        found.append(CALLING_THREAD)
+    if pool_devices.pool_devices(device):
+        found.append(THREAD_POOL)
     return " ".join(found)
 
 
@@ -169,7 +169,7 @@ def _platforms() -> list[Any]:
     import pyopencl as cl
 
     try:
-        return serial_device.platforms()
+        return pool_devices.platforms()
     except cl.Error:  # the loader's way of saying that there is none
         return []
 
@@ -183,8 +183,8 @@ def _devices(platform: Any) -> list[Any]:
         return []
     for device in devices:
         processor_name.mend(device)
-        if (second := serial_device.twin(device)) is not None:
-            processor_name.mend(second)
+        for other in pool_devices.pool_devices(device):
+            processor_name.mend(other)
     return devices
 
 

@@ -32,14 +32,11 @@ def _facts(executable: OpenCLExecutable, number: int) -> dict[str, Any]:
     def asked(which: Any) -> int:
         return int(kernel.get_work_group_info(which, executable.device))
 
-    groups = 1
-    for whole, part in zip(launch.global_size, launch.local_size, strict=True):
-        groups *= whole // part
     return {
         "kernel": launch.kernel,
         "global": list(launch.global_size),
         "local": list(launch.local_size),
-        "groups": groups,
+        "groups": launch.groups,
         "max_work_group": asked(info.WORK_GROUP_SIZE),
         "multiple": asked(info.PREFERRED_WORK_GROUP_SIZE_MULTIPLE),
         "local_bytes": asked(info.LOCAL_MEM_SIZE),

@@ -21,12 +21,22 @@ FULL = (
 
 def meaning(error: cl.Error) -> Exception:
     """DeviceLost or MemoryError where the driver's error says so, else the error itself."""
-    if error.code in LOST:
-        return DeviceLost(f"the OpenCL device does not answer any more: {error}")
-    if error.code in FULL:
-        return MemoryError(f"the OpenCL device has not enough memory or registers: {error}")
-    found: Exception = error
+    found: Exception = _known(error.code, str(error)) or error
     return found
+
+
+def error_of(code: int) -> Exception:
+    """What a driver's error code means: DeviceLost or MemoryError, RuntimeError for any other."""
+    text = f"the driver's error is {cl.status_code.to_string(code, 'number %d')}"
+    return _known(code, text) or RuntimeError(text)
+
+
+def _known(code: int, text: str) -> Exception | None:
+    if code in LOST:
+        return DeviceLost(f"the OpenCL device does not answer any more: {text}")
+    if code in FULL:
+        return MemoryError(f"the OpenCL device has not enough memory or registers: {text}")
+    return None
 
 
 def on_device(function: Callable[P, R]) -> Callable[P, R]:

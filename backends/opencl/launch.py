@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 
@@ -14,7 +15,8 @@ class Launch:
 
     `images` are those of `args` that the kernel reads as images; of these, `stale` have been
     written since they became images, so that they are copied before the launch.  A `serial` one has its loops over
-    work-groups in one work-group, since all that they do is short.
+    work-groups in one work-group, since all that they do is short; other short ones run on so many `threads` at most,
+    where these are the pool's, and 0 are all.
     """
 
     kernel: str
@@ -24,17 +26,24 @@ class Launch:
     images: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()
     serial: bool = False
+    threads: int = 0
 
     @property
     def is_single(self) -> bool:
         """Whether all of it is one work-group."""
-        return self.global_size == self.local_size
+        return self.groups == 1
+
+    @property
+    def groups(self) -> int:
+        """The number of work-groups."""
+        return prod(self.global_size) // prod(self.local_size)
 
     def to_json(self) -> dict[str, Any]:
         """The launch as it stands in an artifact."""
         return {
             "kernel": self.kernel, "global": list(self.global_size), "local": list(self.local_size),
             "args": list(self.args), "images": list(self.images), "stale": list(self.stale), "serial": self.serial,
+            "threads": self.threads,
         }  # fmt: skip
 
     @staticmethod
@@ -42,7 +51,7 @@ class Launch:
         """The launch that `to_json` gave."""
         args, images, stale = (tuple(data[key]) for key in ("args", "images", "stale"))
         size, group = tuple(data["global"]), tuple(data["local"])
-        return Launch(data["kernel"], size, group, args, images, stale, bool(data["serial"]))
+        return Launch(data["kernel"], size, group, args, images, stale, bool(data["serial"]), int(data["threads"]))
 
 
 @dataclass(frozen=True)

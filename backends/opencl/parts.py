@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ...ir.expr import Buffer, Const, as_int
 from ...ir.node import walk
 from ...ir.stmt import SUBGROUP, Allocate, Declare, For, If, Let, Seq, Stmt, memories_read, memories_written
@@ -53,6 +55,12 @@ def is_serial(loop: For) -> bool:
     return loop.thread.startswith("blockIdx") and ("threads", 1) in loop.annotations
 
 
+def most_threads(body: Stmt) -> int:
+    """On how many threads the loops over work-groups shall run at most, by their annotations; 0 for any number."""
+    loops = (node for node in walk(body) if isinstance(node, For) and node.thread.startswith("blockIdx"))
+    return min((value for loop in loops for key, value in loop.annotations if key == "threads"), default=0)
+
+
 def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
     """``(groups, items)`` by axis: the largest extent of the loops that are bound to it."""
     groups: dict[str, int] = {}
@@ -68,6 +76,22 @@ def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
                 raise CodegenError(f"loop `{name}` is bound to {node.thread}; its extent must be constant") from None
             table[axis] = max(extent, table.get(axis, 1))
     return groups, items
+
+
+def numbered(items: int) -> str:
+    """The number of a work-group of so many items along x, among all of a program.
+
+    A launch may have a range of them, which begins at its offset (`pool_launches`).
+    """
+    return "(long)(get_group_id(0) + get_global_offset(0)" + (f" / {items})" if items > 1 else ")")
+
+
+def along(axis: str, groups: dict[str, int], number: str) -> str:
+    """Where a work-group with a number among all of them stands along an axis; x is the fastest."""
+    before = prod(groups.get(a, 1) for a in AXES[: AXES.index(axis)])
+    behind = any(groups.get(a, 1) > 1 for a in AXES[AXES.index(axis) + 1 :])
+    text = number if before == 1 else f"{number} / {before}"
+    return f"{text} % {groups[axis]}" if behind else text
 
 
 def check_work_group(kernel: str, items: int, target: Target) -> None:

@@ -23,12 +23,16 @@ from .devices import device_of
 from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
-from .serial_device import twin
+from .pool_bound import PoolBound
+from .pool_devices import is_pool, pool_devices
+from .pool_launches import OFFSET, SMALL_GRID
 from .source import generate
 from .types import DOT_BUILTIN
 from .wait import wait
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ..lower import Lowered
@@ -38,9 +42,6 @@ OPTIONS = ("-cl-std=CL1.2",)
 
 DOT_OPTIONS = ("-cl-std=CL3.0",)
 """For programs that call dot products of bytes, which compilers do not know in OpenCL C 1.2."""
-
-SMALL_GRID = (1 << 16) - 1
-"""Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
 
 
 def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
@@ -96,26 +97,36 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
     return OpenCLExecutable(artifact)
 
 
-class OpenCLExecutable(Executable):
-    """A built program in a context of its own, or in that of a `queue` that several share.
+def devices_for(artifacts: Sequence[Artifact]) -> list[Any]:
+    """The devices that one context of programs has: those of the pool's threads, or the one device of their target.
 
-    One whose kernels are single work-groups, in a context of its own, runs in the calling thread where the driver can.
+    Kernels that read images run on the driver's threads, since these are no memory that devices share.
     """
+    targets = [Target.from_json(artifact["target"]) for artifact in artifacts]
+    if not targets:
+        return []
+    device = device_of(targets[0])
+    has_images = any(launch["images"] for artifact in artifacts for launch in artifact["launches"])
+    on_pool = all(target.has_thread_pool for target in targets) and not has_images
+    return [*pool_devices(device)] if on_pool and pool_devices(device) else [device]
+
+
+class OpenCLExecutable(Executable):
+    """A built program in a context of its own, or in that of a `queue` that several share."""
 
     @on_device
     def __init__(self, artifact: Artifact, queue: Any = None) -> None:
         super().__init__(artifact)
         self.launches = [Launch.from_json(item) for item in artifact["launches"]]
-        self.device = device_of(self.target)
-        if queue is None and all(launch.is_single for launch in self.launches):
-            self.device = twin(self.device) or self.device
-        self.context = cl.Context([self.device]) if queue is None else queue.context
-        self.queue = cl.CommandQueue(self.context) if queue is None else queue
+        self.queue = queue or cl.CommandQueue(cl.Context(devices_for([artifact])))
+        self.context, self.device = self.queue.context, self.queue.device
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)
 
-    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> OpenCLBound:  # noqa: ARG002
+    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> OpenCLBound | PoolBound:  # noqa: ARG002
+        if is_pool(self.context):
+            return PoolBound(self.program, self.launches, self.memories, guard_bytes)
         return OpenCLBound(self, guard_bytes)
 
     @on_device
@@ -126,10 +137,10 @@ class OpenCLExecutable(Executable):
         """
         if not self.target.is_cpu_device:
             return
-        bound = self.bind()
+        bound, offset = self.bind(), OFFSET if is_pool(self.context) else None
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
-            if (launch.serial or not launch.is_single) and max(launch.global_size) <= SMALL_GRID:
-                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
+            if (launch.serial or not launch.is_single) and (offset or max(launch.global_size) <= SMALL_GRID):
+                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size, offset)
         self.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:
@@ -191,7 +202,7 @@ class OpenCLBound(Bound):
 
     @on_device
     def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
-        memories = (*executable.params, *executable.workspaces)
+        memories = executable.memories
         self.names = tuple(m.name for m in memories)
         self.queue = executable.queue
         self._platform = executable.target.platform

@@ -44,7 +44,18 @@ from .dots import dot_product, product_of, words
 from .images import check_image, is_image
 from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
-from .parts import AXES, check_work_group, is_serial, place_of, sizes, statements_at_top, written_out
+from .parts import (
+    AXES,
+    along,
+    check_work_group,
+    is_serial,
+    most_threads,
+    numbered,
+    place_of,
+    sizes,
+    statements_at_top,
+    written_out,
+)
 from .subgroups import Subgroups, subgroup_size
 from .types import (
     CALL_BYTES,
@@ -124,6 +135,7 @@ class _Kernel(Subgroups):
         self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
         self.has_barriers = needs_barrier(body, self.memories)
         self.local_lines: list[str] = []
+        self.group = ""
         self.local_bytes = 0
         self.divergent = 0
         self.loops = 0
@@ -138,9 +150,14 @@ class _Kernel(Subgroups):
         args = [k for k, b in enumerate(self.buffers) if b.name in used]
         parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
         check_work_group(self.name, prod(self.items.values()), self.target)
-        self.statement(self.body)
         local = [self.items.get(a, 1) for a in AXES]
         counts = [self.groups.get(a, 1) for a in AXES]
+        images = tuple(k for k in args if self.spaces[self.buffers[k].name] == "image")
+        if self.target.has_thread_pool and self.groups and not images:
+            counts = [prod(counts), 1, 1]
+            self.group = self.names.fresh("group")
+            self.local_lines.append(f"    const long {self.group} = {numbered(local[0])};")
+        self.statement(self.body)
         if self.local_bytes > self.target.local_bytes:
             raise CodegenError(
                 f"kernel `{self.name}` needs {self.local_bytes} bytes of local memory, "
@@ -152,14 +169,14 @@ class _Kernel(Subgroups):
         header += f"void {self.name}({parameters}) {{\n"
         text = header + "\n".join([*self.local_lines, *self.lines]) + "\n}\n"
         sizes_ = tuple(c * n for c, n in zip(counts, local, strict=True))
-        images = tuple(k for k in args if self.spaces[self.buffers[k].name] == "image")
         if len(images) > self.target.image_args:
             raise CodegenError(
                 f"kernel `{self.name}` reads {len(images)} images, "
                 f"but `{self.target.name}` takes {self.target.image_args}"
             )
         serial = any(isinstance(node, For) and is_serial(node) for node in walk(self.body))
-        return text, Launch(self.name, sizes_, tuple(local), tuple(args), images, serial=serial)
+        threads = most_threads(self.body)
+        return text, Launch(self.name, sizes_, tuple(local), tuple(args), images, serial=serial, threads=threads)
 
     def _parameter(self, buffer: Buffer) -> str:
         if is_image(buffer.scope):
@@ -392,6 +409,9 @@ class _Kernel(Subgroups):
         number, extent = AXES.index(axis), as_int(stmt.extent)
         name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
         function = "get_group_id" if where == "blockIdx" else "get_local_id"
+        value = f"({self.index_type}){function}({number})"
+        if where == "blockIdx" and self.group:
+            value = along(axis, self.groups, self.group)
         largest = (self.groups if where == "blockIdx" else self.items)[axis]
         if place in self.active:
             raise CodegenError(f"loop `{stmt.var.name}` is bound to {stmt.thread} inside of another loop bound to it")
@@ -400,7 +420,7 @@ class _Kernel(Subgroups):
         self.active.add(place)
         inside = self.in_subgroup(stmt, name) if stmt.reduces else nullcontext()
         with self.knowing(self._range(stmt.var, stmt.extent)), self.braces(""), inside:
-            self.line(f"const {self.index_type} {name} = ({self.index_type}){function}({number});")
+            self.line(f"const {self.index_type} {name} = {value};")
             if extent == largest and not self._is_fenced(stmt):
                 self.statement(stmt.body)
             else:

@@ -7,8 +7,7 @@ hundred steps of vectors, which is nothing for a large anchor: there all threads
 
 A loop that is annotated with 1 is compiled as a serial one.
 
-An OpenCL device that runs a program of one work-group in the thread that calls it (`Target.runs_in_caller`) has the
-choice between all of its threads and that one, for loops over work-groups:
+An OpenCL device whose kernels run on these threads (`Target.has_thread_pool`) has the choice for loops over groups:
 
     for g in T.thread_binding(n, "blockIdx.x"): S
         ->   for g in T.thread_binding(n, "blockIdx.x", annotations={"threads": 1}): S
@@ -34,22 +33,19 @@ from .technique import Phase, Technique, Verdicts
 
 SMALL_STEPS = 1 << 15
 """Steps of vectors for each thread, about ten microseconds, up to which fewer threads were seen to be as fast."""
-SMALL_LAUNCH = 1 << 17
-"""The same where waking threads takes 20 to 36 us, as PoCL's do."""
 
 
 def _opens(site: Site, out: Collector) -> None:
     """All threads, half of them, an eighth, one: where all have little to do."""
     threads = site.target.threads
     points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
-    small = points <= (SMALL_STEPS if site.target.kind == "cpu" else SMALL_LAUNCH) * threads * max(1, site.lanes)
-    decides = site.target.runs_in_caller or (site.target.kind == "cpu" and not site.chunks)
+    small = points <= SMALL_STEPS * threads * max(1, site.lanes)
+    decides = site.target.has_thread_pool or (site.target.kind == "cpu" and not site.chunks)
     if site.chunks and decides:
         decides = leaf_blocks(site.func.body)[0].name == site.anchor.block
     if not decides or threads < 2 or not small or not (site.wide or site.chunks):
         return
     counts = sorted({threads, threads // 2, threads // 8, 1} - {0}, reverse=True)
-    counts = counts if site.target.kind == "cpu" else [threads, 1]
     out.add("threads", 0, "threads", "parallel", counts, [str(c) for c in counts], {"threads": counts})
 
 
@@ -58,7 +54,7 @@ def _excludes(c: Candidates) -> Verdicts:
     if c.part.of("threads"):
         yield "threads", (c.threads == c.target.threads) | (c.threads < (c.part.chunks or c.iterations))
         if c.target.kind == "opencl":
-            yield "threads of groups", (c.threads == c.target.threads) | ((c.items == 1) & (c.group("x") == 0))
+            yield "one thread for groups", (c.threads > 1) | ((c.items == 1) & (c.group("x") == 0))
 
 
 def _remember(plan: Plan) -> None:

@@ -53,6 +53,18 @@ PADDED = annotated(read('''(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), 
 '''))
 """Rows of padding before and behind: one condition decides about all lanes of a vector."""
 
+FAR = '''(A: T.Buffer((6, 3000), "float32"), B: T.Buffer((8, 3000), "float32")):
+    for i in range(8):
+        for j in range(375):
+            for v in T.vectorized(8):
+                B[i, j * 8 + v] = T.if_then_else({cond}, A[i - 1, j * 8 + v], T.float32(3))
+'''
+HELD = {
+    "before and behind": ("i >= 1 and i < 7", r"[?] [(]i [*] 3000L[)] : 3000L"),
+    "of two loops": ("i >= 1 and i < 7 and j > 0", r"[?] [(]i [*] 3000L[)] : 3000L"),
+}
+"""Conditions on rows of several pages, and the address where they do not hold."""
+
 
 def source(func: PrimFunc, target: Target = CPU) -> str:
     return generate(lower(func, target), target).text
@@ -98,6 +110,27 @@ def test_vectors_are_whole(case: str) -> None:
     kernel = text[text.index("__kernel") :]
     assert re.search(r"load_within_|LOAD\d+_global", kernel)
     assert not re.search(r"\(float\d+\)\([^()]*\[", kernel), "lanes that are read one by one"
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_rows_that_are_not_there_have_the_address_of_one_that_is(case: str) -> None:
+    """A masked access of no lanes to a page that is not there takes as long as a hundred others."""
+    cond, wanted = HELD[case]
+    text = source(annotated(read(FAR.format(cond=cond))), WIDE)
+    kernel = text[text.index("__kernel") :]
+    assert "load_masked_float8(A" in kernel and re.search(wanted, kernel), kernel
+
+
+@needs_device
+@pytest.mark.parametrize("case", HELD)
+def test_rows_that_are_not_there_are_padding(case: str) -> None:
+    """Whatever their address."""
+    target = device()
+    assert target is not None
+    func = annotated(read(FAR.format(cond=HELD[case][0])))
+    arrays, expected = interpreted(func)
+    for got, want in zip(run(func, target, *arrays), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 SHORT = ("three lanes", "an edge at both ends of seven lanes")

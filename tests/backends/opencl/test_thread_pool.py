@@ -1,0 +1,261 @@
+"""Kernels on stridesmith's own threads, each of which has a device of PoCL's that runs in the calling thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import pytest
+from opencl_programs import GENERIC, bound, device, fresh, lowered
+
+cl = pytest.importorskip("pyopencl")
+
+from stridesmith.backends.executable import Call, Place  # noqa: E402
+from stridesmith.backends.opencl import drivers, pool_devices, pool_launches  # noqa: E402
+from stridesmith.backends.opencl.binary import POCL  # noqa: E402
+from stridesmith.backends.opencl.chain import PoolChain, load_opencl_chain  # noqa: E402
+from stridesmith.backends.opencl.failures import error_of  # noqa: E402
+from stridesmith.backends.opencl.pool_bound import PoolBound  # noqa: E402
+from stridesmith.backends.opencl.runtime import OpenCLBound, OpenCLExecutable, write_opencl  # noqa: E402
+from stridesmith.backends.opencl.source import generate  # noqa: E402
+from stridesmith.errors import DeviceLost  # noqa: E402
+from stridesmith.ir.expr import Buffer, Cast, Var  # noqa: E402
+from stridesmith.ir.stmt import For, Stmt, Store  # noqa: E402
+from stridesmith.ir.target import THREAD_POOL  # noqa: E402
+
+POOLED = replace(GENERIC, features=f"{GENERIC.features} {THREAD_POOL}")
+I, J, K, T = (Var(name) for name in "ijkt")  # noqa: E741
+N = 96
+
+needs_pool = pytest.mark.skipif(
+    not (device() and device().has_thread_pool),  # type: ignore[union-attr]
+    reason="kernels run on the driver's threads here",
+)
+
+
+def doubling(*notes: tuple[str, Any], count: int = N) -> tuple[Stmt, Buffer, Buffer]:
+    """A loop over work-groups that doubles elements, annotated."""
+    a, out = Buffer("a", (count,)), Buffer("out", (count,))
+    body = bound(I, count, "blockIdx.x", Store(out, (I,), a[I] * 2.0))
+    assert isinstance(body, For)
+    return replace(body, annotations=notes), a, out
+
+
+def grid(extents: Sequence[int], items: int = 1) -> tuple[Stmt, Buffer, Buffer]:
+    """Loops over work-groups along z, y and x, of several items each, that add where they are to an element."""
+    depth, height, width = extents
+    size = depth * height * width * items
+    a, out = Buffer("a", (size,)), Buffer("out", (size,))
+    place = ((K * height + J) * width + I) * items + T
+    body: Stmt = Store(out, (place,), a[place] + Cast("float32", K * 10000 + J * 100 + I))
+    bounds = ((T, items, "threadIdx.x"), (I, width, "blockIdx.x"), (J, height, "blockIdx.y"), (K, depth, "blockIdx.z"))
+    for var, extent, thread in bounds:
+        body = bound(var, extent, thread, body)
+    return body, a, out
+
+
+def test_a_loop_for_one_thread_is_a_loop_of_one_work_group() -> None:
+    """Any other number of threads, and no annotation, leave a work-group for each iteration."""
+    for notes, groups in (((("threads", 1),), 1), ((("threads", 2),), N), ((), N)):
+        for target in (GENERIC, POOLED):
+            source = generate(lowered(*doubling(*notes)), target)
+            (launch,) = source.launches
+            assert launch.groups == groups and launch.is_single == (groups == 1)
+            assert (f"i < {N}" in source.text) == (groups == 1) and ("get_group_id" in source.text) == (groups > 1)
+            assert launch.threads == (dict(notes).get("threads", 0))
+
+
+def test_work_groups_are_numbered_where_threads_share_them() -> None:
+    """One axis of them, that begins at the offset of a launch; elsewhere there are three."""
+    program = lowered(*grid((2, 3, 5), 4))
+    (launch,) = generate(program, GENERIC).launches
+    assert launch.global_size == (20, 3, 2)
+    source = generate(program, POOLED)
+    (launch,) = source.launches
+    assert launch.global_size == (120, 1, 1) and launch.local_size == (4, 1, 1)
+    for text in ("group = (long)(get_group_id(0) + get_global_offset(0) / 4);", "i = group % 5;",
+                 "j = group / 5 % 3;", "k = group / 15;"):  # fmt: skip
+        assert text in source.text
+
+
+@needs_pool
+@pytest.mark.parametrize("items", [1, 4])
+@pytest.mark.parametrize("extents", [(1, 1, 7), (1, 5, 1), (3, 1, 4), (2, 3, 5), (1, 1, 1)])
+def test_every_work_group_runs_once(extents: tuple[int, ...], items: int) -> None:
+    """Along any axes, with several items, in several calls."""
+    target = device()
+    assert target is not None
+    body, a, out = grid(extents, items)
+    executable = OpenCLExecutable(write_opencl(lowered(body, a, out), target))
+    kernel = executable.bind(guard_bytes=256)
+    assert isinstance(kernel, PoolBound)
+    kernel.poison_guards(b"\x5a")
+    x = np.random.default_rng(0).standard_normal(a.shape).astype(np.float32)
+    kernel.write(0, x)
+    where = np.zeros((*extents, items), np.float32)
+    for axis, factor in enumerate((10000, 100, 1)):
+        where += factor * np.arange(extents[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(4)])
+    for _ in range(3):
+        kernel.write(1, fresh(out))
+        kernel.run()
+        np.testing.assert_array_equal(kernel.read(1), x + where.reshape(-1))
+    assert kernel.guards_intact() and kernel.time(2) > 0
+
+
+@needs_pool
+def test_long_grids_are_launched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL compiles a kernel anew for more work-items along an axis than it takes for a small grid."""
+    monkeypatch.setattr(pool_launches, "SMALL_GRID", 7)
+    target = device()
+    assert target is not None
+    executable = OpenCLExecutable(write_opencl(lowered(*doubling()), target))
+    kernel, x = executable.bind(), np.arange(N, dtype=np.float32)
+    kernel.write(0, x)
+    kernel.run()
+    np.testing.assert_array_equal(kernel.read(1), 2 * x)
+
+
+@needs_pool
+def test_kernels_are_compiled_in_one_form(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever range of work-groups a thread gets, and for one of them, too."""
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+    code = """
+import numpy as np
+from test_thread_pool import *
+target = device()
+for program in (doubling(), doubling(("threads", 1)), grid((2, 3, 5), 4)):
+    executable = OpenCLExecutable(write_opencl(lowered(*program), target))
+    executable.specialise()
+    kernel = executable.bind()
+    for _ in range(20):
+        kernel.run()
+"""
+    paths = [os.path.dirname(__file__), *sys.path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
+    assert len(list(tmp_path.glob("*/*/*/*/*.so"))) == 3
+
+
+@needs_pool
+def test_a_program_with_images_runs_on_the_threads_of_the_driver() -> None:
+    """Images are no memory that devices share; programs of a chain stay together."""
+    target = device()
+    assert target is not None
+    artifact = write_opencl(lowered(*doubling()), target)
+    places = (Place(0, 0), Place(1, 0))
+    assert isinstance(load_opencl_chain([Call(artifact, places)], [4 * N, 4 * N]), PoolChain)
+    artifact["launches"][0]["images"] = [0]
+    from stridesmith.backends.opencl.runtime import devices_for
+
+    plain = write_opencl(lowered(*doubling()), target)
+    assert len(devices_for([plain])) == target.threads and devices_for([plain])[0].name.startswith("basic-")
+    assert [d.name.split("-")[0] for d in devices_for([plain, artifact])] == ["pthread"]
+
+
+@needs_pool
+def test_a_source_that_numbers_no_work_groups_runs_on_the_threads_of_the_driver() -> None:
+    """As one does that was written where no pool was known; one for the pool computes the same there."""
+    target = device()
+    assert target is not None
+    without = replace(target, features=target.features.replace(THREAD_POOL, ""))
+    for known, first in ((without, without), (target, without)):
+        artifact = write_opencl(lowered(*doubling()), known)
+        artifact["target"] = first.to_json()
+        kernel, x = OpenCLExecutable(artifact).bind(), np.arange(N, dtype=np.float32)
+        assert isinstance(kernel, OpenCLBound)
+        kernel.write(0, x)
+        kernel.run()
+        np.testing.assert_array_equal(kernel.read(1), 2 * x)
+
+
+@needs_pool
+def test_errors_of_the_driver_come_back() -> None:
+    """A queue that is none: the call ends with the driver's error, the next one works."""
+    target = device()
+    assert target is not None
+    kernel = OpenCLExecutable(write_opencl(lowered(*doubling()), target)).bind()
+    assert isinstance(kernel, PoolBound)
+    records = kernel._launches._records
+    sizes = records["record"]["local"].copy()
+    records["record"]["local"][0, 0] = 3  # the kernel asks for work-groups of one item
+    with pytest.raises(RuntimeError, match="INVALID_WORK_GROUP_SIZE"):
+        kernel.run()
+    records["record"]["local"][:] = sizes
+    kernel.run()
+
+
+def test_what_error_codes_mean() -> None:
+    """As with the errors that pyopencl raises."""
+    assert isinstance(error_of(cl.status_code.DEVICE_NOT_AVAILABLE), DeviceLost)
+    assert isinstance(error_of(cl.status_code.OUT_OF_RESOURCES), MemoryError)
+    assert type(error_of(cl.status_code.INVALID_KERNEL)) is RuntimeError
+    assert "number -9999" in str(error_of(-9999))
+
+
+def test_records_are_what_the_native_code_takes_them_for() -> None:
+    """Sixteen words of a launch, eight of a slot, which are a cache line."""
+    assert pool_launches.RECORD.itemsize == 16 * 8 and pool_launches.SLOT.itemsize == 64
+    names = ("groups", "least", "threads", "most", "error", "slots", "local")
+    fields = pool_launches.RECORD.fields
+    assert fields is not None and [fields[name][1] for name in names] == [8 * k for k in range(7)]
+
+
+LISTED = """
+import os
+{before}
+from stridesmith.backends.opencl.devices import match_opencl
+target = match_opencl("pocl")
+import pyopencl as cl
+(platform,) = [p for p in cl.get_platforms() if p.name == "{pocl}"]
+listed = [d.name.split("-")[0] for d in platform.get_devices()]
+context = cl.create_some_context(interactive=False)
+print(target.has_thread_pool, *listed, len(context.devices), os.environ.get("POCL_DEVICES"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", "True pthread 1 None"),
+        ("import pyopencl; [p.get_devices() for p in pyopencl.get_platforms()]", "False pthread 1 None"),
+        ("os.environ['POCL_DEVICES'] = 'pthread'", "False pthread 1 pthread"),
+    ],
+    ids=["first", "listed before", "set by the user"],
+)
+def test_other_software_sees_one_device(before: str, expected: str) -> None:
+    """Those of the pool are in no list of pyopencl, and nothing of them in the environment that processes inherit."""
+    found = device()
+    if found is None or found.platform != POCL or not pool_devices._is_ours():
+        pytest.skip("the driver is not the PoCL that comes with stridesmith")
+    code = LISTED.format(before=before, pocl=POCL)
+    env = {k: v for k, v in os.environ.items() if k not in ("POCL_DEVICES", "PYOPENCL_CTX")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=env)
+    assert done.stdout.split() == expected.split(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "files"), [("4.0", {}), (None, {}), ("3.0", {"pocl.icd": "/usr/lib/libpocl.so.2"})]
+)
+def test_another_pocl_is_asked_for_nothing(
+    version: str | None, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later ones have other names for their devices, and the system's may have devices of other kinds."""
+
+    def find(name: str) -> str:
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(metadata, "version", find)
+    monkeypatch.setattr(drivers, "system_files", lambda: files)
+    monkeypatch.setattr(pool_devices, "_found", [])
+    monkeypatch.delenv("POCL_DEVICES", raising=False)
+    seen: list[str | None] = []
+    monkeypatch.setattr(cl, "get_platforms", lambda: seen.append(os.environ.get("POCL_DEVICES")) or [])
+    assert pool_devices.platforms() == [] and seen == [None]
