@@ -9,6 +9,7 @@ driver is the median over the rounds of what the LLVM kernel took over what the 
 (`peer_clblast.py`), where it is installed, joins products of matrices on the first of the drivers, with the parameters
 that its own tuners found there if ``--tune-clblast`` has made the file, which takes an hour.  Results go to
 ``FOLDER/opencl.jsonl``, a line each; a run that was interrupted goes on, and ``--table`` tells what the folder has.
+With ``--shuffle SEED`` the rows come in an order of chance, so that those of an interrupted run are a fair sample.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import sys
 from pathlib import Path
@@ -102,6 +104,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of tuning for each target, from process start")
     parser.add_argument("--drivers", type=lambda text: text.split(","), default=["pocl", "intel"])
     parser.add_argument("--tune-clblast", action="store_true", help="let CLBlast's tuners look for its parameters")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="take the rows in an order of chance")
     parser.add_argument("--table", action="store_true", help="tell what the folder has")
     add_race_options(parser)
     parser.add_argument("--out", type=Path, default=Path("opencl"))
@@ -117,7 +120,8 @@ def main() -> int:
     arguments.peers = [f"clblast:{arguments.drivers[0]}"]
     log = arguments.out / "opencl.jsonl"
     rows = {row["key"]: row for row in read(log)}
-    for case in cases(arguments.suite.split(","), arguments.layout.split(","), [host_cpu().threads], arguments.only):
+    every = list(cases(arguments.suite.split(","), arguments.layout.split(","), [host_cpu().threads], arguments.only))
+    for case in every if arguments.shuffle is None else random.Random(arguments.shuffle).sample(every, len(every)):
         if arguments.table or rows.get(case.key, {}).get("asked") == {"seconds": arguments.seconds}:
             continue
         rows[case.key] = row_of(case, arguments)
