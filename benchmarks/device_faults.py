@@ -56,7 +56,7 @@ FAULTS: dict[str, Fault] = {
     "build_aborts": Fault("build_aborts", 1, failure="crash"),
     "call_crashes": Fault("launch_crashes", 2, failure="crash"),
     "call_hangs": Fault("finish_hangs", 2, failure="timeout"),
-    "out_of_resources": Fault("out_of_resources", 2, count=2, failure="oom"),
+    "out_of_resources": Fault("out_of_resources", 2, failure="oom"),
     "no_memory": Fault("no_memory", 2, count=2, failure="oom"),
     "device_lost_once": Fault("device_lost", 2),
     "device_gone": Fault("device_gone", 2, count=1 << 40, code=MISSING),

@@ -3,8 +3,9 @@
    OPENCL_LAYERS=libopencl_faults.so OPENCL_FAULT=KIND:FIRST:COUNT:FILE
 
    Calls of the kind's function are counted from 0 in FILE, which all processes share; those from FIRST on, COUNT of
-   them, fail; pyopencl makes one that is short of memory or of resources a second time.  `device_gone` counts launches, and once it is due no function of the device works any more; `no_device`
-   needs no counting: there is none.  Without OPENCL_FAULT the layer does nothing. */
+   them, fail; pyopencl makes one that is short of memory a second time.  `device_gone` counts launches, and once it is
+   due no function of the device works any more; `no_device` needs no counting: there is none.  Without OPENCL_FAULT
+   the layer does nothing. */
 
 #include <fcntl.h>
 #include <signal.h>

@@ -289,10 +289,10 @@ class Geometry:
     def _meetings(self, candidates: Candidates, shared: Vector) -> Vector:
         """How often threads meet: after the shared loops, and after each copy that is made before these.
 
-        A device has other ways for that, and the stages of a chunk meet once in all, which is left out.  Where a
-        device of OpenCL has the pool's threads, a launch on several of them counts as so many meetings.
+        An OpenCL device has other ways for that, and the stages of a chunk meet once in all, which is left out.  Where
+        a launch may be for one thread, one for all of them counts as so many meetings.
         """
-        if self.target.has_thread_pool and self.part.of("threads"):
+        if self.target.kind == "opencl" and self.part.of("threads"):
             return np.asarray(LAUNCH_MEETINGS * (candidates.threads > 1), np.float32)
         if self.target.kind != "cpu" or self.part.chunks:
             return np.zeros(1, np.float32)

@@ -66,8 +66,8 @@ class Input:
 class Anchor:
     """A block that is scheduled in its own right; `neutral` labels what its reduction starts from.
 
-    `epilogue` says whether an element-wise block goes with it, `chunk` whether it runs on a chunk of the rows s0,
-    `bytes` whether it adds products of int8 to an int32.
+    `epilogue` says whether an element-wise block goes with it, `chunk` whether it runs on a chunk of the rows s0
+    and `leads` whether as the first one, `bytes` whether it adds products of int8 to an int32.
     """
 
     spatial: Mapping[str, int]
@@ -76,6 +76,7 @@ class Anchor:
     neutral: str = ""
     epilogue: bool = False
     chunk: bool = False
+    leads: bool = False
     bytes: bool = False
 
 
@@ -254,9 +255,13 @@ def parallel(s: Structure) -> Found:
 
 
 def threads(s: Structure) -> Found:
-    """On a CPU, where each thread has at most 2 ** 15 vectors of points, and not inside of a chunk: fewer threads."""
+    """On a CPU, where each thread has at most 2 ** 15 vectors of points: fewer threads.
+
+    In a chunk nobody decides, or as an OpenCL device the first anchor for all.
+    """
     points = prod((*s.anchor.spatial.values(), *s.anchor.reduce.values()))
-    if s.target.kind == "cpu" and not s.anchor.chunk and points <= 2**15 * LANES * s.target.threads:
+    decides = s.target.is_cpu_device and (not s.anchor.chunk or (s.anchor.leads and s.target.kind == "opencl"))
+    if decides and not s.subgroup and points <= 2**15 * LANES * s.target.threads:
         yield "threads", ("2", "1")
 
 
@@ -393,8 +398,9 @@ But for tiles and vectors, a decision with a single alternative is none.
 def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:
     """By sketch: each decision's kind and labels under its name.  `anchors` are those of a program, in its order."""
     found = _sketches("", anchors, target)
+    first = next(iter(anchors))
     for size in chunks(anchors, target):
-        found |= _sketches(f"rows={size};", {name: _in_chunks(a, size) for name, a in anchors.items()}, target)
+        found |= _sketches(f"rows={size};", {name: _in_chunks(a, size, name == first) for name, a in anchors.items()}, target)
     return found
 
 
@@ -419,11 +425,11 @@ def chunks(anchors: Mapping[str, Anchor], target: Target) -> list[int]:
     return list(sizes)
 
 
-def _in_chunks(anchor: Anchor, size: int) -> Anchor:
+def _in_chunks(anchor: Anchor, size: int, leads: bool) -> Anchor:
     """The anchor with the rows of a chunk, whose inputs lie as they do."""
     spatial = {name: size if name == "s0" else e for name, e in anchor.spatial.items() if name != "s0" or size > 1}
     inputs = {name: replace(item, source="between") for name, item in anchor.inputs.items()}
-    return replace(anchor, spatial=spatial, inputs=inputs, chunk=True)
+    return replace(anchor, spatial=spatial, inputs=inputs, chunk=True, leads=leads)
 
 
 def _sketches(prefix: str, anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[str, tuple[str, Labels]]]:

@@ -29,8 +29,8 @@ ALIGNMENT = 256
 @on_device
 def load_opencl_chain(calls: Sequence[Call], blocks: Sequence[int]) -> Chain:
     """Programs that share `blocks` of memory of so many bytes each: on stridesmith's threads, else on the driver's."""
-    queue = cl.CommandQueue(cl.Context(devices_for([call.artifact for call in calls]) or None))
-    return (PoolChain if is_pool(queue.context) else QueueChain)(queue, calls, blocks)
+    context = cl.Context(devices_for([call.artifact for call in calls]) or None)
+    return (PoolChain if is_pool(context) else QueueChain)(cl.CommandQueue(context), calls, blocks)
 
 
 class _Programs:
@@ -95,7 +95,7 @@ class QueueChain(Chain):
 
     def __init__(self, queue: Any, calls: Sequence[Call], blocks: Sequence[int]) -> None:
         self._platform = Target.from_json(calls[0].artifact["target"]).platform if calls else ""
-        self.queue = queue
+        self.queue, self._context = queue, queue.context  # which Intel's runtime loses if nothing but queues holds it
         flags = cl.mem_flags.READ_WRITE
         self.blocks = [cl.Buffer(queue.context, flags, size=max(size, 1)) for size in blocks]
         self._parts: dict[tuple[Place, int], Any] = {}

@@ -37,7 +37,6 @@ class PoolBound(Bound):
         self._pattern: NDArray[np.uint8] | None = None
         shared = [Shared(program, launch, [self._inner[k] for k in launch.args]) for launch in launches]
         self._launches = PoolLaunches(program.context, shared)
-        self.kernels = [kernels[0] for kernels in self._launches.kernels]
 
     def write(self, index: int, data: NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data)

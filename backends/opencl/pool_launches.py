@@ -40,7 +40,6 @@ SMALL_GRID = (1 << 16) - 1
 """Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
 AIM_NS = 10_000
 """How long the smallest range of a kernel takes, about."""
-OFFSET = (0, 0, 1)
 
 RECORD = np.dtype([
     ("groups", np.int64), ("least", np.int64), ("threads", np.int64), ("most", np.int64), ("error", np.int64),
@@ -218,15 +217,14 @@ class PoolLaunches:
 
     def __init__(self, context: Any, launches: Sequence[Shared]) -> None:
         self._queues = [cl.CommandQueue(context, device) for device in context.devices]
-        self.kernels = [[_kernel(shared) for _ in self._queues] for shared in launches]
-        """Of each launch, one for each device."""
+        self._kernels = [[_kernel(shared) for _ in self._queues] for shared in launches]
         line, words = SLOT.itemsize, len(self._queues)
         kind = np.dtype([("record", RECORD), ("slots", SLOT, words)])
         memory = np.zeros(max(1, len(launches)) * kind.itemsize + line, np.uint8)
         begin = -memory.ctypes.data % line
         self._records = memory[begin : begin + len(launches) * kind.itemsize].view(kind)
         self._begin, self._bytes, self._count = self._records.ctypes.data, kind.itemsize, len(launches)
-        for row, (shared, kernels) in enumerate(zip(launches, self.kernels, strict=True)):
+        for row, (shared, kernels) in enumerate(zip(launches, self._kernels, strict=True)):
             self._describe(self._records[row], shared.launch, kernels)
         self._run = _runner()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .pool_bound import PoolBound
 from .pool_devices import is_pool, pool_devices
-from .pool_launches import OFFSET, SMALL_GRID
+from .pool_launches import SMALL_GRID
 from .source import generate
 from .types import DOT_BUILTIN
 from .wait import wait
@@ -118,13 +119,15 @@ class OpenCLExecutable(Executable):
     def __init__(self, artifact: Artifact, queue: Any = None) -> None:
         super().__init__(artifact)
         self.launches = [Launch.from_json(item) for item in artifact["launches"]]
-        self.queue = queue or cl.CommandQueue(cl.Context(devices_for([artifact])))
-        self.context, self.device = self.queue.context, self.queue.device
+        # Intel's runtime loses a context that nothing but its queues holds.
+        self.context = cl.Context(devices_for([artifact])) if queue is None else queue.context
+        self.queue = cl.CommandQueue(self.context) if queue is None else queue
+        self.device = self.queue.device
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)
 
-    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> OpenCLBound | PoolBound:  # noqa: ARG002
+    def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:  # noqa: ARG002
         if is_pool(self.context):
             return PoolBound(self.program, self.launches, self.memories, guard_bytes)
         return OpenCLBound(self, guard_bytes)
@@ -137,10 +140,15 @@ class OpenCLExecutable(Executable):
         """
         if not self.target.is_cpu_device:
             return
-        bound, offset = self.bind(), OFFSET if is_pool(self.context) else None
+        launches = [launch for launch in self.launches if launch.serial or not launch.is_single]
+        if is_pool(self.context):
+            first = [replace(launch, global_size=launch.local_size) for launch in launches]
+            PoolBound(self.program, first, self.memories, 0).run()
+            return
+        bound = OpenCLBound(self, 0)
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
-            if (launch.serial or not launch.is_single) and (offset or max(launch.global_size) <= SMALL_GRID):
-                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size, offset)
+            if launch in launches and max(launch.global_size) <= SMALL_GRID:
+                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
         self.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:

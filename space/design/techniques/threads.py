@@ -7,7 +7,7 @@ hundred steps of vectors, which is nothing for a large anchor: there all threads
 
 A loop that is annotated with 1 is compiled as a serial one.
 
-An OpenCL device whose kernels run on these threads (`Target.has_thread_pool`) has the choice for loops over groups:
+An OpenCL device of the CPU has it for loops over groups; of the driver's own threads all run them, or one:
 
     for g in T.thread_binding(n, "blockIdx.x"): S
         ->   for g in T.thread_binding(n, "blockIdx.x", annotations={"threads": 1}): S
@@ -40,12 +40,15 @@ def _opens(site: Site, out: Collector) -> None:
     threads = site.target.threads
     points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
     small = points <= SMALL_STEPS * threads * max(1, site.lanes)
-    decides = site.target.has_thread_pool or (site.target.kind == "cpu" and not site.chunks)
+    is_opencl = site.target.kind == "opencl"
+    decides = site.target.is_cpu_device and not site.structure.subgroup and (is_opencl or not site.chunks)
     if site.chunks and decides:
         decides = leaf_blocks(site.func.body)[0].name == site.anchor.block
     if not decides or threads < 2 or not small or not (site.wide or site.chunks):
         return
     counts = sorted({threads, threads // 2, threads // 8, 1} - {0}, reverse=True)
+    if is_opencl and not site.target.has_thread_pool:  # the driver's threads take part or do not
+        counts = [threads, 1]
     out.add("threads", 0, "threads", "parallel", counts, [str(c) for c in counts], {"threads": counts})
 
 

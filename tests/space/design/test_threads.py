@@ -49,13 +49,13 @@ def parallel(func: PrimFunc) -> list[dict[str, object]]:
 
 
 def test_it_is_open_where_all_threads_have_little_to_do() -> None:
-    """Up to 2 ** 15 vectors of points for each thread, never on a single one, nor on a device that wakes its own."""
+    """Up to 2 ** 15 vectors of points for each thread, never on a single one, nor on a device that is no CPU."""
     limit = 2**15 * 2 * CPU.vector_lanes("float32")
     for rows, expected in ((limit // 256, True), (limit // 256 + 1, False)):
         sketch = generate(workload("row_sum", rows=rows, cols=256).func, CPU).sketches[0]
         assert (number_of(sketch) is not None) == expected
     func = workload("row_sum", rows=8, cols=64).func
-    for target in (OPENCL, Target(kind="cpu", vector_bits=256, threads=1)):
+    for target in (replace(OPENCL, is_cpu_device=False), Target(kind="cpu", vector_bits=256, threads=1)):
         assert all(number_of(sketch) is None for sketch in generate(func, target).sketches)
 
 
@@ -101,16 +101,24 @@ def groups(func: PrimFunc) -> list[dict[str, object]]:
     return [dict(n.annotations) for n in walk(func.body) if isinstance(n, For) and n.thread.startswith("blockIdx")]
 
 
-def test_a_device_may_run_small_programs_in_the_calling_thread() -> None:
-    """All threads or that one; on one thread all loops over work-groups are annotated, and there is one group."""
-    sketch, number = small(ON_POOL)
+@pytest.mark.parametrize("target", [ON_POOL, OPENCL], ids=["pool", "driver"])
+def test_a_device_may_run_small_programs_on_one_thread(target: Target) -> None:
+    """On one thread all loops over work-groups are annotated, and there is one group."""
+    sketch, number = small(target)
     assert sketch.decisions[number].labels == ("2", "1")
     for row in sketch.draw(np.random.default_rng(3), 40)[:16]:
         func = sketch.schedule(row).func
         found, alone = groups(func), row[number] == 1
         assert found and all((notes.get("threads") == 1) == alone for notes in found)
-        launches = opencl_text(lower(func, ON_POOL), ON_POOL).launches
+        launches = opencl_text(lower(func, target), target).launches
         assert all(launch.is_single for launch in launches) or not alone
+
+
+def test_threads_of_a_driver_all_take_part_or_one_does() -> None:
+    """The pool's may be half of them."""
+    for target, labels in ((replace(ON_POOL, threads=4), ("4", "2", "1")), (replace(OPENCL, threads=4), ("4", "1"))):
+        sketch, number = small(target)
+        assert sketch.decisions[number].labels == labels
 
 
 def test_work_groups_of_several_items_run_on_all_threads() -> None:

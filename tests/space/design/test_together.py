@@ -256,17 +256,20 @@ def test_programs_without_chunks() -> None:
 
 
 def test_an_opencl_device_of_a_cpu_has_one_kernel_for_all_stages() -> None:
-    """A work-group of one item for each chunk, whose rows are its own memory."""
+    """A work-group of one item for each chunk, whose rows are its own memory, or one for all."""
     softmax = workload("softmax", **SHAPES["softmax"]).func
     sketches = [sketch for sketch in generate(softmax, OPENCL).sketches if sketch.chunks]
     assert sketches
     for sketch in sketches[::4]:
         rows = int(sketch.name.removeprefix("rows=").split(";")[0])
-        (choice,) = sketch.draw(np.random.default_rng(2), 1).tolist()
-        lowered = lower(sketch.schedule(choice).func, OPENCL)
-        (launch,) = source_of(lowered, OPENCL).launches
-        assert launch.local_size == (1, 1, 1) and lowered.workspaces == ()
-        assert launch.global_size[0] == -(-SHAPES["softmax"]["rows"] // rows)
+        number = next(n for n, d in enumerate(sketch.decisions) if d.name.endswith("/threads"))
+        drawn = sketch.draw(np.random.default_rng(2), 20)
+        for alone in (0, 1):
+            choice = drawn[drawn[:, number] == alone][0].tolist()
+            lowered = lower(sketch.schedule(choice).func, OPENCL)
+            (launch,) = source_of(lowered, OPENCL).launches
+            assert launch.local_size == (1, 1, 1) and lowered.workspaces == ()
+            assert launch.global_size[0] == (1 if alone else -(-SHAPES["softmax"]["rows"] // rows))
 
 
 MEANS = """
