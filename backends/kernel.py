@@ -74,7 +74,8 @@ def load_artifact(artifact: Artifact) -> Executable:
 
 def load_chain(calls: Sequence[Call], blocks: Sequence[int], kind: str = "cpu") -> Chain:
     """Programs for one device of this `kind`, which share blocks of memory of so many bytes each."""
-    return (BACKENDS[kind]().chain or CopiedChain)(calls, blocks)
+    load = BACKENDS[kind]().chain if calls else None
+    return (load or CopiedChain)(calls, blocks)
 
 
 class CopiedChain(Chain):

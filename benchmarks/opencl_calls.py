@@ -3,7 +3,7 @@
     python benchmarks/opencl_calls.py [--drivers pocl,intel]
 
 ``waited`` is the median of single calls, each waited for as a kernel's call is, ``in a row`` that of one among forty.
-PoCL has rows for stridesmith's threads, too, on which kernels run there (`backends/opencl/pool_launches.py`).
+A device of the CPU has rows for stridesmith's threads, too, on which kernels run (`backends/opencl/pool_launches.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SOURCE = "__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void empty(__g
 
 def costs_on_pool(devices: tuple[Any, ...], groups: int) -> tuple[float, float]:
     """The same as `costs` of a kernel whose work-groups the threads of the pool share."""
-    context = cl.Context(list(devices))
+    context = cl.Context(list(dict.fromkeys(devices)))
     launch = Launch("empty", (groups, 1, 1), (1, 1, 1), (0,))
     shared = Shared(cl.Program(context, SOURCE).build(), launch, [shared_memory(context, 4096)])
-    launches, waited, rows = PoolLaunches(context, [shared]), [], []
+    launches, waited, rows = PoolLaunches(context, devices, [shared]), [], []
     for _ in range(ROUNDS):
         for _ in range(CALLS):
             start = time.perf_counter()

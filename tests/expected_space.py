@@ -400,7 +400,8 @@ def expected(anchors: Mapping[str, Anchor], target: Target) -> dict[str, dict[st
     found = _sketches("", anchors, target)
     first = next(iter(anchors))
     for size in chunks(anchors, target):
-        found |= _sketches(f"rows={size};", {name: _in_chunks(a, size, name == first) for name, a in anchors.items()}, target)
+        parts = {name: _in_chunks(anchor, size, name == first) for name, anchor in anchors.items()}
+        found |= _sketches(f"rows={size};", parts, target)
     return found
 
 

@@ -14,9 +14,8 @@ from ...ir.target import Target
 from ..executable import Call, Chain, Memory, Place
 from .failures import on_device
 from .images import image_shape, is_image, make_image
-from .pool_devices import is_pool
 from .pool_launches import PoolLaunches, Shared, shared_memory
-from .runtime import OpenCLExecutable, devices_for
+from .runtime import Home, OpenCLExecutable, home_of
 from .wait import wait
 
 if TYPE_CHECKING:
@@ -29,22 +28,22 @@ ALIGNMENT = 256
 @on_device
 def load_opencl_chain(calls: Sequence[Call], blocks: Sequence[int]) -> Chain:
     """Programs that share `blocks` of memory of so many bytes each: on stridesmith's threads, else on the driver's."""
-    context = cl.Context(devices_for([call.artifact for call in calls]) or None)
-    return (PoolChain if is_pool(context) else QueueChain)(cl.CommandQueue(context), calls, blocks)
+    home = home_of([call.artifact for call in calls])
+    return (PoolChain if home.devices else QueueChain)(home, calls, blocks)
 
 
 class _Programs:
     """Programs of a chain that were loaded, by their source."""
 
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._loaded: dict[str, OpenCLExecutable] = {}
 
     def of(self, call: Call) -> OpenCLExecutable:
         """The program of a call, whose places are as many as its buffers."""
         code = call.artifact["code"]
         if code not in self._loaded:
-            self._loaded[code] = OpenCLExecutable(call.artifact, self._queue)
+            self._loaded[code] = OpenCLExecutable(call.artifact, self._home)
         found = self._loaded[code]
         if len(call.places) != len(found.memories):
             raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
@@ -54,11 +53,11 @@ class _Programs:
 class PoolChain(Chain):
     """Launches in one native call, over memory that the host and the pool's devices share."""
 
-    def __init__(self, queue: Any, calls: Sequence[Call], blocks: Sequence[int]) -> None:
-        programs = _Programs(queue)
-        self._blocks = [shared_memory(queue.context, size) for size in blocks]
+    def __init__(self, home: Home, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        programs = _Programs(home)
+        self._blocks = [shared_memory(home.context, size) for size in blocks]
         steps = [self._step(programs.of(call), call) for call in calls]
-        self._launches = PoolLaunches(queue.context, [launch for step in steps for launch in step])
+        self._launches = PoolLaunches(home.context, home.devices, [launch for step in steps for launch in step])
         self._ends = [0, *accumulate(map(len, steps))]
 
     def write(self, place: Place, data: NDArray[Any]) -> None:
@@ -93,13 +92,13 @@ class PoolChain(Chain):
 class QueueChain(Chain):
     """Programs with their arguments set to parts of shared buffers, on an in-order queue."""
 
-    def __init__(self, queue: Any, calls: Sequence[Call], blocks: Sequence[int]) -> None:
-        self._platform = Target.from_json(calls[0].artifact["target"]).platform if calls else ""
-        self.queue, self._context = queue, queue.context  # which Intel's runtime loses if nothing but queues holds it
+    def __init__(self, home: Home, calls: Sequence[Call], blocks: Sequence[int]) -> None:
+        self._platform = Target.from_json(calls[0].artifact["target"]).platform
+        self._home, self.queue = home, cl.CommandQueue(home.context)
         flags = cl.mem_flags.READ_WRITE
-        self.blocks = [cl.Buffer(queue.context, flags, size=max(size, 1)) for size in blocks]
+        self.blocks = [cl.Buffer(home.context, flags, size=max(size, 1)) for size in blocks]
         self._parts: dict[tuple[Place, int], Any] = {}
-        programs = _Programs(queue)
+        programs = _Programs(home)
         self._steps = [self._step(programs.of(call), call) for call in calls]
 
     @on_device

@@ -25,7 +25,12 @@ class PoolBound(Bound):
 
     @on_device
     def __init__(
-        self, program: Any, launches: Sequence[Launch], memories: tuple[Memory, ...], guard_bytes: int
+        self,
+        program: Any,
+        devices: Sequence[Any],
+        launches: Sequence[Launch],
+        memories: Sequence[Memory],
+        guard_bytes: int,
     ) -> None:
         self._memories = memories
         self.names = tuple(memory.name for memory in memories)
@@ -36,7 +41,7 @@ class PoolBound(Bound):
         ]
         self._pattern: NDArray[np.uint8] | None = None
         shared = [Shared(program, launch, [self._inner[k] for k in launch.args]) for launch in launches]
-        self._launches = PoolLaunches(program.context, shared)
+        self._launches = PoolLaunches(program.context, devices, shared)
 
     def write(self, index: int, data: NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data)

@@ -1,15 +1,17 @@
-"""PoCL's devices that run a kernel in the thread that launches it, one for each thread of stridesmith's own pool.
+"""Devices that run a kernel in the thread that launches it, one for each thread of stridesmith's own pool.
 
-PoCL's device ``pthread`` gives work-groups to threads of its own, which sleep until a kernel comes: on two processors
-of an AMD EPYC (Zen 4) a call that is waited for takes 20 to 36 us if its kernel is empty.  A device ``basic`` has one
-compute unit, the thread that calls, and takes 1.5 us.  Several of them, each launched by another thread of the pool
+Drivers that make an OpenCL device of the CPU have threads of their own.  PoCL's sleep until a kernel comes: on two
+processors of an AMD EPYC (Zen 4) a call that is waited for takes 20 to 36 us if its kernel is empty, and 7 us with
+Intel's runtime.  Several devices that run kernels in the calling thread, each launched by another thread of the pool
 that kernels of the CPU have (`backends.llvm.pool`), share the work-groups of a kernel (`pool_launches`): an empty one
-then takes 3 us on two threads, and long kernels are not slower.
+then takes 3 us on two threads with PoCL and 4 with Intel's runtime.
 
-PoCL has such devices only if ``POCL_DEVICES`` asks for them when its devices are first listed.  The variable is set
-for that moment, so that no process that is started later sees it, and in lists of devices that others ask pyopencl for
-they are left out: other programs would land on them.  Only the PoCL that comes with stridesmith is asked.  Where the
-variable is set by a user, or devices were listed before, there are none, and programs run on PoCL's own threads.
+Intel's runtime offers queues that run in the calling thread (``cl_intel_exec_by_local_thread``), so that one device
+stands for each thread.  PoCL has a kind of device for it, ``basic``, and only if ``POCL_DEVICES`` asks for such when
+its devices are first listed.  The variable is set for that moment, so that no process that is started later sees it,
+and in lists of devices that others ask pyopencl for they are left out: other programs would land on them.  Only the
+PoCL that comes with stridesmith is asked.  Where the variable is set by a user, or devices were listed before, there
+are none, and programs run on PoCL's own threads.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ ALL, CALLING = "pthread", "basic"
 PACKAGE, KNOWN = "pocl-binary-distribution", "3."
 """The Python package, and how those versions begin whose devices have these names."""
 
+LOCAL_THREAD, LOCAL_THREAD_QUEUE = "cl_intel_exec_by_local_thread", 1 << 31
+"""The extension, and the property of a queue (CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL)."""
+
 _found: list[tuple[Any, tuple[Any, ...]]] = []
-"""The device with all threads, and those that run in the calling one."""
+"""PoCL's device with all threads, and those that run in the calling one."""
 
 
 def platforms() -> list[Any]:
@@ -62,13 +67,19 @@ def _is_ours() -> bool:
 
 
 def pool_devices(device: Any) -> tuple[Any, ...]:
-    """The devices that run kernels in the calling thread, in place of a pyopencl device; empty if there are none."""
-    return next((calling for first, calling in _found if first == device), ())
+    """The devices of the pool's threads, in place of a pyopencl device; none where the driver's threads run kernels."""
+    found = next((calling for first, calling in _found if first == device), ())
+    if not found and LOCAL_THREAD in str(device.extensions).split():
+        return (device,) * usable_threads()
+    return found
 
 
-def is_pool(context: Any) -> bool:
-    """Whether a pyopencl context has such devices."""
-    return any(context.devices[0] in devices for _, devices in _found)
+def queue_in_caller(context: Any, device: Any) -> Any:
+    """A queue whose kernels run in the thread that launches them, on a device of `pool_devices`."""
+    import pyopencl as cl
+
+    is_intel = LOCAL_THREAD in str(device.extensions).split()
+    return cl.CommandQueue(context, device, LOCAL_THREAD_QUEUE if is_intel else 0)
 
 
 def _hide(devices: tuple[Any, ...]) -> None:

@@ -8,8 +8,8 @@ work-groups there with the offset `begin`, and waits, which with these devices m
                                 clEnqueueNDRangeKernel(slot.queue, slot.kernel, begin * local, (end - begin) * local)
                                 clFinish(slot.queue)
 
-The smallest range is chosen by the time of the launch before, `AIM_NS` of work: each one costs 1.5 us, and long kernels
-have many, so that a thread that lost its core holds up the others for a part of the work.
+The smallest range is chosen by the time of the launch before, `AIM_NS` of work: each one costs 1.5 to 3 us, and long
+kernels have many, so that a thread that lost its core holds up the others for a part of the work.
 
 All launches have an offset along z, which no kernel reads.  PoCL compiles a kernel anew, as a second form, for launches
 without any.  Memory is shared with all devices byte by byte (fine-grained SVM), so that several may write parts of one
@@ -32,13 +32,14 @@ from ..llvm.pool import SYMBOL, ensure_pool
 from ..memory import placed, room_for
 from .failures import error_of
 from .launch import Launch
+from .pool_devices import queue_in_caller
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SMALL_GRID = (1 << 16) - 1
 """Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
-AIM_NS = 10_000
+AIM_NS = 50_000
 """How long the smallest range of a kernel takes, about."""
 
 RECORD = np.dtype([
@@ -213,10 +214,11 @@ class Shared(NamedTuple):
 
 
 class PoolLaunches:
-    """Launches in order, which `run` makes on the devices of a pyopencl context, the pool's."""
+    """Launches in order, which `run` makes on the `devices` of the pool's threads."""
 
-    def __init__(self, context: Any, launches: Sequence[Shared]) -> None:
-        self._queues = [cl.CommandQueue(context, device) for device in context.devices]
+    def __init__(self, context: Any, devices: Sequence[Any], launches: Sequence[Shared]) -> None:
+        self._context = context
+        self._queues = [queue_in_caller(context, device) for device in devices]
         self._kernels = [[_kernel(shared) for _ in self._queues] for shared in launches]
         line, words = SLOT.itemsize, len(self._queues)
         kind = np.dtype([("record", RECORD), ("slots", SLOT, words)])

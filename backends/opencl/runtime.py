@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -25,7 +25,7 @@ from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .pool_bound import PoolBound
-from .pool_devices import is_pool, pool_devices
+from .pool_devices import pool_devices
 from .pool_launches import SMALL_GRID
 from .source import generate
 from .types import DOT_BUILTIN
@@ -98,38 +98,40 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
     return OpenCLExecutable(artifact)
 
 
-def devices_for(artifacts: Sequence[Artifact]) -> list[Any]:
-    """The devices that one context of programs has: those of the pool's threads, or the one device of their target.
+class Home(NamedTuple):
+    """Where programs run: the `devices` of the pool's threads, or if there are none, the driver's threads."""
 
-    Kernels that read images run on the driver's threads, since these are no memory that devices share.
-    """
-    targets = [Target.from_json(artifact["target"]) for artifact in artifacts]
-    if not targets:
-        return []
-    device = device_of(targets[0])
+    context: Any
+    devices: tuple[Any, ...]
+
+
+def home_of(artifacts: Sequence[Artifact]) -> Home:
+    """A context for programs of one target; those that read images, which devices cannot share, have no pool."""
+    target = Target.from_json(artifacts[0]["target"])
+    device = device_of(target)
     has_images = any(launch["images"] for artifact in artifacts for launch in artifact["launches"])
-    on_pool = all(target.has_thread_pool for target in targets) and not has_images
-    return [*pool_devices(device)] if on_pool and pool_devices(device) else [device]
+    devices = pool_devices(device) if target.has_thread_pool and not has_images else ()
+    return Home(cl.Context(list(dict.fromkeys(devices or (device,)))), devices)
 
 
 class OpenCLExecutable(Executable):
-    """A built program in a context of its own, or in that of a `queue` that several share."""
+    """A built program at a home of its own, or at that of a chain."""
 
     @on_device
-    def __init__(self, artifact: Artifact, queue: Any = None) -> None:
+    def __init__(self, artifact: Artifact, home: Home | None = None) -> None:
         super().__init__(artifact)
         self.launches = [Launch.from_json(item) for item in artifact["launches"]]
-        # Intel's runtime loses a context that nothing but its queues holds.
-        self.context = cl.Context(devices_for([artifact])) if queue is None else queue.context
-        self.queue = cl.CommandQueue(self.context) if queue is None else queue
-        self.device = self.queue.device
+        self.home = home or home_of([artifact])
+        self.context = self.home.context  # Intel's runtime loses one that nothing but its queues holds
+        self.device = self.context.devices[0]
+        self.queue = cl.CommandQueue(self.context)
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)
 
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:  # noqa: ARG002
-        if is_pool(self.context):
-            return PoolBound(self.program, self.launches, self.memories, guard_bytes)
+        if self.home.devices:
+            return PoolBound(self.program, self.home.devices, self.launches, self.memories, guard_bytes)
         return OpenCLBound(self, guard_bytes)
 
     @on_device
@@ -141,9 +143,9 @@ class OpenCLExecutable(Executable):
         if not self.target.is_cpu_device:
             return
         launches = [launch for launch in self.launches if launch.serial or not launch.is_single]
-        if is_pool(self.context):
+        if self.home.devices:
             first = [replace(launch, global_size=launch.local_size) for launch in launches]
-            PoolBound(self.program, first, self.memories, 0).run()
+            PoolBound(self.program, self.home.devices, first, self.memories, 0).run()
             return
         bound = OpenCLBound(self, 0)
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
