@@ -74,8 +74,7 @@ def load_artifact(artifact: Artifact) -> Executable:
 
 def load_chain(calls: Sequence[Call], blocks: Sequence[int], kind: str = "cpu") -> Chain:
     """Programs for one device of this `kind`, which share blocks of memory of so many bytes each."""
-    load = BACKENDS[kind]().chain if calls else None
-    return (load or CopiedChain)(calls, blocks)
+    return (BACKENDS[kind]().chain or CopiedChain)(calls, blocks)
 
 
 class CopiedChain(Chain):

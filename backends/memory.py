@@ -27,11 +27,12 @@ def zeros(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes (nbytes,) at an address that is a multiple of `ALIGNMENT`; at least one byte of memory.
 
     Large blocks lie in huge pages where the system has them, each some lines further into its first page than the one
-    before, since blocks that begin at one offset would compete for the same sets of every cache.  None begins a page,
-    so that what lies close to it is there: an AMD Zen 4 takes 130 ns for a masked access of no lanes to a missing page.
+    before, since blocks that begin at one offset would compete for the same sets of every cache.  None of these begins
+    a page, so that what lies close to it is there: an AMD Zen 4 takes 130 ns for a masked access of no lanes to a page
+    that is missing.
     """
     room = room_for(nbytes)
-    if room < LARGE:
+    if nbytes < LARGE:
         return placed(np.zeros(room, np.uint8), nbytes)
     return placed(np.frombuffer(mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8), nbytes)
 

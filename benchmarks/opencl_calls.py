@@ -17,9 +17,10 @@ from typing import Any
 
 import pyopencl as cl
 
+from stridesmith.backends.host import host_cpu
+from stridesmith.backends.opencl.calling_thread import device_in_caller
 from stridesmith.backends.opencl.devices import find_device
 from stridesmith.backends.opencl.launch import Launch
-from stridesmith.backends.opencl.pool_devices import pool_devices
 from stridesmith.backends.opencl.pool_launches import PoolLaunches, Shared, shared_memory
 from stridesmith.backends.opencl.wait import wait
 
@@ -28,12 +29,12 @@ GROUPS = (1, 2, 16, 256, 1024)
 SOURCE = "__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void empty(__global float* a) {}"
 
 
-def costs_on_pool(devices: tuple[Any, ...], groups: int) -> tuple[float, float]:
+def costs_on_pool(device: Any, groups: int) -> tuple[float, float]:
     """The same as `costs` of a kernel whose work-groups the threads of the pool share."""
-    context = cl.Context(list(dict.fromkeys(devices)))
+    context = cl.Context([device])
     launch = Launch("empty", (groups, 1, 1), (1, 1, 1), (0,))
     shared = Shared(cl.Program(context, SOURCE).build(), launch, [shared_memory(context, 4096)])
-    launches, waited, rows = PoolLaunches(context, devices, [shared]), [], []
+    launches, waited, rows = PoolLaunches(context, host_cpu().threads, [shared]), [], []
     for _ in range(ROUNDS):
         for _ in range(CALLS):
             start = time.perf_counter()
@@ -73,7 +74,7 @@ def main() -> None:
     for driver in drivers:
         device = find_device(driver)
         kinds: list[tuple[str, Callable[[int], tuple[float, float]]]] = [(device.name, partial(costs, device))]
-        if calling := pool_devices(device):
+        if (calling := device_in_caller(device)) is not None:
             kinds.append(("stridesmith's threads", partial(costs_on_pool, calling)))
         for name, measured in kinds:
             for groups in GROUPS:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ..space.design.structure import Open
 
 LOADS = ("broadcast", "contiguous", "shifted", "paired", "strided", "inlined")
-LAUNCH_MEETINGS = 8  # of 800 cycles, 2 us: what a launch on all threads takes more (`benchmarks/opencl_calls.py`)
+LAUNCH_MEETINGS = 8  # of 800 cycles, 2 us: what a launch on several threads takes more (`benchmarks/opencl_calls.py`)
+WAKING_MEETINGS = 100  # the same, 24 us, of a driver whose threads may have to wake up
 SUM_PASSES = 3  # bytes moved for one of a sum that is read, added to and written back
 
 
@@ -293,7 +294,8 @@ class Geometry:
         a launch may be for one thread, one for all of them counts as so many meetings.
         """
         if self.target.kind == "opencl" and self.part.of("threads"):
-            return np.asarray(LAUNCH_MEETINGS * (candidates.threads > 1), np.float32)
+            launch = LAUNCH_MEETINGS if self.target.has_thread_pool else WAKING_MEETINGS
+            return np.asarray(launch * (candidates.threads > 1), np.float32)
         if self.target.kind != "cpu" or self.part.chunks:
             return np.zeros(1, np.float32)
         found = floats(shared > 1)

@@ -18,7 +18,7 @@ DOT_STEPS = 4
 AVX512_BUILTINS = "avx512_builtins"
 """Among the extensions of an OpenCL device: its compiler is a Clang for a CPU with AVX-512 (F, VL and DQ)."""
 THREAD_POOL = "thread_pool"
-"""Among them: a program whose kernels are single work-groups runs in the thread that calls it."""
+"""Among them: kernels can run in the threads that launch them, and so on stridesmith's own."""
 SUBGROUPS = "cl_intel_required_subgroup_size"
 """The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
 SUBGROUP_OPS = ("+", "min", "max")

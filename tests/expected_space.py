@@ -255,13 +255,14 @@ def parallel(s: Structure) -> Found:
 
 
 def threads(s: Structure) -> Found:
-    """On a CPU, where each thread has at most 2 ** 15 vectors of points: fewer threads.
+    """On a CPU, where each thread has at most 2 ** 15 vectors of points, or 2 ** 17 of an OpenCL device: fewer threads.
 
-    In a chunk nobody decides, or as an OpenCL device the first anchor for all.
+    In a chunk nobody decides, or on an OpenCL device the first anchor for all.
     """
     points = prod((*s.anchor.spatial.values(), *s.anchor.reduce.values()))
     decides = s.target.is_cpu_device and (not s.anchor.chunk or (s.anchor.leads and s.target.kind == "opencl"))
-    if decides and not s.subgroup and points <= 2**15 * LANES * s.target.threads:
+    steps = 2**17 if s.target.kind == "opencl" else 2**15
+    if decides and not s.subgroup and points <= steps * LANES * s.target.threads:
         yield "threads", ("2", "1")
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyopencl as cl
 
-from ...ir.target import Target
 from ..executable import Call, Chain, Memory, Place
 from .failures import on_device
 from .images import image_shape, is_image, make_image
@@ -29,7 +28,7 @@ ALIGNMENT = 256
 def load_opencl_chain(calls: Sequence[Call], blocks: Sequence[int]) -> Chain:
     """Programs that share `blocks` of memory of so many bytes each: on stridesmith's threads, else on the driver's."""
     home = home_of([call.artifact for call in calls])
-    return (PoolChain if home.devices else QueueChain)(home, calls, blocks)
+    return (PoolChain if home.threads else QueueChain)(home, calls, blocks)
 
 
 class _Programs:
@@ -57,7 +56,7 @@ class PoolChain(Chain):
         programs = _Programs(home)
         self._blocks = [shared_memory(home.context, size) for size in blocks]
         steps = [self._step(programs.of(call), call) for call in calls]
-        self._launches = PoolLaunches(home.context, home.devices, [launch for step in steps for launch in step])
+        self._launches = PoolLaunches(home.context, home.threads, [launch for step in steps for launch in step])
         self._ends = [0, *accumulate(map(len, steps))]
 
     def write(self, place: Place, data: NDArray[Any]) -> None:
@@ -82,18 +81,22 @@ class PoolChain(Chain):
         return found
 
     def _step(self, executable: OpenCLExecutable, call: Call) -> list[Shared]:
-        parts = [
-            self._blocks[place.block][place.offset : place.offset + max(memory.nbytes, 1)]
-            for place, memory in zip(call.places, executable.memories, strict=True)
-        ]
+        parts = [self._part(*item) for item in zip(call.places, executable.memories, strict=True)]
         return [Shared(executable.program, launch, [parts[k] for k in launch.args]) for launch in executable.launches]
+
+    def _part(self, place: Place, memory: Memory) -> NDArray[np.uint8]:
+        """The bytes of a memory at a place.  Raises ValueError where they are not in the block."""
+        part = self._blocks[place.block][place.offset : place.offset + max(memory.nbytes, 1)]
+        if part.nbytes < memory.nbytes:
+            raise ValueError(f"`{memory.name}` ends {memory.nbytes - part.nbytes} bytes behind block {place.block}")
+        return part
 
 
 class QueueChain(Chain):
     """Programs with their arguments set to parts of shared buffers, on an in-order queue."""
 
     def __init__(self, home: Home, calls: Sequence[Call], blocks: Sequence[int]) -> None:
-        self._platform = Target.from_json(calls[0].artifact["target"]).platform
+        self._platform = home.context.devices[0].platform.name
         self._home, self.queue = home, cl.CommandQueue(home.context)
         flags = cl.mem_flags.READ_WRITE
         self.blocks = [cl.Buffer(home.context, flags, size=max(size, 1)) for size in blocks]

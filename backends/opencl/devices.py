@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import DeviceMissing
 from ...ir.target import AVX512_BUILTINS, SUBGROUPS, THREAD_POOL, Target
 from .. import cpu_topology
-from . import pool_devices, processor_name
+from . import calling_thread, processor_name
 from .binary import POCL
 from .images import image_limits
 from .known_faults import faults_of
@@ -89,6 +89,8 @@ def describe_device(device: Any) -> Target:
     is_cpu = bool(device.type & cl.device_type.CPU)
     native = max(int(device.native_vector_width_float), 1)
     platform = device.platform
+    on_pool = calling_thread.device_in_caller(device) is not None
+    threads = cpu_topology.usable_threads() if on_pool else int(device.max_compute_units)
     ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, Target.line_bytes)
     target = Target(
         kind="opencl",
@@ -99,8 +101,8 @@ def describe_device(device: Any) -> Target:
         features=_features(device),
         vector_bits=32 * native if is_cpu else 128,
         registers=_registers() if is_cpu else 64,
-        threads=len(pool_devices.pool_devices(device)) or int(device.max_compute_units),
-        units=int(device.max_compute_units),
+        threads=threads,
+        units=threads,
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
         l1_ways=ways,
         line_bytes=line,
@@ -123,7 +125,7 @@ def _features(device: Any) -> str:
     found = [_text(device.extensions)]
     if processor_name.has_avx512(device):
         found.append(AVX512_BUILTINS)
-    if pool_devices.pool_devices(device):
+    if calling_thread.device_in_caller(device) is not None:
         found.append(THREAD_POOL)
     return " ".join(found)
 
@@ -169,7 +171,7 @@ def _platforms() -> list[Any]:
     import pyopencl as cl
 
     try:
-        return pool_devices.platforms()
+        return calling_thread.platforms()
     except cl.Error:  # the loader's way of saying that there is none
         return []
 
@@ -183,14 +185,16 @@ def _devices(platform: Any) -> list[Any]:
         return []
     for device in devices:
         processor_name.mend(device)
-        for other in pool_devices.pool_devices(device):
-            processor_name.mend(other)
+        second = calling_thread.device_in_caller(device)
+        if second not in (None, device):
+            processor_name.mend(second)
     return devices
 
 
 def _from_environment(text: str) -> Any:
     import pyopencl as cl
 
+    _platforms()  # PoCL tells of its devices once
     try:
         return cl.create_some_context(interactive=False, answers=None).devices[0]
     except (cl.Error, RuntimeError, ValueError, IndexError) as error:

@@ -12,9 +12,10 @@ those behind the end of a row, are read and dropped, as long as they are in the 
 on its own.  Only memory that no work-item of the kernel writes is read in this way, any other lane by lane.
 
 PoCL compiles by Clang for the CPU itself, and Clang has functions for single instructions.  With AVX-512 one of them
-(`Helpers.load_masked`) loads lanes of global memory under a mask, and touches those alone; another one stores them.  So
-does a load under a condition that all lanes share, which else is a branch.  Where it does not hold, the address is one
-in the buffer: a load of no lanes from a page that is not there takes 130 ns (AMD Zen 4), and one from any other 1 ns.
+(`Helpers.load_masked`) loads lanes of global memory under a mask, and touches those alone; another one stores them.
+So does a load under a condition that all lanes share, which else is a branch.  Where it does not hold, the address is
+close to the buffer: a load of no lanes from a page that is not there takes 130 ns (AMD Zen 4), and one from any other
+1 ns.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from ...ir.target import Target
 from ..llvm.types import CodegenError
 
 AXES = "xyz"
+OFFSETS = 1 << 15
 
 
 def statements_at_top(stmt: Stmt) -> list[Stmt]:
@@ -78,12 +79,12 @@ def sizes(body: Stmt) -> tuple[dict[str, int], dict[str, int]]:
     return groups, items
 
 
-def numbered(items: int) -> str:
-    """The number of a work-group of so many items along x, among all of a program.
+NUMBERED = f"(long)(get_group_id(0) + get_global_offset(0) + get_global_offset(1) * {OFFSETS})"
+"""The number of a work-group among all of a program.
 
-    A launch may have a range of them, which begins at its offset (`pool_launches`).
-    """
-    return "(long)(get_group_id(0) + get_global_offset(0)" + (f" / {items})" if items > 1 else ")")
+A launch may have a range of them.  Its offset tells where that begins, in groups instead of items, since no kernel asks
+for global ids; along y it counts runs of `OFFSETS`, since PoCL takes an offset for less than 2 ** 16.
+"""
 
 
 def along(axis: str, groups: dict[str, int], number: str) -> str:

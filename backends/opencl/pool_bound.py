@@ -27,7 +27,7 @@ class PoolBound(Bound):
     def __init__(
         self,
         program: Any,
-        devices: Sequence[Any],
+        threads: int,
         launches: Sequence[Launch],
         memories: Sequence[Memory],
         guard_bytes: int,
@@ -41,7 +41,7 @@ class PoolBound(Bound):
         ]
         self._pattern: NDArray[np.uint8] | None = None
         shared = [Shared(program, launch, [self._inner[k] for k in launch.args]) for launch in launches]
-        self._launches = PoolLaunches(program.context, devices, shared)
+        self._launches = PoolLaunches(program.context, threads, shared)
 
     def write(self, index: int, data: NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data)

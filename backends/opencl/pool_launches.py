@@ -1,19 +1,19 @@
-"""Launches of kernels whose work-groups the threads of stridesmith's pool share, each thread on a device of its own.
+"""Launches of kernels whose work-groups the threads of stridesmith's pool share, each thread with a queue of its own.
 
-A kernel's work-groups are numbered, and the pool hands out ranges of them as it does with iterations of a parallel loop
-(`backends.llvm.pool`).  For a range ``[begin, end)`` a thread takes a device that no other one uses, launches so many
-work-groups there with the offset `begin`, and waits, which with these devices means that it has run them itself:
+A program's work-groups are numbered, and the pool hands out ranges of them as it does with iterations of a parallel
+loop (`backends.llvm.pool`).  For a range ``[begin, end)`` a thread takes a queue that no other one uses, launches so
+many work-groups there with the offset `begin`, and waits, which with these queues means that it has run them itself:
 
     task(record, begin, end):   slot = a free one
-                                clEnqueueNDRangeKernel(slot.queue, slot.kernel, begin * local, (end - begin) * local)
+                                clEnqueueNDRangeKernel(slot.queue, slot.kernel, begin, (end - begin) * local)
                                 clFinish(slot.queue)
 
-The smallest range is chosen by the time of the launch before, `AIM_NS` of work: each one costs 1.5 to 3 us, and long
-kernels have many, so that a thread that lost its core holds up the others for a part of the work.
+How long ranges are is chosen by the time of the launch before, `AIM_NS` of work, one for each thread at most: each
+costs 1.5 to 3 us, and long kernels have many, so that a thread that lost its core holds up the others for a part of
+the work.
 
 All launches have an offset along z, which no kernel reads.  PoCL compiles a kernel anew, as a second form, for launches
-without any.  Memory is shared with all devices byte by byte (fine-grained SVM), so that several may write parts of one
-buffer.
+without any.  Memory is shared with the host and between threads byte by byte (fine-grained SVM).
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from ...ir.target import Target
 from ..llvm.compile import LoadedObject, compile_object, provide_symbol
 from ..llvm.pool import SYMBOL, ensure_pool
 from ..memory import placed, room_for
+from .calling_thread import queue_in_caller
 from .failures import error_of
 from .launch import Launch
-from .pool_devices import queue_in_caller
+from .parts import OFFSETS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SMALL_GRID = (1 << 16) - 1
+SMALL_GRID = (1 << 16) - 2
 """Work-items by axis up to which PoCL shares one compilation between grids of different sizes."""
 AIM_NS = 50_000
-"""How long the smallest range of a kernel takes, about."""
+"""How long a range takes, about."""
 
 RECORD = np.dtype([
-    ("groups", np.int64), ("least", np.int64), ("threads", np.int64), ("most", np.int64), ("error", np.int64),
+    ("groups", np.int64), ("range", np.int64), ("threads", np.int64), ("most", np.int64), ("error", np.int64),
     ("slots", np.int64), ("local", np.int64, 3), ("rest", np.int64, 7),
 ])  # fmt: skip
 SLOT = np.dtype([("busy", np.int64), ("queue", np.int64), ("kernel", np.int64), ("rest", np.int64, 5)])
-"""A cache line for each, which threads write in turns."""
+"""A queue and its kernel, and whether a thread uses them: a cache line for each, which threads write in turns."""
 
 TEXT = r"""
 %Record = type { i64, i64, i64, i64, i64, i64, [3 x i64], [7 x i64] }
@@ -57,6 +58,7 @@ declare void @{POOL}(ptr, ptr, i64, i64, i64)
 declare i32 @clEnqueueNDRangeKernel(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr, ptr)
 declare i32 @clFinish(ptr)
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 
 define internal i64 @now() nounwind {
   %time = alloca [2 x i64], align 8
@@ -75,7 +77,6 @@ entry:
   %global = alloca [3 x i64], align 8
   %offset.y = getelementptr i64, ptr %offset, i64 1
   %offset.z = getelementptr i64, ptr %offset, i64 2
-  store i64 0, ptr %offset.y
   store i64 1, ptr %offset.z
   %local = getelementptr %Record, ptr %record, i64 0, i32 6
   call void @llvm.memcpy.p0.p0.i64(ptr %global, ptr %local, i64 24, i1 false)
@@ -87,7 +88,7 @@ entry:
   %first = getelementptr %Record, ptr %record, i64 1
   br label %look
 look:
-  %number = phi i64 [ 0, %entry ], [ %other, %next ]
+  %number = phi i64 [ 0, %entry ], [ %following, %next ], [ 0, %full ]
   %slot = getelementptr %Slot, ptr %first, i64 %number
   %taken = cmpxchg ptr %slot, i64 0, i64 1 acquire monotonic
   %free = extractvalue { i64, i1 } %taken, 1
@@ -95,7 +96,9 @@ look:
 next:
   %following = add i64 %number, 1
   %behind = icmp sge i64 %following, %slots
-  %other = select i1 %behind, i64 0, i64 %following
+  br i1 %behind, label %full, label %look
+full:
+  %yielded = call i32 @sched_yield()
   br label %look
 found:
   %queue.p = getelementptr %Slot, ptr %slot, i64 0, i32 1
@@ -108,8 +111,10 @@ part:
   %left = sub i64 %end, %at
   %count = call i64 @llvm.smin.i64(i64 %left, i64 %most)
   %to = add i64 %at, %count
-  %offset.x = mul i64 %at, %items
-  store i64 %offset.x, ptr %offset
+  %at.x = urem i64 %at, {OFFSETS}
+  %at.y = udiv i64 %at, {OFFSETS}
+  store i64 %at.x, ptr %offset
+  store i64 %at.y, ptr %offset.y
   %global.x = mul i64 %count, %items
   store i64 %global.x, ptr %global
   %launched = call i32 @clEnqueueNDRangeKernel(ptr %queue, ptr %kernel, i32 3, ptr %offset, ptr %global, ptr %local,
@@ -137,10 +142,10 @@ done:
 define internal i64 @launch(ptr %record) nounwind {
 entry:
   %groups = load i64, ptr %record
-  %least.p = getelementptr %Record, ptr %record, i64 0, i32 1
+  %range.p = getelementptr %Record, ptr %record, i64 0, i32 1
   %threads.p = getelementptr %Record, ptr %record, i64 0, i32 2
   %error.p = getelementptr %Record, ptr %record, i64 0, i32 4
-  %least = load i64, ptr %least.p
+  %range = load i64, ptr %range.p
   %threads = load i64, ptr %threads.p
   %shared = icmp sgt i64 %threads, 1
   br i1 %shared, label %share, label %alone
@@ -149,7 +154,7 @@ alone:
   br label %done
 share:
   %start = call i64 @now()
-  call void @{POOL}(ptr @task, ptr %record, i64 %groups, i64 %least, i64 %threads)
+  call void @{POOL}(ptr @task, ptr %record, i64 %groups, i64 %range, i64 %threads)
   %end = call i64 @now()
   %ns = sub i64 %end, %start
   %work = mul i64 %ns, %threads
@@ -161,7 +166,7 @@ share:
   %part = sdiv i64 %up, %threads
   %below = call i64 @llvm.smin.i64(i64 %wanted, i64 %part)
   %next = call i64 @llvm.smax.i64(i64 %below, i64 1)
-  store i64 %next, ptr %least.p
+  store i64 %next, ptr %range.p
   br label %done
 done:
   %error = load atomic i64, ptr %error.p monotonic, align 8
@@ -206,7 +211,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 
 class Shared(NamedTuple):
-    """A launch of a program's kernel over memory of its devices, in the order of the kernel's arguments."""
+    """A launch of a program's kernel over `shared_memory`, in the order of the kernel's arguments."""
 
     program: Any
     launch: Launch
@@ -214,11 +219,11 @@ class Shared(NamedTuple):
 
 
 class PoolLaunches:
-    """Launches in order, which `run` makes on the `devices` of the pool's threads."""
+    """Launches in order, which `run` makes on so many threads of the pool at most."""
 
-    def __init__(self, context: Any, devices: Sequence[Any], launches: Sequence[Shared]) -> None:
-        self._context = context
-        self._queues = [queue_in_caller(context, device) for device in devices]
+    def __init__(self, context: Any, threads: int, launches: Sequence[Shared]) -> None:
+        self._held = context, launches  # the records have addresses of what these hold
+        self._queues = [queue_in_caller(context) for _ in range(threads)]
         self._kernels = [[_kernel(shared) for _ in self._queues] for shared in launches]
         line, words = SLOT.itemsize, len(self._queues)
         kind = np.dtype([("record", RECORD), ("slots", SLOT, words)])
@@ -234,7 +239,7 @@ class PoolLaunches:
         record, slots = row["record"], row["slots"]
         threads = min(launch.threads or len(kernels), launch.groups, len(kernels))
         record["groups"], record["threads"] = launch.groups, threads
-        record["least"] = max(1, launch.groups // (2 * threads))
+        record["range"] = -(-launch.groups // threads)
         record["most"] = max(1, SMALL_GRID // launch.local_size[0])
         record["slots"], record["local"] = len(kernels), launch.local_size
         slots["queue"] = [queue.int_ptr for queue in self._queues]
@@ -251,7 +256,7 @@ class PoolLaunches:
 
 
 def shared_memory(context: Any, nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed bytes that the host and all devices of a context read and write, as `backends.memory` places them."""
+    """Zeroed bytes that the host and a context's device read and write at once, placed by `backends.memory`."""
     block = placed(cl.fsvm_empty(context, (room_for(nbytes),), np.uint8), nbytes)
     block[:] = 0
     return block
@@ -272,7 +277,7 @@ def _runner() -> Any:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         provide_symbol(name, address)
-    text = TEXT.replace("{POOL}", SYMBOL).replace("{AIM_NS}", str(AIM_NS))
+    text = TEXT.replace("{POOL}", SYMBOL).replace("{AIM_NS}", str(AIM_NS)).replace("{OFFSETS}", str(OFFSETS))
     loaded = LoadedObject(compile_object(text, Target()))
     address = loaded.address("opencl_on_pool")
     loaded.keep_forever()

@@ -20,12 +20,12 @@ from ..executable import Bound, Executable, Memory, describe, numpy_dtype
 from ..llvm.types import CodegenError
 from . import program_cache
 from .binary import POCL, export_binary, import_binary
+from .calling_thread import device_in_caller
 from .devices import device_of
 from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .pool_bound import PoolBound
-from .pool_devices import pool_devices
 from .pool_launches import SMALL_GRID
 from .source import generate
 from .types import DOT_BUILTIN
@@ -99,19 +99,23 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
 
 
 class Home(NamedTuple):
-    """Where programs run: the `devices` of the pool's threads, or if there are none, the driver's threads."""
+    """A context in which programs run, on so many threads of stridesmith's pool; on the driver's if these are 0."""
 
     context: Any
-    devices: tuple[Any, ...]
+    threads: int
 
 
 def home_of(artifacts: Sequence[Artifact]) -> Home:
-    """A context for programs of one target; those that read images, which devices cannot share, have no pool."""
-    target = Target.from_json(artifacts[0]["target"])
-    device = device_of(target)
+    """Where programs for one device run together; those that read images, which queues cannot share, have no pool."""
+    targets = [Target.from_json(artifact["target"]) for artifact in artifacts]
+    if not targets:
+        return Home(cl.Context(None), 0)
+    device = device_of(targets[0])
     has_images = any(launch["images"] for artifact in artifacts for launch in artifact["launches"])
-    devices = pool_devices(device) if target.has_thread_pool and not has_images else ()
-    return Home(cl.Context(list(dict.fromkeys(devices or (device,)))), devices)
+    in_caller = device_in_caller(device) if all(target.has_thread_pool for target in targets) else None
+    if in_caller is None or has_images:
+        return Home(cl.Context([device]), 0)
+    return Home(cl.Context([in_caller]), targets[0].threads)
 
 
 class OpenCLExecutable(Executable):
@@ -124,14 +128,13 @@ class OpenCLExecutable(Executable):
         self.home = home or home_of([artifact])
         self.context = self.home.context  # Intel's runtime loses one that nothing but its queues holds
         self.device = self.context.devices[0]
-        self.queue = cl.CommandQueue(self.context)
         self.program = self._program(artifact)
         for launch in self.launches:
             self._check(launch)
 
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:  # noqa: ARG002
-        if self.home.devices:
-            return PoolBound(self.program, self.home.devices, self.launches, self.memories, guard_bytes)
+        if self.home.threads:
+            return PoolBound(self.program, self.home.threads, self.launches, self.memories, guard_bytes)
         return OpenCLBound(self, guard_bytes)
 
     @on_device
@@ -143,15 +146,15 @@ class OpenCLExecutable(Executable):
         if not self.target.is_cpu_device:
             return
         launches = [launch for launch in self.launches if launch.serial or not launch.is_single]
-        if self.home.devices:
+        if self.home.threads:
             first = [replace(launch, global_size=launch.local_size) for launch in launches]
-            PoolBound(self.program, self.home.devices, first, self.memories, 0).run()
+            PoolBound(self.program, 1, first, self.memories, 0).run()
             return
         bound = OpenCLBound(self, 0)
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
             if launch in launches and max(launch.global_size) <= SMALL_GRID:
-                cl.enqueue_nd_range_kernel(self.queue, kernel, launch.local_size, launch.local_size)
-        self.queue.finish()
+                cl.enqueue_nd_range_kernel(bound.queue, kernel, launch.local_size, launch.local_size)
+        bound.queue.finish()
 
     def _program(self, artifact: Artifact) -> Any:
         options = list(_options(artifact["code"], self.target))
@@ -214,7 +217,7 @@ class OpenCLBound(Bound):
     def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
         memories = executable.memories
         self.names = tuple(m.name for m in memories)
-        self.queue = executable.queue
+        self._context, self.queue = executable.context, cl.CommandQueue(executable.context)
         self._platform = executable.target.platform
         self._regions = [_Region(executable, m, guard_bytes) for m in memories]
         self._pattern: NDArray[np.uint8] | None = None

@@ -46,11 +46,11 @@ from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
 from .parts import (
     AXES,
+    NUMBERED,
     along,
     check_work_group,
     is_serial,
     most_threads,
-    numbered,
     place_of,
     sizes,
     statements_at_top,
@@ -156,7 +156,7 @@ class _Kernel(Subgroups):
         if self.target.has_thread_pool and self.groups and not images:
             counts = [prod(counts), 1, 1]
             self.group = self.names.fresh("group")
-            self.local_lines.append(f"    const long {self.group} = {numbered(local[0])};")
+            self.local_lines.append(f"    const long {self.group} = {NUMBERED};")
         self.statement(self.body)
         if self.local_bytes > self.target.local_bytes:
             raise CodegenError(

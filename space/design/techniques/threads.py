@@ -33,21 +33,24 @@ from .technique import Phase, Technique, Verdicts
 
 SMALL_STEPS = 1 << 15
 """Steps of vectors for each thread, about ten microseconds, up to which fewer threads were seen to be as fast."""
+SMALL_LAUNCH = 1 << 17
+"""The same for a driver whose threads may have to wake up, which takes PoCL's 20 to 36 us."""
 
 
 def _opens(site: Site, out: Collector) -> None:
     """All threads, half of them, an eighth, one: where all have little to do."""
     threads = site.target.threads
     points = np.prod([axis.extent for axis in site.anchor.axes], dtype=np.float64) * max(1, site.chunks)
-    small = points <= SMALL_STEPS * threads * max(1, site.lanes)
     is_opencl = site.target.kind == "opencl"
+    wakes = is_opencl and not site.target.has_thread_pool
+    small = points <= (SMALL_LAUNCH if wakes else SMALL_STEPS) * threads * max(1, site.lanes)
     decides = site.target.is_cpu_device and not site.structure.subgroup and (is_opencl or not site.chunks)
     if site.chunks and decides:
         decides = leaf_blocks(site.func.body)[0].name == site.anchor.block
     if not decides or threads < 2 or not small or not (site.wide or site.chunks):
         return
     counts = sorted({threads, threads // 2, threads // 8, 1} - {0}, reverse=True)
-    if is_opencl and not site.target.has_thread_pool:  # the driver's threads take part or do not
+    if wakes:  # the driver's threads take part or do not
         counts = [threads, 1]
     out.add("threads", 0, "threads", "parallel", counts, [str(c) for c in counts], {"threads": counts})
 

@@ -234,10 +234,11 @@ def test_lanes_outside_touch_no_memory(case: str, front: bool) -> None:
     edges = [Edge(array, front) for array in arrays]
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
     buffers = [cl.Buffer(executable.context, flags, hostbuf=edge.data) for edge in edges]
+    queue = cl.CommandQueue(executable.context)
     for launch in executable.launches:
         kernel: Any = cl.Kernel(executable.program, launch.kernel)
         kernel.set_args(*(buffers[k] for k in launch.args))
-        cl.enqueue_nd_range_kernel(executable.queue, kernel, launch.global_size, launch.local_size)
-    executable.queue.finish()
+        cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+    queue.finish()
     for edge, want in zip(edges, expected, strict=True):
         np.testing.assert_array_equal(edge.data.reshape(want.shape), want)

@@ -1,10 +1,11 @@
-"""Kernels on stridesmith's own threads, each of which has a device of PoCL's that runs in the calling thread."""
+"""Kernels on stridesmith's own threads, each of which has a queue that runs them in the thread that launches."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -17,16 +18,16 @@ from opencl_programs import GENERIC, bound, device, fresh, lowered
 cl = pytest.importorskip("pyopencl")
 
 from stridesmith.backends.executable import Call, Place  # noqa: E402
-from stridesmith.backends.opencl import drivers, pool_devices, pool_launches  # noqa: E402
+from stridesmith.backends.opencl import calling_thread, drivers, pool_launches  # noqa: E402
 from stridesmith.backends.opencl.binary import POCL  # noqa: E402
-from stridesmith.backends.opencl.chain import PoolChain, load_opencl_chain  # noqa: E402
+from stridesmith.backends.opencl.chain import PoolChain, QueueChain, load_opencl_chain  # noqa: E402
 from stridesmith.backends.opencl.failures import error_of  # noqa: E402
 from stridesmith.backends.opencl.pool_bound import PoolBound  # noqa: E402
 from stridesmith.backends.opencl.runtime import OpenCLBound, OpenCLExecutable, home_of, write_opencl  # noqa: E402
 from stridesmith.backends.opencl.source import generate  # noqa: E402
 from stridesmith.errors import DeviceLost, DeviceMissing  # noqa: E402
 from stridesmith.ir.expr import Buffer, Cast, Var  # noqa: E402
-from stridesmith.ir.stmt import For, Stmt, Store  # noqa: E402
+from stridesmith.ir.stmt import For, Stmt, Store, seq  # noqa: E402
 from stridesmith.ir.target import THREAD_POOL, Target  # noqa: E402
 
 POOLED = replace(GENERIC, features=f"{GENERIC.features} {THREAD_POOL}")
@@ -87,8 +88,8 @@ def test_work_groups_are_numbered_where_threads_share_them() -> None:
     source = generate(program, POOLED)
     (launch,) = source.launches
     assert launch.global_size == (120, 1, 1) and launch.local_size == (4, 1, 1)
-    for text in ("group = (long)(get_group_id(0) + get_global_offset(0) / 4);", "i = group % 5;",
-                 "j = group / 5 % 3;", "k = group / 15;"):  # fmt: skip
+    number = "(long)(get_group_id(0) + get_global_offset(0) + get_global_offset(1) * 32768)"
+    for text in (f"group = {number};", "i = group % 5;", "j = group / 5 % 3;", "k = group / 15;"):
         assert text in source.text
 
 
@@ -115,14 +116,72 @@ def test_every_work_group_runs_once(target: Target, extents: tuple[int, ...], it
 
 
 @needs_pool
-def test_long_grids_are_launched_in_parts(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PoCL compiles a kernel anew for more work-items along an axis than it takes for a small grid."""
-    monkeypatch.setattr(pool_launches, "SMALL_GRID", 7)
+@pytest.mark.parametrize(("groups", "items"), [(200_000, 1), (40_000, 3), (33_000, 6)])
+def test_long_grids_are_launched_in_parts(target: Target, groups: int, items: int) -> None:
+    """PoCL compiles a kernel anew for more work-items along an axis, and takes offsets for less than 2 ** 16."""
+    body, a, out = grid((1, 1, groups), items)
+    kernel = OpenCLExecutable(write_opencl(lowered(body, a, out), target)).bind()
+    assert isinstance(kernel, PoolBound)
+    record = kernel._launches._records["record"][0]
+    assert record["most"] * items < 2**16 - 1 and record["most"] < groups
+    kernel.write(0, np.zeros(a.shape, np.float32))
+    for _ in range(8):  # ranges get shorter
+        kernel.write(1, fresh(out))
+        kernel.run()
+        np.testing.assert_array_equal(kernel.read(1), np.repeat(np.arange(groups, dtype=np.float32), items))
+
+
+@needs_pool
+def test_kernels_run_at_the_same_time(target: Target) -> None:
+    """Of two Python threads: one has the pool, the other one computes alone."""
+    x = np.arange(N, dtype=np.float32)
     executable = OpenCLExecutable(write_opencl(lowered(*doubling()), target))
-    kernel, x = executable.bind(), np.arange(N, dtype=np.float32)
-    kernel.write(0, x)
-    kernel.run()
-    np.testing.assert_array_equal(kernel.read(1), 2 * x)
+    kernels = [executable.bind() for _ in range(3)]
+    wrong: list[int] = []
+
+    def run(number: int) -> None:
+        kernel = kernels[number]
+        for round_ in range(200):
+            kernel.write(0, x + round_)
+            kernel.run()
+            if not np.array_equal(kernel.read(1), 2 * (x + round_)):
+                wrong.append(round_)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(kernels))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@needs_pool
+def test_a_chain_runs_any_of_its_programs(target: Target) -> None:
+    """From one on, and up to one, each with several kernels; a place that is not in its block is refused."""
+    body, a, out = doubling()
+    twice = Buffer("twice", (N,))
+    both = seq([body, bound(J, N, "blockIdx.x", Store(twice, (J,), out[J] + 1.0))])
+    artifact = write_opencl(lowered(both, a, out, twice), target)
+    assert len(artifact["launches"]) == 2
+    first = Call(artifact, (Place(0, 0), Place(1, 0), Place(1, 4 * N)))
+    second = Call(artifact, (Place(1, 4 * N), Place(2, 0), Place(0, 0)))
+    chain = load_opencl_chain([first, second], [4 * N, 8 * N, 4 * N])
+    assert isinstance(chain, PoolChain)
+
+    def run(*which: int) -> np.ndarray:
+        chain.write(Place(0, 0), np.arange(N, dtype=np.float32))
+        chain.write(Place(1, 4 * N), np.ones(N, np.float32))
+        chain.run(*which)
+        return chain.read(Place(0, 0), 4 * N).view(np.float32)
+
+    x = np.arange(N)
+    np.testing.assert_array_equal(run(), 4 * x + 3)
+    np.testing.assert_array_equal(run(1), np.full(N, 3))
+    np.testing.assert_array_equal(run(0, 1), x)
+    np.testing.assert_array_equal(chain.read(Place(1, 4 * N), 4 * N).view(np.float32), 2 * x + 1)
+    assert len(chain.profile()) == 2 and len(chain.profile(1)) == 1
+    with pytest.raises(ValueError, match="behind block 0"):
+        load_opencl_chain([Call(artifact, (Place(0, 4), Place(1, 0), Place(1, 4 * N)))], [4 * N, 8 * N])
 
 
 @needs_pool
@@ -154,9 +213,10 @@ def test_a_program_with_images_runs_on_the_threads_of_the_driver(target: Target)
     artifact = write_opencl(lowered(*doubling()), target)
     places = (Place(0, 0), Place(1, 0))
     assert isinstance(load_opencl_chain([Call(artifact, places)], [4 * N, 4 * N]), PoolChain)
-    artifact["launches"][0]["images"] = [0]
     plain = write_opencl(lowered(*doubling()), target)
-    assert len(home_of([plain]).devices) == target.threads and home_of([plain, artifact]).devices == ()
+    artifact["launches"][0]["images"] = [0]
+    assert home_of([plain]).threads == target.threads and home_of([plain, artifact]).threads == 0
+    assert isinstance(load_opencl_chain([], [16]), QueueChain)
 
 
 @needs_pool
@@ -164,18 +224,20 @@ def test_a_source_that_numbers_no_work_groups_runs_on_the_threads_of_the_driver(
     """As one does that was written where no pool was known; one for the pool computes the same there."""
     without = replace(target, features=target.features.replace(THREAD_POOL, ""))
     for known, first in ((without, without), (target, without)):
-        artifact = write_opencl(lowered(*doubling()), known)
+        body, a, out = grid((2, 3, 5), 4)
+        artifact = write_opencl(lowered(body, a, out), known)
         artifact["target"] = first.to_json()
-        kernel, x = OpenCLExecutable(artifact).bind(), np.arange(N, dtype=np.float32)
+        kernel = OpenCLExecutable(artifact).bind()
         assert isinstance(kernel, OpenCLBound)
-        kernel.write(0, x)
+        kernel.write(0, np.zeros(a.shape, np.float32))
         kernel.run()
-        np.testing.assert_array_equal(kernel.read(1), 2 * x)
+        where = [10000 * k + 100 * j + i for k in range(2) for j in range(3) for i in range(5) for _ in range(4)]
+        np.testing.assert_array_equal(kernel.read(1), where)
 
 
 @needs_pool
 def test_errors_of_the_driver_come_back(target: Target) -> None:
-    """A queue that is none: the call ends with the driver's error, the next one works."""
+    """Work-groups of a size that the kernel does not have: the call ends with the error, the next one works."""
     kernel = OpenCLExecutable(write_opencl(lowered(*doubling()), target)).bind()
     assert isinstance(kernel, PoolBound)
     records = kernel._launches._records
@@ -198,7 +260,7 @@ def test_what_error_codes_mean() -> None:
 def test_records_are_what_the_native_code_takes_them_for() -> None:
     """Sixteen words of a launch, eight of a slot, which are a cache line."""
     assert pool_launches.RECORD.itemsize == 16 * 8 and pool_launches.SLOT.itemsize == 64
-    names = ("groups", "least", "threads", "most", "error", "slots", "local")
+    names = ("groups", "range", "threads", "most", "error", "slots", "local")
     fields = pool_launches.RECORD.fields
     assert fields is not None and [fields[name][1] for name in names] == [8 * k for k in range(7)]
 
@@ -228,7 +290,7 @@ print(target.has_thread_pool, *listed, len(context.devices), os.environ.get("POC
 def test_other_software_sees_one_device(before: str, expected: str) -> None:
     """Those of the pool are in no list of pyopencl, and nothing of them in the environment that processes inherit."""
     found = device()
-    if found is None or found.platform != POCL or not pool_devices._is_ours():
+    if found is None or found.platform != POCL or not calling_thread._is_ours():
         pytest.skip("the driver is not the PoCL that comes with stridesmith")
     code = LISTED.format(before=before, pocl=POCL)
     env = {k: v for k, v in os.environ.items() if k not in ("POCL_DEVICES", "PYOPENCL_CTX")}
@@ -251,8 +313,8 @@ def test_another_pocl_is_asked_for_nothing(
 
     monkeypatch.setattr(metadata, "version", find)
     monkeypatch.setattr(drivers, "system_files", lambda: files)
-    monkeypatch.setattr(pool_devices, "_found", [])
+    monkeypatch.setattr(calling_thread, "_twins", [])
     monkeypatch.delenv("POCL_DEVICES", raising=False)
     seen: list[str | None] = []
     monkeypatch.setattr(cl, "get_platforms", lambda: seen.append(os.environ.get("POCL_DEVICES")) or [])
-    assert pool_devices.platforms() == [] and seen == [None]
+    assert calling_thread.platforms() == [] and seen == [None]
