@@ -39,7 +39,7 @@ def _opencl(rest: str, threads: int | None) -> Target:
         advice = "install `pyopencl` and a driver, or use the target `cpu`"
         raise DeviceMissing(f"no OpenCL here: {error}; {advice}") from error
     if threads is not None:
-        raise UsageError("an OpenCL device has the threads that it has: leave out their number")
+        raise UsageError("an OpenCL device has threads of its own: leave out the number of threads")
     found: Target = match_opencl(wanted_platform, wanted_device)
     return found
 

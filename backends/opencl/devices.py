@@ -70,7 +70,10 @@ def find_device(platform: str = "", device: str = "") -> Any:
     chosen = _pick(platforms, platform, "platform") if platform else platforms
     devices = [d for p in chosen for d in _devices(p)]
     if not devices:
-        raise DeviceMissing(f"the OpenCL platform {_names(chosen)} has no device")
+        raise DeviceMissing(
+            f"the OpenCL platform {_names(chosen)} has no device; `tune doctor` tells what is wrong with the driver, "
+            f"or install a driver for a device of this machine"
+        )
     return _pick(devices, device, "device")[0] if device else min(devices, key=_rank)
 
 
