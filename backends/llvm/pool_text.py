@@ -5,7 +5,23 @@ Names in braces are filled in by `pool.pool_text`.
 
 from __future__ import annotations
 
-TEXT = r"""
+NOW = r"""
+declare i32 @clock_gettime(i32, ptr)
+
+; Nanoseconds of the clock.
+define internal i64 @now() nounwind {
+  %time = alloca [2 x i64], align 8
+  %e = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest = getelementptr i64, ptr %time, i64 1
+  %nanoseconds = load i64, ptr %rest
+  %whole = mul i64 %seconds, 1000000000
+  %ns = add i64 %whole, %nanoseconds
+  ret i64 %ns
+}
+"""
+
+TEXT = NOW + r"""
 @word = internal global [16 x i64] zeroinitializer, align 128
 @busy = internal global [16 x i64] zeroinitializer, align 128
 @slots = internal global [{MAX_THREADS} x [16 x i64]] zeroinitializer, align 128
@@ -27,7 +43,6 @@ declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_attr_setdetachstate(ptr, i32)
 declare i32 @pthread_attr_destroy(ptr)
 declare i32 @sched_yield()
-declare i32 @clock_gettime(i32, ptr)
 {PAUSE_DECLARATION}
 
 define void @pool_reset() nounwind {
@@ -46,17 +61,6 @@ loop:
   br i1 %more, label %loop, label %done
 done:
   ret void
-}
-
-define internal i64 @now() nounwind {
-  %time = alloca [2 x i64], align 8
-  %e = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest = getelementptr i64, ptr %time, i64 1
-  %nanoseconds = load i64, ptr %rest
-  %whole = mul i64 %seconds, 1000000000
-  %ns = add i64 %whole, %nanoseconds
-  ret i64 %ns
 }
 
 ; Whether the word in %w has units for the worker %number; the caller is worker -1.

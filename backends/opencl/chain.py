@@ -50,7 +50,7 @@ class _Programs:
 
 
 class PoolChain(Chain):
-    """Launches in one native call, over memory that the host and the pool's devices share."""
+    """Launches in one native call, over memory that the host and the pool's threads share."""
 
     def __init__(self, home: Home, calls: Sequence[Call], blocks: Sequence[int]) -> None:
         programs = _Programs(home)

@@ -29,6 +29,7 @@ import pyopencl as cl
 from ...ir.target import Target
 from ..llvm.compile import LoadedObject, compile_object, provide_symbol
 from ..llvm.pool import SYMBOL, ensure_pool
+from ..llvm.pool_text import NOW
 from ..memory import placed, room_for
 from .calling_thread import queue_in_caller
 from .failures import error_of
@@ -57,19 +58,7 @@ TEXT = r"""
 declare void @{POOL}(ptr, ptr, i64, i64, i64)
 declare i32 @clEnqueueNDRangeKernel(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr, ptr)
 declare i32 @clFinish(ptr)
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
-
-define internal i64 @now() nounwind {
-  %time = alloca [2 x i64], align 8
-  %e = call i32 @clock_gettime(i32 1, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest = getelementptr i64, ptr %time, i64 1
-  %nanoseconds = load i64, ptr %rest
-  %whole = mul i64 %seconds, 1000000000
-  %ns = add i64 %whole, %nanoseconds
-  ret i64 %ns
-}
 
 define internal void @task(ptr %record, i64 %begin, i64 %end) nounwind {
 entry:
@@ -277,7 +266,9 @@ def _runner() -> Any:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert address is not None
         provide_symbol(name, address)
-    text = TEXT.replace("{POOL}", SYMBOL).replace("{AIM_NS}", str(AIM_NS)).replace("{OFFSETS}", str(OFFSETS))
+    text = NOW + TEXT
+    for word, value in (("CLOCK_MONOTONIC", 1), ("POOL", SYMBOL), ("AIM_NS", AIM_NS), ("OFFSETS", OFFSETS)):
+        text = text.replace("{" + word + "}", str(value))
     loaded = LoadedObject(compile_object(text, Target()))
     address = loaded.address("opencl_on_pool")
     loaded.keep_forever()
