@@ -187,6 +187,13 @@ def spaces_of(operator: str, kind: str) -> tuple[Workload, tuple[Space, ...]]:
     return work, tuple(generate(work.func, device(kind), interface_of(work, each)) for each in asked)
 
 
+UNFENCED = "#define LOAD_AGAIN()\n"
+"""Before a program: oclgrind ends at the fence that keeps compilers from merging loads, and merges none itself.
+
+Memories are apart there, so that padding is read behind a branch (see `Helpers.load_or`).
+"""
+
+
 def examine(portion: Portion, seed: int, log: Path, out: Path) -> int:
     """Append the lines of a portion to the file; how many there were.  Runs in a process of the pool."""
     for number in portion.numbers:
@@ -219,6 +226,7 @@ def examined(operator: str, kind: str, number: int, seed: int, log: Path) -> Lin
     try:
         func: PrimFunc = sketch.schedule(found[1]).func
         artifact = write_opencl(lower(func, device(kind)), device(kind))
+        artifact["code"] = UNFENCED + artifact["code"]
     except ProgramError as error:
         return line | {"status": "refused", "message": str(error)[:500]}
     line |= uses(artifact)

@@ -341,7 +341,7 @@ class Geometry:
             extents = [np.where(place == INNER, some, all_) for some, all_ in zip(inner, shape, strict=True)]
             sides = layout.sides(operand, cover.levels["reg"], extents)
             found = np.zeros(1, np.int64)
-            if sides is not None and operand.source == "fixed" and self.target.kind == "cpu":
+            if sides is not None and operand.source == "fixed" and self.target.is_cpu_device:
                 read, written = (np.asarray(side, np.int64) for side in sides)
                 found = square_side(read, written, self.target.vector_lanes(operand.dtype))
             kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)

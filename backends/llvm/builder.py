@@ -16,6 +16,7 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.expr import Buffer
+from ..registers import registers_of
 from .index import INLINE, Atom, Linear, Ramped, Terms
 from .known import Known
 from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
@@ -184,7 +185,7 @@ class Builder:
         not.  The fence has no instruction, but keeps the code generator from merging the loads.
         """
         loaded = {v for root, known in self.memory.items() if root not in self.tiles for v in known.values()}
-        if sum(-(-self._bytes.get(v, 0) // register_bytes) for v in loaded) <= spare:
+        if registers_of((self._bytes.get(v, 0) for v in loaded), register_bytes) <= spare:
             return
         self.memory = {root: known for root, known in self.memory.items() if root in self.tiles}
         self.region = {k: v for k, v in self.region.items() if not (isinstance(k, tuple) and k[0] == "splat")}

@@ -36,6 +36,7 @@ from ...ir.stmt import (
 )
 from ...ir.target import Target
 from ..passes.prefetch import PREFETCH
+from ..registers import accumulators
 from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
 from .builder import plain
 from .expr import Expressions
@@ -43,7 +44,7 @@ from .index import ONE, Lanes, Linear, Ramped
 from .known import Known, place_of
 from .load import Value
 from .order import best_order
-from .transpose import columns, square_of
+from .transpose import columns, transposed
 from .types import CodegenError, ModuleText, literal, memory_type, value_type
 
 if TYPE_CHECKING:
@@ -206,15 +207,15 @@ class Statements(Expressions):
 
     def _unrolled(self, stmt: For) -> None:
         """The iterations one after the other, or as one that transposes; the extent is constant here."""
-        if (square := square_of(self, stmt)) is not None:
+        if (square := transposed(self, stmt)) is not None:
             for start, column in zip(square.targets, columns(self, square), strict=True):
-                self._store_here(square.target, start, ONE, column, square.dtype)
+                self._store_here(square.target, self.linear(start), ONE, column, square.dtype)
             return
         stmt = self.context.ordered(stmt)
-        accumulators = self._accumulators(stmt)
+        taken = self._accumulators(stmt)
         for number in range(self.linear(stmt.extent).const):
-            if number and accumulators:
-                self.relieve(self.context.registers - accumulators, self.context.register_bytes)
+            if number and taken:
+                self.relieve(self.context.registers - taken, self.context.register_bytes)
             self.bind(stmt.var, Linear(number))
             self.statement(stmt.body)
         self.unbind(stmt.var)
@@ -223,17 +224,8 @@ class Statements(Expressions):
         """The registers that a loop updates in each of its iterations, 0 for a loop over the registers themselves."""
         known = self.context.accumulators.get(id(stmt))
         if known is None:
-            known = self.context.accumulators[id(stmt)] = self._count_accumulators(stmt)
+            known = self.context.accumulators[id(stmt)] = accumulators(stmt, self.context.register_bytes)
         return known
-
-    def _count_accumulators(self, stmt: For) -> int:
-        found: set[Buffer] = set()
-        for node in walk(stmt.body):
-            if isinstance(node, Store) and node.buffer.scope == "local":
-                if any(stmt.var in variables(index) for index in node.indices):
-                    return 0
-                found.add(node.buffer)
-        return sum(-(-buffer.nbytes // self.context.register_bytes) for buffer in found)
 
     def _serial(self, stmt: For, extent: Linear) -> None:
         largest = min(max(extent.bounds()[1] - 1, 0), LONGEST)

@@ -2,8 +2,8 @@
 
 A register tile is updated by ``tile[i, j] += a[i] * b[j]`` for all i and j.  Written with i
 outermost, every b[j] stays in a register while i advances, and one a[i] at a time; with j outermost
-the other way round.  The order that keeps fewer values alive is written, because LLVM keeps the
-order that it finds where registers are scarce, and a spilled accumulator halves the speed.
+the other way round.  The order that keeps fewer values alive is written, because compilers keep the
+order that they find where registers are scarce, and a spilled accumulator halves the speed.
 
     for i in unrolled(3): for j in unrolled(4): S    ->    for j in unrolled(4): for i in unrolled(3): S
 

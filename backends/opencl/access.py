@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from ...ir import dtypes
 from ...ir.arith.linear import build, shared_form
-from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Undef, Var, binary, const, refold
+from ...ir.expr import Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Undef, Var, binary, const, refold
 from ...ir.node import rebuild, walk
 from ..llvm.types import CodegenError
 from .types import Helpers, bare, memory_type
@@ -114,26 +114,6 @@ def lane(expr: Expr, number: int) -> Expr:
         return Call(expr.name, tuple(lane(a, number) for a in expr.args), dtypes.element(expr.dtype))
     result: Expr = refold(rebuild(expr, lambda child: lane(child, number) if isinstance(child, Expr) else child))
     return result
-
-
-def as_ramp(expr: Expr) -> tuple[Expr, Expr] | None:
-    """``(base, stride)`` of an index that is a ramp plus or times scalars; None for other vectors."""
-    if isinstance(expr, Ramp):
-        return expr.base, expr.stride
-    if isinstance(expr, Broadcast):
-        return expr.value, const(0)
-    if dtypes.lanes(expr.dtype) == 1:
-        return expr, const(0)
-    if not isinstance(expr, Binary) or expr.op not in ("+", "-", "*"):
-        return None
-    a, b = as_ramp(expr.a), as_ramp(expr.b)
-    if a is None or b is None:
-        return None
-    if expr.op != "*":
-        return binary(expr.op, a[0], b[0]), binary(expr.op, a[1], b[1])
-    if b[1] != const(0):
-        a, b = b, a
-    return None if b[1] != const(0) else (binary("*", a[0], b[0]), binary("*", a[1], b[0]))
 
 
 def widened(expr: Expr, lanes: int) -> Expr:

@@ -16,12 +16,11 @@ are buffers and no images.
 from __future__ import annotations
 
 from ...ir import dtypes
-from ...ir.arith.linear import Linear, build, divide, shared_form, variables_of
+from ...ir.arith.linear import Linear, as_ramp, build, divide, shared_form, variables_of
 from ...ir.expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, Load, Ramp, Var, as_int
 from ...ir.stmt import For, Store
 from ...ir.target import DOT_STEPS
 from ..llvm.types import CodegenError
-from .access import as_ramp
 
 DOT = "dot_4x8"
 """The name of the call; no program has it, since it is made here and written at once."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir import dtypes
+from ...ir.arith.linear import as_ramp
 from ...ir.expr import (
     COMPARISONS,
     LOGIC,
@@ -30,7 +31,7 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
-from .access import as_ramp, lane
+from .access import lane
 from .dots import DOT
 from .masks import Masks
 from .types import DOT_BUILTIN, bare, literal, memory_type, narrow_value
@@ -75,9 +76,11 @@ class Expressions(Masks):
         if isinstance(expr, Call):
             if expr.name == "if_then_else":
                 cond, a, b = expr.args
-                return self.steady(
-                    expr, self.ctype(expr.dtype), 0, 1, lambda: self._conditional(cond, a, b, self.scalar)
-                )
+
+                def choose() -> str:
+                    return self.load_or_constant(cond, a, b) or self._conditional(cond, a, b, self.scalar)
+
+                return self.steady(expr, self.ctype(expr.dtype), 0, 1, choose)
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
         if isinstance(expr, Undef):
             return literal(0, "float32" if expr.dtype in self.emulated else expr.dtype, self.index_type)

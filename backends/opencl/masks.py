@@ -27,7 +27,7 @@ from itertools import groupby
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Interval
-from ...ir.arith.linear import build, shared_form
+from ...ir.arith.linear import as_ramp, build, shared_form
 from ...ir.expr import (
     COMPARISONS,
     LOGIC,
@@ -45,9 +45,9 @@ from ...ir.expr import (
     if_then_else,
 )
 from ...ir.node import walk
-from .access import as_ramp, lane
+from .access import lane
 from .texels import Texels
-from .types import Helpers, bare, literal, memory_type, pieces
+from .types import ONE_MEMORY, Helpers, bare, literal, memory_type, pieces
 from .writer import INT32
 
 INTEGERS = {1: "char", 2: "short", 4: "int", 8: "long"}
@@ -65,6 +65,7 @@ class Masks(Texels):
         super().__init__(index_type, helpers, emulated, is_cpu)
         self.under: Expr | None = None
         """The condition on the lanes of the statement that is being written."""
+        self._constants: dict[tuple[str, str], tuple[str, str]] = {}
 
     @property
     def by_lane(self) -> frozenset[str]:
@@ -164,6 +165,47 @@ class Masks(Texels):
             return None
         where = f"{self.pointer(load.buffer)}, {self._at(self._inside(cond, base, load.buffer, count))}"
         return f"{self.helpers.load_masked(kind, count)}({where}, {bare(bits)}, {self._padding(other, load, count)})"
+
+    def load_or_constant(self, cond: Expr, load: Expr, other: Expr) -> str | None:
+        """An element where a condition holds, else a constant, without a branch: one of two addresses is read.
+
+        None where a branch is needed, since only the condition makes the position one that can be computed, and for
+        memory that the kernel writes, which is not read through other pointers.
+        """
+        if not self.is_cpu or self.under is not None or not isinstance(load, Load) or not isinstance(other, Const):
+            return None
+        dtype = load.buffer.dtype
+        if self.space(load.buffer) != "global" or dtype in self.by_lane or load.buffer.memory in self.written:
+            return None
+        if memory_type(dtype) != memory_type(self.types[load.buffer.memory]):
+            return None
+        position = self.position(load.buffer, load.indices)
+        if any(isinstance(node, Load) for side in (cond, position) for node in walk(side)):
+            return None
+        if any(isinstance(n, Binary) and n.op in ("//", "%") and not isinstance(n.b, Const) for n in walk(position)):
+            return None
+        where = f"{self.pointer(load.buffer)}, {self._at(position)}"
+        otherwise, place = self._constant(other.value, dtype)
+        return f"{self.helpers.load_or(memory_type(dtype))}({bare(self._test(cond))}, {where}, {otherwise}, {place})"
+
+    def _constant(self, value: float, dtype: str) -> tuple[str, str]:
+        """The names of a private array of a constant, and of its address.
+
+        The compiler is not told what lies at the address: it would make a branch.
+        """
+        text = literal(value, dtype, self.index_type)
+        names = self._constants.get((text, dtype))
+        if names is None:
+            array, hidden, place = (self.names.fresh(name) for name in ("otherwise", "hidden", "place"))
+            self.first_lines += [
+                f"    {memory_type(dtype)} {array}[1] = {{{text}}};",
+                f"#ifdef {ONE_MEMORY}",
+                f"    volatile size_t {hidden} = (size_t){array};",
+                f"    const size_t {place} = {hidden};",
+                "#endif",
+            ]
+            names = self._constants[text, dtype] = array, place
+        return names
 
     def _inside(self, cond: Expr, base: Expr, buffer: Buffer, count: int) -> Expr:
         """A position whose lanes under a condition are those of `base`, and which is close to the buffer in any case.

@@ -28,7 +28,7 @@ from .launch import Launch
 from .pool_bound import PoolBound
 from .pool_launches import SMALL_GRID
 from .source import generate
-from .types import DOT_BUILTIN
+from .types import DOT_BUILTIN, ONE_MEMORY
 from .wait import wait
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def _options(code: str, target: Target) -> tuple[str, ...]:
     """What the device's compiler is told here."""
     # PoCL keeps kernels by source and options, but not by the name that it has for the processor (`processor_name`).
     own = (f"-DVECTOR_BITS={target.vector_bits}",) if target.platform == POCL else ()
-    return (*build_options(code), *own)
+    # Kernels on stridesmith's threads are code of this processor, to which all memories are one.
+    flat = (f"-D{ONE_MEMORY}",) if target.has_thread_pool and ONE_MEMORY in code else ()
+    return (*build_options(code), *flat, *own)
 
 
 def source(lowered: Lowered, target: Target) -> str:

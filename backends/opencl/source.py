@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts
+from ...ir.arith.linear import as_ramp
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Not, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
@@ -38,7 +39,7 @@ from ...ir.stmt import (
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
-from .access import as_ramp, lane
+from .access import lane
 from .binary import POCL
 from .dots import dot_product, product_of, words
 from .images import check_image, is_image
@@ -134,7 +135,6 @@ class _Kernel(Subgroups):
         self.written = frozenset(b.memory for b in written_buffers(body))
         self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
         self.has_barriers = needs_barrier(body, self.memories)
-        self.local_lines: list[str] = []
         self.group = ""
         self.local_bytes = 0
         self.divergent = 0
@@ -148,7 +148,8 @@ class _Kernel(Subgroups):
         self.names.fresh(self.name)
         used = {b.memory for b in read_buffers(self.body)} | self.written
         args = [k for k, b in enumerate(self.buffers) if b.name in used]
-        parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
+        for k in args:
+            self._declare_parameter(self.buffers[k])
         check_work_group(self.name, prod(self.items.values()), self.target)
         local = [self.items.get(a, 1) for a in AXES]
         counts = [self.groups.get(a, 1) for a in AXES]
@@ -156,7 +157,7 @@ class _Kernel(Subgroups):
         if self.target.has_thread_pool and self.groups and not images:
             counts = [prod(counts), 1, 1]
             self.group = self.names.fresh("group")
-            self.local_lines.append(f"    const long {self.group} = {NUMBERED};")
+            self.first_lines.append(f"    const long {self.group} = {NUMBERED};")
         self.statement(self.body)
         if self.local_bytes > self.target.local_bytes:
             raise CodegenError(
@@ -166,8 +167,9 @@ class _Kernel(Subgroups):
         header = f"__kernel __attribute__((reqd_work_group_size({', '.join(map(str, local))})))\n"
         if size := subgroup_size(self.name, self.body, self.items.get("x", 1)):
             header += f"__attribute__((intel_reqd_sub_group_size({size})))\n"
+        parameters = ", ".join(self._parameter(self.buffers[k]) for k in args)
         header += f"void {self.name}({parameters}) {{\n"
-        text = header + "\n".join([*self.local_lines, *self.lines]) + "\n}\n"
+        text = header + "\n".join([*self.first_lines, *self.lines]) + "\n}\n"
         sizes_ = tuple(c * n for c, n in zip(counts, local, strict=True))
         if len(images) > self.target.image_args:
             raise CodegenError(
@@ -178,20 +180,28 @@ class _Kernel(Subgroups):
         threads = most_threads(self.body)
         return text, Launch(self.name, sizes_, tuple(local), tuple(args), images, serial=serial, threads=threads)
 
-    def _parameter(self, buffer: Buffer) -> str:
+    def _declare_parameter(self, buffer: Buffer) -> None:
         if is_image(buffer.scope):
             check_image(buffer, self.target)
             if buffer.name not in self.written:
                 self.declare(buffer, "image")
-                return f"__read_only image2d_t {self.pointers[buffer.name]}"
+                return
         if len(buffer.shape) > MAX_RANK:
             raise CodegenError(
                 f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; OpenCL code takes linear memory of one "
                 f"or two; use fewer axis separators"
             )
         self.declare(buffer, "global")
-        const_ = "" if buffer.name in self.written else "const "
-        return f"__global {const_}{self._array(buffer)}* restrict {self.pointers[buffer.name]}"
+
+    def _parameter(self, buffer: Buffer) -> str:
+        pointer = self.pointers[buffer.name]
+        if self.spaces[buffer.name] == "image":
+            return f"__read_only image2d_t {pointer}"
+        if buffer.name in self.written:
+            return f"__global {self._array(buffer)}* restrict {pointer}"
+        # `restrict` tells a compiler that no fence changes what is only read here, so it would keep what it has loaded.
+        alone = "" if self.loads_again else " restrict"
+        return f"__global const {self._array(buffer)}*{alone} {pointer}"
 
     def _array(self, buffer: Buffer) -> str:
         return array_type(buffer.dtype) if buffer.dtype in self.emulated else memory_type(buffer.dtype)
@@ -268,6 +278,7 @@ class _Kernel(Subgroups):
             return
         indices = tuple(self.fixed(i) for i in stmt.indices)
         value = self.fixed(stmt.value)
+        self.note_loads(replace(stmt, value=value))
         self._check_owner(stmt)
         position = self.position(stmt.buffer, indices)
         lanes = dtypes.lanes(position.dtype)
@@ -308,7 +319,7 @@ class _Kernel(Subgroups):
         kind = memory_type(buffer.dtype)
         texts = [self.vector(value, start, count) for start, count in parts]
         if len(parts) > 1 and buffer.memory in memories_read(value):
-            texts = self._before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
+            texts = self.before(texts, [kind if count == 1 else f"{kind}{count}" for _, count in parts])
         for (start, count), text in zip(parts, texts, strict=True):
             if self.under is not None:
                 self.write_under(buffer, binary("+", base, start), text, start, count)
@@ -323,16 +334,9 @@ class _Kernel(Subgroups):
         if self.under is not None:
             raise CodegenError(f"a store to `{buffer.name}` under a condition of lanes writes neighbours")
         kind = self.value_type(buffer.dtype)
-        texts = self._before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
+        texts = self.before([self.vector(value, k, 1) for k in range(lanes)], [kind] * lanes)
         for k, text in enumerate(texts):
             self.write(buffer, lane(position, k), text)
-
-    def _before(self, texts: list[str], kinds: list[str]) -> list[str]:
-        """All values before the first store, as a vector statement means it."""
-        names = [self.names.fresh("held") for _ in texts]
-        for name, kind, text in zip(names, kinds, texts, strict=True):
-            self.line(f"const {kind} {name} = {bare(text)};")
-        return names
 
     def _for(self, stmt: For) -> None:
         if is_serial(stmt):
@@ -342,7 +346,10 @@ class _Kernel(Subgroups):
         elif is_dot(stmt) and self.fixed(stmt.extent) == const(DOT_STEPS):  # at a ragged edge there may be fewer steps
             self._dot(stmt)
         elif self._is_written_out(stmt):
-            self._write_out(stmt, as_int(self.fixed(stmt.extent)))
+            if not fence_of_loop(stmt, self.memories) and (square := self.square(stmt)) is not None:
+                self.transpose(square)
+            else:
+                self._write_out(stmt, as_int(self.fixed(stmt.extent)))
         elif stmt.kind in ("serial", "unrolled"):
             self._loop(stmt)
         else:
@@ -368,8 +375,11 @@ class _Kernel(Subgroups):
 
     def _write_out(self, stmt: For, extent: int) -> None:
         fence = fence_of_loop(stmt, self.memories)
+        spare = self.spare(stmt, self.target)
         self.loops += 1
         for value in range(extent):
+            if value and spare is not None:
+                self.relieve(spare, self.target.vector_bits // 8)
             self.constants[stmt.var] = const(value)
             self.statement(stmt.body)
             if fence:
@@ -390,6 +400,7 @@ class _Kernel(Subgroups):
         if stmt.kind == "unrolled":
             self.line("#pragma unroll")
         head = f"for ({self.index_type} {name} = 0; {name} < {limit}; ++{name})"
+        self.begin_loop()
         with self.knowing(facts), self.braces(head):
             self.statement(stmt.body)
             if fence := fence_of_loop(stmt, self.memories):
@@ -524,5 +535,5 @@ class _Kernel(Subgroups):
         self.declare(buffer, "local")
         self.local_bytes += buffer.nbytes
         text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
-        self.local_lines.append(f"    {text} __attribute__((aligned(64)));")
+        self.first_lines.append(f"    {text} __attribute__((aligned(64)));")
         self.memories = self.memories.with_local(buffer)

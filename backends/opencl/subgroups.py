@@ -21,7 +21,7 @@ from ...ir.expr import Binary, Load, Var, as_int
 from ...ir.stmt import For, Stmt, Store, walk_stmts
 from ..llvm.types import CodegenError
 from ..passes.subgroups import reductions
-from .expr import Expressions
+from .registers import Registers
 from .types import bare
 from .writer import NeedsLong
 
@@ -37,7 +37,7 @@ def subgroup_size(name: str, body: Stmt, items: int) -> int:
     return items if sizes else 0
 
 
-class Subgroups(Expressions):
+class Subgroups(Registers):
     """Writes what the items of a subgroup do together; `together` are the stores of the loop that is being written."""
 
     together: frozenset[Store] = frozenset()

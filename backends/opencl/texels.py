@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...ir import dtypes
+from ...ir.arith.linear import as_ramp
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Broadcast, Const, Expr, Load, as_int, binary, const
 from ..llvm.types import CodegenError
-from .access import Accesses, as_ramp
+from .access import Accesses
 from .images import TEXEL, read_function
 from .types import bare
 

@@ -157,9 +157,13 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|halves_|load_within_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
     )
     return re.fullmatch(rf"{vector}|[a-z]+_view", name) is not None or re.match(prefix, name) is not None
+
+
+ONE_MEMORY = "ONE_MEMORY"
+"""Defined where addresses of global and private memory are of one kind."""
 
 
 class Helpers:
@@ -211,6 +215,33 @@ class Helpers:
             name,
             f"#ifdef __clang__\n#define {name}(v, p) (*(__{space} {ctype}{count}_u*)(p) = (v))\n"
             f"#else\n#define {name}(v, p) vstore{count}(v, 0, p)\n#endif\n",
+        )
+        return name
+
+    def load_again(self) -> str:
+        """A macro without an instruction, over which a compiler keeps nothing that it has loaded."""
+        self._texts.setdefault(
+            "LOAD_AGAIN",
+            "#if !defined(LOAD_AGAIN) && defined(__has_builtin)\n#if __has_builtin(__atomic_signal_fence)\n"
+            "#define LOAD_AGAIN() __atomic_signal_fence(__ATOMIC_SEQ_CST)\n#endif\n#endif\n"
+            "#ifndef LOAD_AGAIN\n#define LOAD_AGAIN()\n#endif\n",
+        )
+        return "LOAD_AGAIN"
+
+    def load_or(self, ctype: str) -> str:
+        """A macro for an element of a buffer in global memory where a condition holds, else the one of a private array.
+
+        The address of that array is `place`.
+
+        Compilers make a branch of ``?:`` beside a load that may fail, and a move of one of two addresses, which are of
+        one kind where the processor has one memory for all.
+        """
+        name = f"load_or_{ctype}"
+        self._texts.setdefault(
+            name,
+            f"#ifdef {ONE_MEMORY}\n#define {name}(holds, p, at, other, place) \\\n"
+            f"    (*(__private const {ctype}*)((holds) ? (size_t)((p) + (at)) : place))\n"
+            f"#else\n#define {name}(holds, p, at, other, place) ((holds) ? (p)[at] : other[0])\n#endif\n",
         )
         return name
 

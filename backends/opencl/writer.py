@@ -39,6 +39,7 @@ class Writer:
         self.variables: dict[Var, str] = {}
         self.names = Names()
         self.written: frozenset[str] = frozenset()
+        self.first_lines: list[str] = []  # at the top of the kernel
         self.lines: list[str] = []
         self.depth = 1
         self._held: list[dict[Any, str]] = [{}]
@@ -78,6 +79,13 @@ class Writer:
             self._held[-1][text] = name
         return name
 
+    def before(self, texts: list[str], kinds: list[str]) -> list[str]:
+        """The names of constants that hold values, all computed before the next statement."""
+        names = [self.names.fresh("held") for _ in texts]
+        for name, kind, text in zip(names, kinds, texts, strict=True):
+            self.line(f"const {kind} {name} = {bare(text)};")
+        return names
+
     def known(self, key: Any) -> str | None:
         return next((known[key] for known in self._held if key in known), None)
 
@@ -93,6 +101,13 @@ class Writer:
         if name is None:
             name = self._held[-1][key] = self.held(write(), kind)
         return name
+
+    def forget_loads(self) -> None:
+        """Nothing that was read from memory is held any more."""
+        for known in self._held:
+            read = {name for key, name in known.items() if isinstance(key, tuple) and memories_read(key[0])}
+            for key in [key for key, name in known.items() if name in read]:
+                del known[key]
 
     def _changes(self, expr: Expr) -> bool:
         """Whether the expression reads memory that the kernel writes."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ...errors import InternalError
 from .. import dtypes
 from ..caches import cached
-from ..expr import Binary, Const, Expr, Undef, Var, free_variables
+from ..expr import Binary, Broadcast, Const, Expr, Ramp, Undef, Var, binary, const, free_variables
 from ..node import walk
 
 Linear = tuple[dict[Expr, int], int]
@@ -128,3 +128,23 @@ def build(form: Linear, dtype: str = dtypes.INDEX) -> Expr:
     if constant:
         return Binary("+" if constant > 0 else "-", result, Const(abs(constant), dtype))
     return result
+
+
+def as_ramp(expr: Expr) -> tuple[Expr, Expr] | None:
+    """``(base, stride)`` of an index that is a ramp plus or times scalars; None for other vectors."""
+    if isinstance(expr, Ramp):
+        return expr.base, expr.stride
+    if isinstance(expr, Broadcast):
+        return expr.value, const(0)
+    if dtypes.lanes(expr.dtype) == 1:
+        return expr, const(0)
+    if not isinstance(expr, Binary) or expr.op not in ("+", "-", "*"):
+        return None
+    a, b = as_ramp(expr.a), as_ramp(expr.b)
+    if a is None or b is None:
+        return None
+    if expr.op != "*":
+        return binary(expr.op, a[0], b[0]), binary(expr.op, a[1], b[1])
+    if b[1] != const(0):
+        a, b = b, a
+    return None if b[1] != const(0) else (binary("*", a[0], b[0]), binary("*", a[1], b[0]))

@@ -14,6 +14,8 @@ from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
 SPACE_VERSION = 13
+OF_CPU_DEVICES = 14
+"""The version of spaces of the OpenCL devices that CPUs are, which add up panels as the CPU does from then on."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
             if sketch.name in sketches:
                 raise ValueError(f"the rule `{name}` gives a second sketch called {sketch.name!r}; name it otherwise")
             sketches[sketch.name] = sketch
-    version = SPACE_VERSION if rules == RULES else fingerprint(sketches.values())
+    shipped = OF_CPU_DEVICES if target.kind == "opencl" and target.is_cpu_device else SPACE_VERSION
+    version = shipped if rules == RULES else fingerprint(sketches.values())
     later = (s for sketch in sketches.values() for part in sketch.parts if (s := part.structure))
     if rules == RULES and any(s.dot is not None or s.subgroup for s in later):
-        # Version 13 had none of them; spaces without them stay what they were.
+        # These versions had none of them; spaces without them stay what they were.
         version ^= fingerprint(sketches.values())
     return Space(start, target, interface, tuple(sketches.values()), version)
 

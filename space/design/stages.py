@@ -80,14 +80,14 @@ def transpose_stage(sch: Schedule, block: str, loops: Sequence[str], target: Tar
 
         for .., p, .., q: S   ->   for .., p / L, .., q / L: for p % L {unrolled}: for q % L {vectorized}: S
 
-    Vectors are read along p, transposed in registers, and written along q (see `backends.llvm.transpose`).  Returns the
+    Vectors are read along p, transposed in registers, and written along q (see `backends.squares`).  Returns the
     loops down to the last one before q; None, and nothing is changed, where the block is no such copy, or where no
     square fits in it.
     """
     func, last = sch.func, loops[-1]
     extents = {loop: extent_of(find_loop(func, loop)) for loop in loops}
     stores = block_stores(find_block(func, block))
-    if target.kind != "cpu" or not stores:
+    if not target.is_cpu_device or not stores:
         return None
     lanes = target.vector_lanes(stores[0].buffer.dtype)
     sides = {p: int(square_side(extents[p], extents[last], lanes)) for p in loops[:-1]}

@@ -19,10 +19,12 @@ inside of a short panel read its few rows side by side, each as a stream.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....ir.target import Target
-from ..candidates import Bools, Candidates
+from ..candidates import Bools, Candidates, Ints
 from ..decision import Collector
-from ..plan import Plan
+from ..plan import Plan, one
 from ..program import Anchor
 from ..stages import schedule_inner_stage
 from ..structure import Site
@@ -73,12 +75,18 @@ def stream_sizes(extent: int) -> list[int]:
 
 def sums_apart(anchor: Anchor, vec: int, target: Target) -> bool:
     """Whether panels are added up in a buffer of their own, in which the elements of a vector are neighbours."""
-    return target.kind == "cpu" and not anchor.epilogue and anchor.output.stride(vec) != 1
+    return target.is_cpu_device and not anchor.epilogue and anchor.output.stride(vec) != 1
 
 
 def scatters(plan: Plan) -> bool:
-    """Whether a copy scatters the sum of the panels when all of them are there."""
-    return bool(plan.panel_loop) and sums_apart(plan.anchor, plan.structure.vec, plan.target)
+    """Whether a copy scatters the sum of the panels when all of them are there.
+
+    Not where a work-group has several items, for whose sums drivers have too little private memory, or where they load
+    panels together.
+    """
+    apart = sums_apart(plan.anchor, plan.structure.vec, plan.target)
+    alone = one(plan.chosen.items) == 1 and not one(plan.chosen.any_in_local_memory)
+    return bool(plan.panel_loop) and apart and alone
 
 
 def _excludes(c: Candidates) -> Verdicts:
@@ -88,8 +96,16 @@ def _excludes(c: Candidates) -> Verdicts:
     whole = c.panel[axis] >= c.axes[axis].extent
     yield "panels", whole | ((c.panel[axis] % c.cover[axis] == 0) & _gains(c))
     if sums_apart(c.anchor, c.structure.vec, c.target):
-        output = next(n for n, operand in enumerate(c.operands) if operand.is_output)
-        yield "size of a sum inside", whole | (c.chunk_bytes(output) <= most_scratch(c.target))
+        elsewhere = c.any_in_local_memory | (c.items > 1)
+        yield "size of a sum inside", whole | elsewhere | (_sum_bytes(c) <= most_scratch(c.target))
+
+
+def _sum_bytes(c: Candidates) -> Ints:
+    """Bytes of the sum that a thread, or a work-item, keeps until all panels are added: whole tiles of vectors."""
+    output = next(n for n, operand in enumerate(c.operands) if operand.is_output)
+    vec, count = c.structure.vec, c.chunk_bytes(output)
+    extent, tile = c.axes[vec].extent, c.cover[vec]
+    return np.where(c.inside.get(vec, np.zeros(1, bool)), -(-count * (-(-extent // tile) * tile) // extent), count)
 
 
 def _gains(c: Candidates) -> Bools:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from masking import CASES, Edge, annotated, filled, read, run
-from opencl_programs import device, needs_device
+from opencl_programs import GPU, device, needs_device
 
 from stridesmith.backends.lower import lower
 from stridesmith.backends.opencl.binary import POCL
@@ -37,8 +37,7 @@ def rows(n: int, store: str) -> PrimFunc:
 
 
 VALUES = {
-    "a choice by value": "B[i, jo * 8 + v] = T.Select(A[i, jo * 8 + v] < T.float32(0), T.float32(0), "
-    "A[i, jo * 8 + v])",
+    "a choice by value": "B[i, jo * 8 + v] = T.Select(A[i, jo * 8 + v] < T.float32(0), T.float32(0), A[i, jo * 8 + v])",
     "what it writes": "B[i, jo * 8 + v] = B[i, jo * 8 + v] + A[i, jo * 8 + v]",
     "functions": "B[i, jo * 8 + v] = T.sqrt(T.abs(A[i, jo * 8 + v])) + T.max(A[i, jo * 8 + v], T.float32(1))",
     "integers divided by what may be 0 outside": "B[i, jo * 8 + v] = T.cast(T.int64(7) // (28 - jo * 8 - v), "
@@ -46,19 +45,21 @@ VALUES = {
 }
 
 
-PADDED = annotated(read('''(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+PADDED = annotated(
+    read("""(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     for i in range(8):
         for v in T.vectorized(8):
             B[i, v] = T.if_then_else(i >= 1 and i < 7, A[i - 1, v], T.float32(3))
-'''))
+""")
+)
 """Rows of padding before and behind: one condition decides about all lanes of a vector."""
 
-FAR = '''(A: T.Buffer((6, 3000), "float32"), B: T.Buffer((8, 3000), "float32")):
+FAR = """(A: T.Buffer((6, 3000), "float32"), B: T.Buffer((8, 3000), "float32")):
     for i in range(8):
         for j in range(375):
             for v in T.vectorized(8):
                 B[i, j * 8 + v] = T.if_then_else({cond}, A[i - 1, j * 8 + v], T.float32(3))
-'''
+"""
 HELD = {
     "before and behind": ("i >= 1 and i < 7", r"[?] [(]i [*] 3000L[)] : 3000L"),
     "of two loops": ("i >= 1 and i < 7 and j > 0", r"[?] [(]i [*] 3000L[)] : 3000L"),
@@ -175,11 +176,13 @@ def test_the_source_for_avx512_computes_the_same_without(case: str) -> None:
 
 def test_masks_of_pocl_are_not_longer_than_its_functions_take() -> None:
     """Its built-in functions get and give 256 bits at most: what `tune emit` writes may be compiled without AVX-512."""
-    func = annotated(read('''(A: T.Buffer((20,), "float64"), B: T.Buffer((24,), "float64")):
+    func = annotated(
+        read("""(A: T.Buffer((20,), "float64"), B: T.Buffer((24,), "float64")):
     for io in range(3):
         for v in T.vectorized(8):
             B[io * 8 + v] = T.if_then_else(io * 8 + v < 20, A[io * 8 + v], T.float64(0))
-'''))
+""")
+    )
     pocl = replace(CPU, platform=POCL)
     text = generate(lower(func, pocl), pocl).text
     assert "convert_long4(a.lo)" in text and not re.search(r"convert_long8\(", text.replace("halves_convert_long8", ""))
@@ -242,3 +245,63 @@ def test_lanes_outside_touch_no_memory(case: str, front: bool) -> None:
     queue.finish()
     for edge, want in zip(edges, expected, strict=True):
         np.testing.assert_array_equal(edge.data.reshape(want.shape), want)
+
+
+SCALARS = """(A: T.Buffer((4, 7){dtype}), B: T.Buffer((6, 9){dtype})):
+    for i in range(6):
+        for j in range(9):
+            B[i, j] = T.if_then_else({cond}, A[{row}, j - 1], {other})
+"""
+INSIDE = "i >= 1 and i < 5 and j >= 1 and j < 8"
+
+
+def padded(cond: str = INSIDE, row: str = "i - 1", other: str = "T.float32(0)", dtype: str = "") -> PrimFunc:
+    return read(SCALARS.format(cond=cond, row=row, other=other, dtype=dtype))
+
+
+@needs_device
+@pytest.mark.parametrize(
+    "func",
+    [
+        padded(),
+        padded(other="T.float32(-1.5)"),
+        padded(dtype=', "int32"', other="T.int32(7)"),
+        padded(dtype=', "float16"', other="T.float16(-2)"),
+        padded(cond=f"{INSIDE} and A[0, 0] == A[0, 0]"),
+        padded(row="12 // (i + 1) % 4"),
+        padded(other="A[0, 0]"),
+    ],
+    ids=["zero", "another value", "integers", "half floats", "what memory says", "a quotient", "no constant"],
+)
+def test_padding_of_scalars_is_what_the_interpreter_says(func: PrimFunc) -> None:
+    """One of two addresses is read, or one of two branches taken; nothing outside is touched."""
+    target = device()
+    assert target is not None
+    arrays, want = interpreted(func)
+    for got, expected in zip(run(func, target, *arrays), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_padding_of_scalars_is_one_of_two_addresses() -> None:
+    """On CPUs the kernel has one array for each constant, and the position is computed in any case."""
+    text = source(padded())
+    assert "float otherwise[1] = {0.0f};" in text and "volatile size_t hidden = (size_t)otherwise;" in text
+    assert re.search(r"= load_or_float\(t\w*, A, t\w* - 8, otherwise, place\);", text)
+    assert "load_or" not in source(padded(), GPU)
+
+
+def test_memory_that_the_kernel_writes_is_read_through_its_own_pointer() -> None:
+    """A compiler may take two pointers of different memories for pointers to different elements."""
+    update = "(A: T.Buffer((9,)),):\n    for i in range(9):\n        A[i] = A[i] + {value}\n"
+    func = read(update.format(value="T.if_then_else(i >= 1, A[i - 1], T.float32(0))"))
+    assert "load_or" not in source(func)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [padded(cond=f"{INSIDE} and A[0, 0] > T.float32(0)"), padded(row="12 // (i + 1) % 4"), padded(other="A[0, 0]")],
+    ids=["what memory says", "a quotient", "no constant"],
+)
+def test_positions_that_only_a_condition_makes_possible_are_computed_behind_it(func: PrimFunc) -> None:
+    """So are values that are no constants, and conditions that read memory."""
+    assert "load_or" not in source(func)

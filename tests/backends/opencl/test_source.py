@@ -287,8 +287,11 @@ def test_what_a_condition_protects_stays_behind_it() -> None:
     """A load inside of a lazy conditional is not evaluated ahead of it."""
     cond = Binary("<", I, const(32))
     inner = Call("if_then_else", (cond, A[I * 2], const(0.0)), "float32")
-    source = text(loops([(I, 64)], seq([Store(OUT, (I,), inner), Store(OUT, (I,), inner + 1.0)])))
+    body = loops([(I, 64)], seq([Store(OUT, (I,), inner), Store(OUT, (I,), inner + 1.0)]))
+    source = text(bound(J, 1, "blockIdx.x", body), target=GPU)
     assert source.count("? A[") == 1 and "= A[" not in source
+    source = text(body)
+    assert source.count("= load_or_float(") == 1 and "= A[" not in source
 
 
 def test_a_condition_is_written_without_assuming_itself() -> None:

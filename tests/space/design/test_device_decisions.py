@@ -34,6 +34,7 @@ from stridesmith.space.design.techniques.images import image_layout, image_shape
 from stridesmith.space.design.techniques.vector_width import device_tiles, widths
 from stridesmith.space.errors import ScheduleError
 from stridesmith.space.schedule import Schedule, Trace
+from stridesmith.space.tree import leaf_blocks
 from stridesmith.space.workloads import Workload, workload
 
 SHAPES = {
@@ -164,6 +165,28 @@ def test_axes_of_one_point(shape: dict[str, int]) -> None:
         assert choices
         for choice in choices:
             verify(work, sketch.schedule(choice).func, target)
+
+
+@needs_device
+def test_panels_of_a_strided_result_are_added_up_as_vectors() -> None:
+    """On the device of a CPU, too: sums in the order of the tile, and squares of them scattered when all are there."""
+    target = device()
+    assert target is not None
+    work, sketches = space_of("conv2d", target, ci=16, co=24, w=16)
+    sketch = next(s for s in sketches if s.main.structure.vec == 1)
+    (panel,) = sketch.main.of("panel").values()
+    choices = [choice for choice in drawn(sketch, 400, seed=2) if choice[panel]]
+    kinds = [n for kind in ("local", "work_group") for n in of_kind(sketch, kind)]
+    apart = [choice for choice in choices if not any(choice[n] for n in kinds)]
+    assert apart and len(apart) < len(choices)
+    funcs = [sketch.schedule(choice).func for choice in apart[: scaled(12)]]
+    assert all("y_global" in {block.name for block in leaf_blocks(func.body)} for func in funcs)
+    squares = [func for func in funcs if "= pick_float" in text_of(func, target)]
+    assert bool(squares) is target.is_cpu_device
+    for func in [*squares[: scaled(2)], *funcs[: scaled(2)]]:
+        verify(work, func, target)
+    for choice in [choice for choice in choices if choice not in apart][: scaled(2)]:
+        verify(work, sketch.schedule(choice).func, target)
 
 
 def test_a_trace_replays_to_the_same_kernel() -> None:
