@@ -47,6 +47,11 @@ def _opencl(rest: str, threads: int | None) -> Target:
 type(Target).find = staticmethod(discover)
 
 
+def processor_of(target: Target) -> Target | None:
+    """The CPU whose threads run the kernels of an OpenCL device, as a target of its own; None for any other device."""
+    return replace(host_cpu(), threads=target.threads) if target.has_thread_pool else None
+
+
 def list_devices() -> list[Target]:
     """Every device of this machine, the CPU first; without OpenCL, only the CPU."""
     return [device.target for device in listing()]

@@ -20,11 +20,12 @@ class Budget:
     """The trials and seconds of a run.
 
     `per_trial` are the seconds that building and measuring a candidate takes, None before the first round, and
-    `asking` those that the last batch was asked for.
+    `asking` those that the last batch was asked for.  Rounds end when the clock shows `until`, where it is given,
+    else in time for what comes at the end of a run.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, until: float | None = None) -> None:
+        self._run, self._until = run, until
         self.per_trial: float | None = None
         self.asking = 0.0
 
@@ -42,6 +43,8 @@ class Budget:
     def left(self) -> float | None:
         """Seconds that rounds may still use, None without a limit; the end of the run has its own share."""
         settings = self._run.settings
+        if self._until is not None:
+            return self._until - self._run.clock.seconds
         if settings.seconds is None:
             return None
         end = race_seconds(self._run) + settings.finalists * (self.per_trial or 0.0) + ROOF_SECONDS + SPARE_SECONDS

@@ -67,9 +67,9 @@ class Loop:
     the builders as traces.  From there on both take the same way.
     """
 
-    def __init__(self, run: Run, study: Study, builders_schedule: bool) -> None:
+    def __init__(self, run: Run, study: Study, builders_schedule: bool, until: float | None = None) -> None:
         self.run, self.study, self.builders_schedule = run, study, builders_schedule
-        self.budget = Budget(run)
+        self.budget = Budget(run, until)
         self._round = 0
         self.repeat_ms = Measure.repeat_ms  # for which a candidate is timed
         self._numbered = 0  # candidates, refused ones included
@@ -93,6 +93,11 @@ class Loop:
         while stopped_by is None:
             stopped_by = self._play_round()
         return stopped_by
+
+    def play_rounds(self) -> None:
+        """Rounds alone, until a limit is reached."""
+        while self._play_round() is None:
+            pass
 
     def _play_round(self) -> str | None:
         """One round; why it was the last one or none could be played, if so."""

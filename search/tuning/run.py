@@ -30,13 +30,14 @@ class Results:
     """What a run has found.
 
     `trials` are candidates sent to a builder that its schedule did not refuse, `closed` those of which it is known
-    what became of them, and `failed` counts them by kind, refused ones included.  `valid` are the records that hold,
+    what became of them, and `failed` counts them by kind, refused ones included.  `pilots` are candidates that
+    were tried on the CPU that the device is.  `valid` are the records that hold,
     by id; `baseline` is the untuned program's and `roof` the limits of the device, None while they are not known.
     """
 
     def __init__(self, writer: RecordWriter) -> None:
         self.writer = writer
-        self.trials = self.closed = self.duplicates = 0
+        self.trials = self.closed = self.duplicates = self.pilots = 0
         self.failed = dict.fromkeys(FAILURES, 0)
         self.valid: dict[str, Record] = {}
         self.best_us: float | None = None

@@ -5,7 +5,7 @@ decisions.  From then on the ranker is trained on all that the study holds whene
 batch mixes the model's best, neighbours of the best measured, and some that chance picks, most of them among the
 few hundred that the model likes, which keep it honest where that matters.  A number of threads that no measured
 candidate has is tried with the best one: what waking them takes, and what they do meanwhile, no estimate knows well.
-All it knows it reads from the study's trials, so it resumes with them.
+All it knows it reads from the study's trials, so it resumes with them, and from lessons of another device.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ TEACHING = tuple(kind for kind, failure in KINDS.items() if failure.teaches)
 RANDOM_SHARE, CHANCE_SHARE, LOCAL_SHARE = 0.04, 0.1, 0.25
 CURIOSITY = 0.25  # how many standard deviations between the ensembles count as gain
 POPULATION, GENERATIONS = 12288, 3
+FADING = 32  # candidates that have been measured here, from which on what others took elsewhere is no longer needed
 LEADERS = 12  # the fastest candidates, whose sketches are looked at in every round
 
 
@@ -106,6 +107,11 @@ class ModelSampler(BaseSampler):
         self._exhausted = False
         self._known: dict[Key, tuple[NDArray[np.float32], np.uint64]] = {}
         self._drawn: dict[int, Key] = {}
+        self._lessons: Mapping[Key, float] = {}
+
+    def learn_from(self, lessons: Mapping[Key, float]) -> None:
+        """Train on what candidates took elsewhere, too, in microseconds, once some have been measured here."""
+        self._lessons = lessons
 
     def plan_for(self, count: int, learn: bool = True) -> None:
         """The next `count` candidates are asked together: plan them as one batch if anything was learned since.
@@ -174,17 +180,27 @@ class ModelSampler(BaseSampler):
         return batch
 
     def _train(self, history: _History) -> bool:
-        keys = list(history.latencies)
-        blocks, times, runs = [], [], list[str]()
-        for number in sorted({key[0] for key in keys}):
-            mine = [key for key in keys if key[0] == number]
-            blocks.append(self._features(number, mine)[0])
-            times += [history.latencies[key] for key in mine]
-            runs += [history.runs[key] for key in mine]
-        if not any(np.isfinite(times)):
+        if not any(np.isfinite(list(history.latencies.values()))):
             return False
+        latencies, runs_of = {**self._scaled_lessons(history), **history.latencies}, history.runs
+        blocks, times, runs = [], [], list[str]()
+        for number in sorted({key[0] for key in latencies}):
+            mine = [key for key in latencies if key[0] == number]
+            blocks.append(self._features(number, mine)[0])
+            times += [latencies[key] for key in mine]
+            runs += [runs_of[key] if key in history.latencies else "" for key in mine]
         self.ranker.fit(np.concatenate(blocks), times, runs)
         return self.ranker.trained
+
+    def _scaled_lessons(self, history: _History) -> dict[Key, float]:
+        """The lessons, times the median ratio of what candidates that are known of both took here and there.
+
+        None where there is no such candidate, or where enough has been measured here.  They are of one group with what
+        this run measures: groups are compared by their means, and what was measured here is chosen among the best.
+        """
+        here = {key: us for key, us in history.latencies.items() if np.isfinite(us) and not history.runs[key]}
+        ratios = [here[key] / us for key, us in self._lessons.items() if key in here and len(here) < FADING]
+        return {key: us * float(np.median(ratios)) for key, us in self._lessons.items()} if ratios else {}
 
     def _scores(self, matrix: NDArray[np.float32], curiosity: float) -> NDArray[np.float64]:
         """How fast candidates promise to be, from their features; by the estimate alone before the model is trained."""

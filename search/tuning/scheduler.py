@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..workers.executor import Executor
     from .search_space import Candidate
 
-BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: its relatives', and one that the estimate likes
+BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: those of others, then what the estimate likes
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
 LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
@@ -318,7 +318,8 @@ class Scheduler:
         if not space.sketches:
             return None
         first = partial(self.transfer.candidates, run.task)
-        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=first)
+        lessons = partial(self.transfer.lessons, run.task)
+        study = Study(space, seed=self.seed % 2**32, nthread=1, batch=BATCH, first=first, lessons=lessons)
         self.transfer.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)

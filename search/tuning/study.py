@@ -49,7 +49,8 @@ class Study:
     """Ask for candidates, tell what became of them.
 
     `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
-    what the model may use.  `first` gives candidates that are asked before all others where nothing is stored.
+    what the model may use.  `first` gives candidates that are asked before all others where nothing is stored, and
+    `lessons` what candidates took on another device that is much like the one of the study, in microseconds.
     Raises ValueError for an unknown sampler and for pins that leave nothing.
     """
 
@@ -63,6 +64,7 @@ class Study:
         nthread: int = 1,
         batch: int = 16,
         first: Callable[[SearchSpace], Iterable[Key]] | None = None,
+        lessons: Callable[[SearchSpace], Mapping[Key, float]] | None = None,
     ) -> None:
         import optuna
 
@@ -79,6 +81,7 @@ class Study:
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
         self._first, self._waiting = first, list[Key]()
+        self._lessons = lessons
         self._open: dict[int, tuple[optuna.Trial, Candidate]] = {}
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
@@ -182,6 +185,9 @@ class Study:
         if self._first is not None:
             self._waiting = [] if self.seeded else list(dict.fromkeys(self._first(self.search_space)))
             self._first = None
+        if self._lessons is not None and self.model is not None:
+            self.model.learn_from(self._lessons(self.search_space))
+            self._lessons = None
         keys, self._waiting = self._waiting[:count], self._waiting[count:]
         return [found for key in keys if (found := self._ask_for(key)) is not None]
 

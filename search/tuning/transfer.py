@@ -1,4 +1,6 @@
-"""What programs of the same form were fastest with is tried first: good schedules are alike for shapes that are.
+"""What was fast elsewhere is tried first: with programs of the same form, and on the CPU that an OpenCL device is.
+
+Good schedules are alike for shapes that are.
 
 Two programs are of one form where their texts are equal but for whole numbers in them, most of which are extents; the
 nearest are those whose numbers have the least ratios.  The candidate that is stored as the fastest of a relative is
@@ -6,10 +8,14 @@ taken over decision by decision: the alternative of the same name, or that of th
 exclude what comes out, one that differs in few decisions takes its place.  It is built, verified and timed like any
 other, and teaches alike.  The method is that of P. Gibson and J. Cano, Transfer-Tuning: Reusing Auto-Schedules for
 Efficient Tensor Program Code Generation, 2022.
+
+An OpenCL device that is a CPU has the sketches of the CPU, with decisions of its own.  Where it runs kernels on the
+same threads, what the program itself was fastest with on the CPU goes first (see `pilot`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...backends.devices import processor_of
 from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
@@ -34,6 +41,12 @@ if TYPE_CHECKING:
 
 TRIED, LOOKED_AT = 2, 4
 """Relatives whose candidates are tried, and how many with a record are looked at for them."""
+OF_CPU, AMONG = 6, 48
+"""Candidates of the CPU that its OpenCL device gets first, and among how many of the fastest they are looked for."""
+UNLIKE = 2
+"""Decisions in which each of these differs from the others, at the least."""
+LESSONS = 256
+"""Records of the CPU from which a search for the device learns, at most."""
 NEWEST = 2000
 """Programs of a database among which relatives are looked for."""
 NEARBY = 256
@@ -50,10 +63,13 @@ class Transfer:
 
     What it looks up is no condition of a search: where a database does not answer, there are no relatives.  Candidates
     are asked for in the thread of a study, while the run's own thread adds none.
+
+    `pilots` are what this run has measured on the CPU that its device is.  Unless it `reads` the database, they are all
+    that it knows.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, database: Database, pilots: Sequence[Record] = (), reads: bool = True) -> None:
+        self.database, self.pilots, self.reads = database, pilots, reads
         self._added: list[str] = []
         self._forms: dict[str, dict[str, None]] | None = None
 
@@ -62,7 +78,8 @@ class Transfer:
         self._added.append(script)
 
     def candidates(self, task: Task, search_space: SearchSpace) -> Iterator[Key]:
-        """What the nearest relatives of a task were fastest with on its device, as candidates of its own space."""
+        """What the task was fastest with on the same CPU, and its nearest relatives on its device, in its own space."""
+        yield from self._of_cpu(task, search_space)
         looked_at = tried = 0
         for script in self._nearest(task):
             if tried == TRIED or looked_at == LOOKED_AT:
@@ -77,6 +94,50 @@ class Transfer:
                 tried += 1
                 yield key
 
+    def lessons(self, task: Task, search_space: SearchSpace) -> dict[Key, float]:
+        """What candidates of a task took on the CPU that its device is, in microseconds; those that are possible."""
+        found: dict[Key, float] = {}
+        for record, number, choice in self._on_cpu(task, search_space, LESSONS):
+            key = (number, *choice)
+            if record.latency_us is not None and search_space.possible(key):
+                found.setdefault(key, record.latency_us)
+        return found
+
+    def _of_cpu(self, task: Task, search_space: SearchSpace) -> Iterator[Key]:
+        """The fastest of a program on the CPU that its device is, each unlike those before."""
+        chosen: list[Record] = []
+        for record, number, choice in self._on_cpu(task, search_space, AMONG):
+            if len(chosen) == OF_CPU:
+                return
+            if all(_differ(record, other) for other in chosen):
+                key = _possible(search_space, number, choice)
+                if key is not None:
+                    chosen.append(record)
+                    yield key
+
+    def _on_cpu(self, task: Task, search_space: SearchSpace, count: int) -> Iterator[tuple[Record, int, list[int]]]:
+        """The fastest records of a program on the CPU that its device is, with what they decide in the device's space.
+
+        That is a sketch's number and a choice, which the rules may exclude.
+        """
+        from ...space.design.space import generate
+
+        cpu = processor_of(task.target)
+        if cpu is None:
+            return
+        known = {record.id: record for record in self.pilots}
+        with contextlib.suppress(TemporaryError, StorageError):
+            stored = self.database.top(task.script, cpu, task.interface, count, raced_first=False) if self.reads else []
+            known |= {record.id: record for record in stored if record.verified}
+        records = sorted(known.values(), key=lambda record: record.latency_us or math.inf)[:count]
+        theirs = SearchSpace(generate(task.work.func, cpu, task.interface)) if records else None
+        for record in records:
+            number = search_space.numbers.get(record.sketch)
+            key = None if theirs is None else theirs.stored(record)
+            if theirs is not None and key is not None and number in search_space.open:
+                source, *choice = key
+                yield record, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number])
+
     def _record(self, script: str, task: Task) -> Record | None:
         """The fastest record of a program, with the same interface if there is one."""
         same = self.database.best(script, task.target, task.interface)
@@ -84,6 +145,8 @@ class Transfer:
 
     def _nearest(self, task: Task) -> list[str]:
         """Programs of the same form, the nearest first."""
+        if not self.reads:
+            return []
         try:
             forms = self._known(task.target)
         except (TemporaryError, StorageError):
@@ -132,10 +195,33 @@ def _candidate(record: Record, target: Target, search_space: SearchSpace) -> Key
     return _possible(search_space, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number]))
 
 
+def _differ(record: Record, other: Record) -> bool:
+    """Whether two candidates of a program are of different sketches, or decide differently more than once."""
+    if record.sketch != other.sketch:
+        return True
+    return sum(a != b for a, b in zip(record.choice, other.choice, strict=True)) >= UNLIKE
+
+
 def taken_over(source: Sketch, choice: Sequence[int], sketch: Sketch) -> list[int]:
-    """A candidate of a sketch that decides as one of another; the first alternative of what that did not decide."""
-    known = {item.name: (item, chosen) for item, chosen in zip(source.decisions, choice, strict=True)}
-    return [_alike(item, *known[item.name]) if item.name in known else 0 for item in sketch.decisions]
+    """A candidate of a sketch that decides as one of another; the first alternative of what that did not decide.
+
+    A decision of another name decides the same where both have a number of the same name, as the lanes of vectors.
+    """
+    decided = list(zip(source.decisions, choice, strict=True))
+    known = {item.name: (item, chosen) for item, chosen in decided}
+    numbers = {(_anchor(pair[0]), name): pair for pair in decided for name in pair[0].table}
+
+    def decides(item: Decision) -> int:
+        same = (numbers[_anchor(item), name] for name in item.table if (_anchor(item), name) in numbers)
+        pair = known.get(item.name) or next(same, None)
+        return 0 if pair is None else _alike(item, *pair)
+
+    return [decides(item) for item in sketch.decisions]
+
+
+def _anchor(item: Decision) -> str:
+    """What a decision is about, without its own name: the sketch and the anchor."""
+    return item.name.rpartition("/")[0]
 
 
 def _alike(item: Decision, source: Decision, chosen: int) -> int:

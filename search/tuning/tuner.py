@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from .events import Emit, Event
 from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
 from .mirror import mirror_late, mirror_round
+from .pilot import pilot
 from .race import Race, final_race
 from .run import Results, Run, fastest, versions
 from .settings import TuneSettings, resolve
@@ -126,30 +127,41 @@ def _search(run: Run, generate: Generator | None, recording: Recording | None) -
         run.tell_notes()
         if run.task.target.kind == "opencl" and (trouble := problem()):
             run.note(trouble)
+        is_standard = recording is None and generate is None
+        pilots = pilot(run, _space, _study) if is_standard and _is_default(run.settings) else []
         space = recording.space if recording is not None else _space(run, generate)
-        study = _study(run, space, is_standard=recording is None and generate is None)
+        study = _study(run, space, is_standard, pilots)
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except (KeyboardInterrupt, DeviceLost) as cause:
         return Cut.by(cause), study
 
 
-def _space(run: Run, generate: Generator | None) -> Space:
+def _is_default(settings: TuneSettings) -> bool:
+    """Whether stridesmith's own sampler searches, which learns from what was found elsewhere."""
+    from .study import DEFAULT
+
+    return settings.sampler == DEFAULT
+
+
+def _space(run: Run, generate: Generator | None = None) -> Space:
     from ...space.design import space
 
     run.send(events.Phase(phase="deriving the design space"))
     return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
 
 
-def _study(run: Run, space: Space, is_standard: bool) -> Study:
-    from .study import DEFAULT, Study
+def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Record] = ()) -> Study:
+    from .study import Study
     from .transfer import Transfer
 
     settings, task = run.settings, run.task
-    learns = settings.resume and settings.sampler == DEFAULT and is_standard
+    learns = is_standard and _is_default(settings) and (settings.resume or pilots)
+    transfer = Transfer(run.database, pilots, reads=settings.resume) if learns else None
     try:
         study = Study(
             space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
-            batch=settings.batch, first=partial(Transfer(run.database).candidates, task) if learns else None,
+            batch=settings.batch, first=partial(transfer.candidates, task) if transfer else None,
+            lessons=partial(transfer.lessons, task) if transfer else None,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -232,6 +244,8 @@ def _best_so_far(run: Run) -> Record | None:
 def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithError:
     failures = ", ".join(f"{kind} {count}" for kind, count in run.results.failed.items() if count)
     found = f"of {run.results.trials} candidates none was valid ({failures or 'none was tried'})"
+    if run.results.pilots:
+        found += f"; {run.results.pilots} others were tried as native code of the CPU alone"
     if not isinstance(reason, str):
         return reason.error(f"{reason.message}; {found}")
     cause = f"; {problem}" if problem else ""

@@ -211,6 +211,23 @@ def test_latencies_of_different_runs_are_not_compared():
     assert abs(scores[0] - scores[1]) < 0.35
 
 
+def test_lessons_of_another_device_are_scaled_to_this_one():
+    """By what candidates that are known of both took, in the median; they teach once something is measured here."""
+    space = synthetic.space()
+    search_space = SearchSpace(space)
+    sampler, device = ModelSampler(search_space, space.target), synthetic.Device(space)
+    keys = [(0, *row) for row in search_space.draw(np.random.default_rng(0), 0, 40).tolist()]
+    took = {key: device(key[0], key[1:]) for key in keys}
+    sampler.learn_from({key: 2.0 * took[key] for key in keys})
+    history = _History(search_space, [])
+    assert not sampler._train(history)
+    assert sampler._scaled_lessons(history) == {}, "nothing says how much slower this device is"
+    history.latencies |= {key: took[key] for key in keys[:3]} | dict.fromkeys(keys[3:9], float("inf"))
+    history.runs |= dict.fromkeys(keys[:9], "")
+    assert sampler._scaled_lessons(history) == pytest.approx(took)
+    assert sampler._train(history) and history.best(1, [0])[0] in keys[:3]
+
+
 def test_a_diverse_pick_prefers_the_unlike_among_equals():
     """Among equal scores the second pick differs in every decision; what is taken is left out."""
     rows = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 1]])

@@ -11,12 +11,14 @@ from record_makers import make_record
 
 from stridesmith import configs
 from stridesmith.errors import TemporaryError
+from stridesmith.ir.target import THREAD_POOL, Target
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Task
+from stridesmith.search.tuning import transfer
 from stridesmith.search.tuning.search_space import SearchSpace
 from stridesmith.search.tuning.study import Study
-from stridesmith.search.tuning.transfer import TRIED, Transfer, distance, form, taken_over
+from stridesmith.search.tuning.transfer import OF_CPU, TRIED, Transfer, distance, form, taken_over
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.workloads import workload
 
@@ -183,3 +185,85 @@ def test_a_study_asks_for_them_first_and_never_twice(database: Database) -> None
         space_version=space_of(mine).version,
     )])  # fmt: skip
     assert again.seeded == 1 and not again._ask_first(4)
+
+
+DEVICE = replace(configs.target("opencl-cpu"), features=THREAD_POOL)
+
+
+@pytest.fixture
+def as_device(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """An OpenCL device that is the processor of `CPU`."""
+    monkeypatch.setattr(transfer, "processor_of", lambda target: CPU if target == DEVICE else None)
+    return DEVICE
+
+
+def test_what_the_cpu_found_is_the_first_of_its_opencl_device(database: Database, as_device: Target) -> None:
+    """The fastest first, each unlike the others; decisions of the same names are the same, and lanes are lanes."""
+    on_cpu = task()
+    mine = replace(on_cpu, target=as_device)
+    known = [stored(database, on_cpu, seed, 10.0 + seed) for seed in range(1, 2 * OF_CPU)]
+    name, choice = known[0]
+    stored(database, on_cpu, 1, 9.0, choice=[*choice[:-1], choice[-1] - 1 if choice[-1] else 1])
+    search_space = SearchSpace(space_of(mine))
+    found = list(Transfer(database).candidates(mine, search_space))
+    assert len(found) == len(set(found)) == OF_CPU and all(search_space.possible(key) for key in found)
+    sketch = search_space.sketches[found[0][0]]
+    wanted, taken = named(space_of(on_cpu), name, choice), named(space_of(mine), sketch.name, list(found[0][1:]))
+    assert sketch.name == name
+    lanes = next(label for decision, label in wanted.items() if "x" in label and "/tile:" in decision).split("x")[1]
+    assert lanes == next(label for decision, label in taken.items() if "/vector:" in decision)
+    assert sum(taken.get(decision) == label for decision, label in wanted.items()) >= len(wanted) - 5
+
+
+def test_lessons_of_the_cpu_are_what_its_candidates_took(database: Database, as_device: Target) -> None:
+    """Of those that are possible; another device, and a program that the database does not know, has none."""
+    on_cpu = task()
+    mine = replace(on_cpu, target=as_device)
+    for seed in range(1, 20):
+        stored(database, on_cpu, seed, 10.0 + seed)
+    search_space = SearchSpace(space_of(mine))
+    lessons = Transfer(database).lessons(mine, search_space)
+    assert lessons and all(search_space.possible(key) for key in lessons)
+    assert set(lessons.values()) <= {10.0 + seed for seed in range(1, 20)}
+    assert Transfer(database).lessons(on_cpu, SearchSpace(space_of(on_cpu))) == {}
+    other = replace(task(h=12), target=as_device)
+    assert Transfer(database).lessons(other, SearchSpace(space_of(other))) == {}
+
+
+def test_a_database_that_does_not_answer_has_no_lessons(
+    database: Database, as_device: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it has no relatives."""
+    on_cpu = task()
+    stored(database, on_cpu, 1)
+    mine = replace(on_cpu, target=as_device)
+
+    def locked(*_: object, **__: object) -> None:
+        raise TemporaryError("the database is locked")
+
+    monkeypatch.setattr(database, "top", locked)
+    search_space = SearchSpace(space_of(mine))
+    assert Transfer(database).lessons(mine, search_space) == {}
+    assert list(Transfer(database).candidates(mine, search_space)) == []
+
+
+def test_what_one_anchor_decided_is_not_taken_for_another() -> None:
+    """Both have axes of the same canonical names; lanes of vectors are those of the same anchor."""
+    work = workload("softmax", rows=40, cols=96)
+    interface = interface_of(work)
+    on_cpu, of_device = (generate(work.func, target, interface) for target in (CPU, DEVICE))
+    source = next(s for s in on_cpu.sketches if len(s.parts) > 1 and sum("/tile:s" in d.name for d in s.decisions) > 2)
+    sketch = next(s for s in of_device.sketches if s.name == source.name)
+    rng = np.random.default_rng(0)
+    for choice in source.draw(rng, 50).tolist():
+        taken = taken_over(source, choice, sketch)
+        lanes = {
+            (d.name.rpartition("/")[0], column): values[chosen]
+            for d, chosen in zip(source.decisions, choice, strict=True)
+            for column, values in d.table.items() if column.endswith(":lane")
+        }  # fmt: skip
+        for item, chosen in zip(sketch.decisions, taken, strict=True):
+            for column, values in item.table.items():
+                wanted = lanes.get((item.name.rpartition("/")[0], column))
+                if wanted in list(values):
+                    assert values[chosen] == wanted, item.name
