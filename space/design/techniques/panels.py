@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....ir import dtypes
 from ....ir.target import Target
 from ..candidates import Bools, Candidates, Ints
 from ..decision import Collector
@@ -101,11 +102,14 @@ def _excludes(c: Candidates) -> Verdicts:
 
 
 def _sum_bytes(c: Candidates) -> Ints:
-    """Bytes of the sum that a thread, or a work-item, keeps until all panels are added: whole tiles of vectors."""
-    output = next(n for n, operand in enumerate(c.operands) if operand.is_output)
-    vec, count = c.structure.vec, c.chunk_bytes(output)
-    extent, tile = c.axes[vec].extent, c.cover[vec]
-    return np.where(c.inside.get(vec, np.zeros(1, bool)), -(-count * (-(-extent // tile) * tile) // extent), count)
+    """Bytes of the sum that a thread, or a work-item, keeps until all panels are added: whole tiles along each axis."""
+    size: Ints = np.full(1, dtypes.nbytes(c.anchor.output.dtype), np.int64)
+    for axis in c.anchor.spatial:
+        extent, tile = c.axes[axis].extent, c.cover[axis]
+        block = tile * c.block[axis] if axis in c.part.of("block") else tile
+        inside = c.inside.get(axis, np.zeros(1, bool))
+        size = size * np.where(inside, -(-extent // tile) * tile, np.minimum(block, -(-extent // tile) * tile))
+    return size
 
 
 def _gains(c: Candidates) -> Bools:
