@@ -17,11 +17,11 @@ from functools import lru_cache
 
 from ...ir.target import Target
 from .compile import LoadedObject, compile_object
+from .pool_text import NOW
 
 _LOOP = """
 define void @{name}(ptr %calls, i64 %count, i64 %threads{stamps}) nounwind {{
 entry:
-  %time = alloca [2 x i64], align 16
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %loop, label %done
 loop:
@@ -74,16 +74,9 @@ go:
 """
 LENT_HEAD = 3
 
-_NOW = """
-declare i32 @clock_gettime(i32, ptr)
-
-define internal void @stamp(ptr %time, ptr %stamps, i64 %number) nounwind {
-  %e = call i32 @clock_gettime(i32 {CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest = getelementptr i64, ptr %time, i64 1
-  %nanoseconds = load i64, ptr %rest
-  %whole = mul i64 %seconds, 1000000000
-  %ns = add i64 %whole, %nanoseconds
+_STAMP = """
+define internal void @stamp(ptr %stamps, i64 %number) nounwind {
+  %ns = call i64 @now()
   %place = getelementptr i64, ptr %stamps, i64 %number
   store i64 %ns, ptr %place, align 8
   ret void
@@ -97,11 +90,11 @@ def chain_text(system: str = platform.system()) -> str:
     timed = _LOOP.format(
         name="profile",
         stamps=", ptr %stamps",
-        stamp="  call void @stamp(ptr %time, ptr %stamps, i64 %i)",
-        last="  call void @stamp(ptr %time, ptr %stamps, i64 %count)",
+        stamp="  call void @stamp(ptr %stamps, i64 %i)",
+        last="  call void @stamp(ptr %stamps, i64 %count)",
     )
     lent = _LENT.replace("{LENT_HEAD}", str(LENT_HEAD))
-    return plain + timed + lent + _NOW.replace("{CLOCK_MONOTONIC}", "6" if system == "Darwin" else "1")
+    return plain + timed + lent + _STAMP + NOW.replace("{CLOCK_MONOTONIC}", "6" if system == "Darwin" else "1")
 
 
 @lru_cache(maxsize=1)

@@ -130,11 +130,12 @@ class Transfer:
             stored = self.database.top(task.script, cpu, task.interface, count, raced_first=False) if self.reads else []
             known |= {record.id: record for record in stored if record.verified}
         records = sorted(known.values(), key=lambda record: record.latency_us or math.inf)[:count]
-        theirs = SearchSpace(generate(task.work.func, cpu, task.interface)) if records else None
+        if not records:
+            return
+        theirs = SearchSpace(generate(task.work.func, cpu, task.interface))
         for record in records:
-            number = search_space.numbers.get(record.sketch)
-            key = None if theirs is None else theirs.stored(record)
-            if theirs is not None and key is not None and number in search_space.open:
+            number, key = search_space.numbers.get(record.sketch), theirs.stored(record)
+            if key is not None and number in search_space.open:
                 source, *choice = key
                 yield record, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number])
 
