@@ -30,13 +30,14 @@ class Backend(NamedTuple):
     """What there is for one kind of target: a compiler, and loaders of what it made.
 
     Without a `chain` of its own, a chain copies its memory to and from its programs.  Buffers of a chain begin at
-    multiples of `alignment` bytes.
+    multiples of `alignment` bytes.  `open` does what the first program for a device of a process would wait for.
     """
 
     compile: Callable[[Lowered, Target], Artifact]
     load: Callable[[Artifact], Executable]
     chain: Callable[[Sequence[Call], Sequence[int]], Chain] | None = None
     alignment: int = 64
+    open: Callable[[Target], None] | None = None
 
 
 def _cpu() -> Backend:
@@ -49,9 +50,9 @@ def _cpu() -> Backend:
 
 def _opencl() -> Backend:
     from .opencl.chain import ALIGNMENT, load_opencl_chain
-    from .opencl.runtime import compile_opencl, load_opencl
+    from .opencl.runtime import compile_opencl, load_opencl, open_device
 
-    return Backend(compile_opencl, load_opencl, load_opencl_chain, ALIGNMENT)
+    return Backend(compile_opencl, load_opencl, load_opencl_chain, ALIGNMENT, open_device)
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}
@@ -63,6 +64,13 @@ def compile_lowered(lowered: Lowered, target: Target) -> Artifact:
     if target.kind not in BACKENDS:
         raise ValueError(f"no code generator for a target of kind `{target.kind}`; known are {', '.join(BACKENDS)}")
     return BACKENDS[target.kind]().compile(lowered, target)
+
+
+def open_device(target: Target) -> None:
+    """Do ahead what the first program for a device waits for in this process; a GPU has to make a context."""
+    backend = BACKENDS[target.kind]() if target.kind in BACKENDS else None
+    if backend is not None and backend.open is not None:
+        backend.open(target)
 
 
 def load_artifact(artifact: Artifact) -> Executable:

@@ -18,7 +18,8 @@ Each shape has a process of its own, which notes in ``SHAPE.tried`` what it is a
 crashes, or hangs for `ALARM_SECONDS`, ends that process, and the next one leaves it out.
 
 Targets: ``avx512`` and ``avx2`` are this CPU with that instruction set, ``opencl`` is the first OpenCL device, or the
-one of ``--device``.  What PoCL compiles travels with the kernel, so that timing compiles nothing.
+one of ``--device``, and ``opencl-warps`` one that runs work-items in step, a GPU.  What PoCL compiles travels with the
+kernel, so that timing compiles nothing.
 """
 
 from __future__ import annotations
@@ -326,6 +327,8 @@ def beside(turn: Turn, rival: Turn, known: float) -> float:
 def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target) -> None:
     """Write what a fit needs of all kernels that have a latency."""
     from stridesmith.cost_model.calibration import Calibration
+    from stridesmith.cost_model.formulas import COLUMNS
+    from stridesmith.cost_model.weights import weights_of
 
     rows: list[tuple[int, float, Line]] = []
     shape, latency, origin = [], [], []
@@ -342,6 +345,7 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
     found = Calibration.of(
         shapes=[e.name for e in entries], groups=[e.work.name for e in entries], shape=shape, latency=latency,
         origin=origin, rows=rows, lanes=float(target.vector_lanes("float32")),
+        names=COLUMNS[type(weights_of(target))], units=float(target.units),
         machine=f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}",
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
@@ -367,7 +371,7 @@ def append(path: Path, line: Line) -> None:
 def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=("build", "time", "pack"))
-    parser.add_argument("--target", choices=(*ISA, "opencl"), default="avx512")
+    parser.add_argument("--target", choices=(*ISA, "opencl", "opencl-warps"), default="avx512")
     parser.add_argument("--device", default="opencl", help="the device of the target opencl")
     parser.add_argument("--seconds", type=float, default=600.0, help="when to end, or to stop building or timing")
     parser.add_argument("--each", type=int, default=60, help="kernels of each shape")

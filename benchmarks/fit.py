@@ -23,13 +23,13 @@ import numpy as np
 
 from stridesmith.cost_model.calibration import Calibration
 from stridesmith.cost_model.fit import HEADS, Quality, fit, held_back, quality
-from stridesmith.cost_model.weights import Weights, classes
+from stridesmith.cost_model.weights import AnyWeights, WarpWeights, classes
 
 FOLDER = Path(__file__).resolve().parent / "calibration"
 EQUAL = 0.01
 
 
-def differing(found: Weights, committed: Weights) -> list[str]:
+def differing(found: AnyWeights, committed: AnyWeights) -> list[str]:
     """What is to be said of weights that are not the committed ones."""
     other = asdict(committed)
     return [
@@ -63,7 +63,8 @@ def main() -> int:
     for name, machines in classes().items():
         if not machines.data or (options.target and name not in options.target.split(",")):
             continue
-        data, start = Calibration.load(FOLDER / machines.data), classes()["start"].weights
+        data = Calibration.load(FOLDER / machines.data)
+        start = classes()["start-warps" if isinstance(machines.weights, WarpWeights) else "start"].weights
         found = fit(data, start)
         print(f"## {name}: {len(data.latency)} kernels of {len(set(data.shape.tolist()))} shapes; {data.machine}\n")
         print("\n".join(f"{weight} = {value:g}" for weight, value in asdict(found).items()))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .prior import COLUMNS
+from .formulas import COLUMNS
 from .tiling import Columns, Vector
 
 LATER = ("meets", "copied:squares")
@@ -29,7 +29,7 @@ class Calibration:
 
     `shapes` and `groups` (S) name each shape and its kind of workload; `shape`, `latency` (microseconds) and `origin`
     (how the candidate was found) are per kernel, `kernel` and `points` per block.  `columns` has what the estimate
-    reads, (R,) each; `lanes` is the width of the machine's vectors in elements.
+    reads, (R,) each; `lanes` is the width of the machine's vectors in elements, `units` its compute units.
     """
 
     machine: str
@@ -42,6 +42,7 @@ class Calibration:
     kernel: NDArray[np.int32]
     points: NDArray[np.float64]
     columns: Columns
+    units: float = 1.0
 
     @staticmethod
     def of(
@@ -54,32 +55,35 @@ class Calibration:
         latency: Sequence[float],
         origin: Sequence[str],
         rows: Sequence[Row],
+        names: Sequence[str],
+        units: float = 1.0,
     ) -> Calibration:
-        """From plain values; `rows` are kernel, points, and derived columns by name of each block."""
+        """From plain values; `rows` are kernel, points, and columns by name of each block; `names` are kept."""
         return Calibration(
             machine, lanes, tuple(shapes), tuple(groups),
             np.asarray(shape, np.int32), np.asarray(latency, np.float32), tuple(origin),
             np.asarray([kernel for kernel, _, _ in rows], np.int32), np.asarray([p for _, p, _ in rows], np.float64),
-            {name: np.asarray([columns[name] for _, _, columns in rows], np.float32) for name in COLUMNS},
+            {name: np.asarray([columns[name] for _, _, columns in rows], np.float32) for name in names},
+            units,
         )  # fmt: skip
 
     def save(self, path: Path) -> None:
         """Write the file."""
         np.savez_compressed(
-            path, machine=np.array(self.machine), lanes=np.array(self.lanes), shapes=np.array(self.shapes),
-            groups=np.array(self.groups), shape=self.shape, latency=self.latency, origin=np.array(self.origin),
-            kernel=self.kernel, points=self.points, names=np.array(list(self.columns)),
+            path, machine=np.array(self.machine), lanes=np.array(self.lanes), units=np.array(self.units),
+            shapes=np.array(self.shapes), groups=np.array(self.groups), shape=self.shape, latency=self.latency,
+            origin=np.array(self.origin), kernel=self.kernel, points=self.points, names=np.array(list(self.columns)),
             values=np.stack(list(self.columns.values())),
         )  # fmt: skip
 
     @staticmethod
     def load(path: Path) -> Calibration:
-        """What `save` wrote.  Raises ValueError where the estimate reads a column that the file lacks."""
+        """What `save` wrote.  Raises ValueError where the file lacks columns of every formula of the estimate."""
         with np.load(path, allow_pickle=False) as file:
             columns = dict(zip(file["names"].tolist(), file["values"], strict=True))
             for name in LATER:
                 columns.setdefault(name, np.full(len(file["points"]), NOTHING, np.float32))
-            missing = sorted(set(COLUMNS) - set(columns))
+            missing = min((sorted(set(names) - set(columns)) for names in COLUMNS.values()), key=len)
             if missing:
                 raise ValueError(
                     f"{path.name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}, which the estimate "
@@ -88,7 +92,7 @@ class Calibration:
             return Calibration(
                 str(file["machine"]), float(file["lanes"]), tuple(file["shapes"].tolist()),
                 tuple(file["groups"].tolist()), file["shape"], file["latency"], tuple(file["origin"].tolist()),
-                file["kernel"], file["points"], columns,
+                file["kernel"], file["points"], columns, float(file["units"]) if "units" in file else 1.0,
             )  # fmt: skip
 
     def with_more(self, other: Calibration) -> Calibration:
@@ -106,6 +110,7 @@ class Calibration:
             np.concatenate([self.points, other.points]),
             {name: np.concatenate([values, other.columns[name]]) for name, values in self.columns.items()
              if name in other.columns},
+            self.units,
         )  # fmt: skip
 
     def only(self, shapes: Sequence[int]) -> Calibration:
@@ -117,5 +122,5 @@ class Calibration:
             self.machine, self.lanes, self.shapes, self.groups, self.shape[chosen], self.latency[chosen],
             tuple(o for o, here in zip(self.origin, chosen, strict=True) if here),
             number[self.kernel[rows]].astype(np.int32), self.points[rows],
-            {name: values[rows] for name, values in self.columns.items()},
+            {name: values[rows] for name, values in self.columns.items()}, self.units,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Features of whole populations of candidates: arithmetic on their decisions, no program in sight.
 
 The techniques of the design space give the columns of their decisions, derived columns say what these mean for the
-machine (`geometry`), and one more is the estimate (`prior`), with the weights of the target's class of machines.
+machine (`geometry`), and one more is the estimate (`formulas`), with the weights of the target's class of machines.
 All sketches of a space share one list of named columns; what a sketch does not have is NaN.  A sketch that
 schedules several blocks is described by its largest one in depth, the others carry their block's name.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..space.design.apply import columns
 from ..space.design.candidates import Candidates
-from . import prior
+from .formulas import estimate
 from .geometry import Geometry
 from .tiling import Columns, Vector, log2
 from .weights import weights_of
@@ -127,8 +127,8 @@ class _Part:
     def columns(self, population: NDArray[np.int64]) -> Columns:
         """The columns of the techniques and derived ones, (N,) or (1,) each."""
         candidates = self.candidates(population)
-        derived = self.geometry.derive(candidates)
-        derived[ESTIMATE] = prior.estimate(derived, float(self.geometry.lanes), self.weights)
+        derived, units = self.geometry.derive(candidates), float(self.geometry.target.units)
+        derived[ESTIMATE] = estimate(derived, float(self.geometry.lanes), units, self.weights)
         return {name: _scaled(name, values) for name, values in columns(candidates).items()} | derived
 
 

@@ -14,12 +14,12 @@ from dataclasses import astuple, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import prior
 from .calibration import Calibration
+from .formulas import estimate
 from .metrics import spearman
-from .weights import NAMES, Weights
+from .weights import AnyWeights, names_of
 
-UNIT = "multiply_add"  # what the others are compared with, and not fitted: each shape has an offset of its own
+UNITS = ("multiply_add", "issue")  # what the others are compared with, and not fitted: shapes have offsets of their own
 HUGE = 0.5  # powers of two of error, beyond which more counts linearly
 SLOW = 1.0  # a kernel that takes n times as long as the best counts n ** -SLOW
 NEAR = 0.1  # how much a power of two between a weight and its start costs, against one of error in all kernels
@@ -31,14 +31,15 @@ HEADS = (1, 4, 16)  # kernels that the estimate likes best, of which the fastest
 Numbers = NDArray[np.float64]
 
 
-def fit(data: Calibration, start: Weights) -> Weights:
+def fit(data: Calibration, start: AnyWeights) -> AnyWeights:
     """The weights that explain the latencies best, to `DIGITS` digits; `start` is where the fit begins."""
-    free = [number for number, name in enumerate(NAMES) if name != UNIT]
+    kind = type(start)
+    free = [number for number, name in enumerate(names_of(kind)) if name not in UNITS]
     first = np.log2(np.asarray(astuple(start)))
     here, counts = first.copy(), np.sqrt(_counts(data))
 
     def errors(point: Numbers) -> Numbers:
-        found = _errors(data, _weights(point))
+        found = _errors(data, _weights(kind, point))
         return np.concatenate([counts * _damped(found), np.sqrt(NEAR) * (point - first)[free]])
 
     now, caution = errors(here), 1e-2
@@ -57,12 +58,12 @@ def fit(data: Calibration, start: Weights) -> Weights:
             caution *= 4
         if before - now @ now < SETTLED * before:
             break
-    return Weights(*(float(f"{value:.{DIGITS}g}") for value in np.exp2(here)))
+    return kind(*(float(f"{value:.{DIGITS}g}") for value in np.exp2(here)))
 
 
-def estimates(data: Calibration, weights: Weights) -> Numbers:
+def estimates(data: Calibration, weights: AnyWeights) -> Numbers:
     """Base-2 logarithm of the estimated time of each kernel, up to a constant of its shape, (K,)."""
-    blocks = np.exp2(prior.estimate(data.columns, data.lanes, weights).astype(np.float64)) * data.points
+    blocks = np.exp2(estimate(data.columns, data.lanes, data.units, weights).astype(np.float64)) * data.points
     count = len(data.latency)
     total = np.bincount(data.kernel, data.points, count)
     found: Numbers = np.log2(np.bincount(data.kernel, blocks, count) / total)
@@ -84,7 +85,7 @@ class Quality:
     regrets: tuple[float, ...]
 
 
-def quality(data: Calibration, weights: Weights) -> dict[str, Quality]:
+def quality(data: Calibration, weights: AnyWeights) -> dict[str, Quality]:
     """By name of the shape."""
     found, scores = {}, estimates(data, weights)
     for number in np.unique(data.shape):
@@ -99,7 +100,7 @@ def quality(data: Calibration, weights: Weights) -> dict[str, Quality]:
     return found
 
 
-def held_back(data: Calibration, start: Weights, folds: int) -> dict[str, Quality]:
+def held_back(data: Calibration, start: AnyWeights, folds: int) -> dict[str, Quality]:
     """The quality of each shape with weights that were fitted without it.
 
     Shapes are dealt out to `folds` in the order of their groups, so that each fold has some of every large group.
@@ -113,8 +114,8 @@ def held_back(data: Calibration, start: Weights, folds: int) -> dict[str, Qualit
     return found
 
 
-def _weights(point: Numbers) -> Weights:
-    return Weights(*(float(value) for value in np.exp2(point)))
+def _weights(kind: type[AnyWeights], point: Numbers) -> AnyWeights:
+    return kind(*(float(value) for value in np.exp2(point)))
 
 
 def _moved(point: Numbers, position: int, by: float) -> Numbers:
@@ -123,7 +124,7 @@ def _moved(point: Numbers, position: int, by: float) -> Numbers:
     return moved
 
 
-def _errors(data: Calibration, weights: Weights) -> Numbers:
+def _errors(data: Calibration, weights: AnyWeights) -> Numbers:
     """Per kernel, what is left of the logarithm of its latency without estimate and its shape's offset, the median."""
     left = np.log2(data.latency.astype(np.float64)) - estimates(data, weights)
     for number in np.unique(data.shape):

@@ -18,6 +18,7 @@ from ..space.design.contiguity import square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Identity, Layout, meeting
 from . import lines as lines_of
+from . import warps
 from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Geometry:
         self._parallel(cover, candidates, out)
         self._copies(cover, candidates, out)
         self._memories(candidates, out)
+        if self.target.warp > 1:
+            out |= warps.derive(cover, candidates, out, self.target)
         return out
 
     def _meets(self, candidates: Candidates, number: int) -> Vector:

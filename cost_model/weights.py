@@ -66,7 +66,39 @@ class Weights:
     octaves_local: float  # for each input in local memory, on a CPU that imitates it
 
 
-NAMES = tuple(f.name for f in fields(Weights))
+@dataclass(frozen=True)
+class WarpWeights:
+    """The same of a device that runs work-items in step (see `warps`), in cycles of a compute unit's scheduler.
+
+    Those named `octaves_` are powers of two that the time of what is issued is multiplied with.
+    """
+
+    issue: float  # a multiply-add of a warp, which sets the unit of the others
+    load: float  # a load of a warp
+    line: float  # a line that a load or store of a warp touches
+    stage: float  # an element that each item of a warp copies to local memory
+    byte: float  # a byte that work-groups fetch, for all units together
+    turn: float  # each turn of a tile's code that waits for its loads
+    chain: float  # a multiply-add of an item that nothing else hides
+    panel: float  # each time that a group meets to load a panel
+    launch: float  # each kernel
+    convert: float  # a byte that a call makes part of an image
+    octaves_branch: float  # for each ragged spatial axis that is tested
+    octaves_inner_branch: float  # for each ragged axis of the reduction that is tested
+    octaves_tested: float  # where what is computed in place is chosen by a test
+    octaves_inlined: float  # where an input is computed in place
+    octaves_image: float  # for each input that is read through the texture units
+    octaves_lane: float  # for each power of two of the lanes of an item's vectors
+
+
+AnyWeights = Weights | WarpWeights
+FORMULAS: dict[str, type[AnyWeights]] = {"tiles": Weights, "warps": WarpWeights}
+"""The weights that an entry of the file has, by the formula that it names: `prior`'s, or that of `warps`."""
+
+
+def names_of(kind: type[AnyWeights]) -> tuple[str, ...]:
+    """The names of the weights of a formula."""
+    return tuple(f.name for f in fields(kind))
 
 
 @dataclass(frozen=True)
@@ -80,21 +112,23 @@ class Machines:
     name: str
     source: str
     data: str
-    weights: Weights
+    weights: AnyWeights
 
 
-def weights_of(target: Target) -> Weights:
+def weights_of(target: Target) -> AnyWeights:
     """The weights for a target, those of its class."""
     return classes()[class_of(target)].weights
 
 
 def class_of(target: Target) -> str:
-    """The class of a target: ``opencl``, or its instruction set; narrower and unknown ones of a CPU go with AVX2.
+    """The class of a target: that of OpenCL devices which run work-items in step, or do not, or the instruction set.
+
+    Narrower and unknown instruction sets of a CPU go with AVX2.
 
     AMD's Zen 4 is a class of its own: it splits vectors of 512 bits in two, where others compute them whole.
     """
     if target.kind == "opencl":
-        return "opencl"
+        return "opencl-warps" if target.warp > 1 else "opencl"
     if target.isa == "avx512" and target.cpu == "znver4":
         return "znver4"
     return target.isa if target.isa in ("avx512", "neon") else "avx2"
@@ -109,8 +143,12 @@ def classes() -> dict[str, Machines]:
 
 def machines_from(name: str, entry: Mapping[str, Any]) -> Machines:
     """An entry of the file.  Raises ValueError where a weight is missing, unknown, or no number above zero."""
-    numbers = entry.get("weights", {})
-    missing, unknown = sorted(set(NAMES) - set(numbers)), sorted(set(numbers) - set(NAMES))
+    formula = entry.get("formula", "tiles")
+    if formula not in FORMULAS:
+        raise ValueError(f"the class `{name}` has the formula {formula!r}; known are {', '.join(FORMULAS)}")
+    kind, numbers = FORMULAS[formula], entry.get("weights", {})
+    names = names_of(kind)
+    missing, unknown = sorted(set(names) - set(numbers)), sorted(set(numbers) - set(names))
     if missing or unknown:
         wrong = f"lack {', '.join(missing)}" if missing else f"have unknown ones: {', '.join(unknown)}"
         raise ValueError(f"the weights of the class `{name}` {wrong}")
@@ -119,4 +157,4 @@ def machines_from(name: str, entry: Mapping[str, Any]) -> Machines:
             raise ValueError(f"the weight `{weight}` of the class `{name}` must be a number above 0, but is {value!r}")
     if not isinstance(entry.get("source"), str) or not isinstance(entry.get("data", ""), str):
         raise ValueError(f"the class `{name}` must say in words what its weights come from: source = \"...\"")
-    return Machines(name, entry["source"], entry.get("data", ""), Weights(**{n: float(numbers[n]) for n in NAMES}))
+    return Machines(name, entry["source"], entry.get("data", ""), kind(**{n: float(numbers[n]) for n in names}))

@@ -54,7 +54,8 @@ class Target(metaclass=_FromText):
     the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
     used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
     kernel; `image_types` lists the element types that they may have.  `subgroups` lists the sizes that its subgroups
-    may be given, in work-items.
+    may be given, in work-items.  A `warp` are the work-items that a device runs in step, 1 on a CPU.  Calls are timed
+    by the `clock` of the ``host``, or where that of the ``device`` is sound, by that, which sees kernels alone.
     """
 
     kind: str = "cpu"
@@ -83,6 +84,8 @@ class Target(metaclass=_FromText):
     image_types: str = ""
     subgroups: str = ""
     is_cpu_device: bool = True
+    warp: int = 1
+    clock: str = "host"
     versions: str = ""
 
     def vector_lanes(self, dtype: str) -> int:
@@ -93,6 +96,11 @@ class Target(metaclass=_FromText):
     def way_bytes(self) -> int:
         """Bytes after which addresses compete for the same places of the first cache."""
         return max(self.line_bytes, self.l1_bytes // max(1, self.l1_ways))
+
+    @property
+    def cores(self) -> int | None:
+        """Cores of this machine that kernels compute on; None where they compute elsewhere."""
+        return self.threads if self.is_cpu_device else None
 
     @property
     def has_byte_dots(self) -> bool:

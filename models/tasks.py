@@ -69,7 +69,8 @@ def weights_of(network: Network, target: Target) -> Weights:
     """Constants are ``streamed`` where the second caches do not hold all of them together."""
     used = {name for node in network.nodes for name in node.inputs if name in network.constants}
     nbytes = sum(network.constants[name].nbytes for name in used)
-    return Weights("streamed" if nbytes > target.l2_bytes * target.threads else "constant", nbytes)
+    caches = target.cores or 1  # a GPU's second cache is one
+    return Weights("streamed" if nbytes > target.l2_bytes * caches else "constant", nbytes)
 
 
 def words_of(network: Network, node: Operator, weights: Weights) -> tuple[Who, ...]:

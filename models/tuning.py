@@ -94,7 +94,7 @@ def tune_network(
 
     if trace is not None:
         check_writable(trace)
-    executor = executor or RayExecutor(address, target.threads, first_here=True)
+    executor = executor or RayExecutor(address, target.cores, first_here=True)
     executor.timeline = timeline = None if trace is None else Timeline()
     started = time.monotonic() if start is None else start
     try:

@@ -142,7 +142,8 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
     """The numbers of the winner."""
     record, found = task.record, list[tuple[str, str]]()
     device = record.device
-    found.append(("latency", latency(task.latency_us)))
+    own = ", by the device's clock, launches left out" if device.clock == "device" else ""
+    found.append(("latency", latency(task.latency_us) + own))
     if task.task.work.flops:
         found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
     if task.roof is not None:

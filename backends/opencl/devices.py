@@ -30,6 +30,12 @@ SHORT = {
     "AMD Accelerated Parallel Processing": "amd",
 }
 """Short names of platforms; others go by the first word of their name."""
+GPU_VECTOR_BITS, GPU_REGISTERS, GPU_LINE_BYTES = 128, 64, 128
+"""A work-item of a GPU: the widest load, registers of that width, and bytes of a line of its caches."""
+SOUND_CLOCK_NS = 1000
+"""Nanoseconds of a tick of a clock that kernels of microseconds are timed by."""
+WARP = 32
+"""Work-items that a GPU runs in step whose driver does not tell."""
 SUB_GROUP_SIZES, MOST_SIZES = 0x4108, 16
 """CL_DEVICE_SUB_GROUP_SIZES_INTEL, and more sizes than any device has."""
 
@@ -94,7 +100,7 @@ def describe_device(device: Any) -> Target:
     platform = device.platform
     on_pool = calling_thread.device_in_caller(device) is not None
     threads = cpu_topology.usable_threads() if on_pool else int(device.max_compute_units)
-    ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, Target.line_bytes)
+    ways, line = cpu_topology.first_cache() if is_cpu else (Target.l1_ways, GPU_LINE_BYTES)
     target = Target(
         kind="opencl",
         name=_name(device),
@@ -102,8 +108,8 @@ def describe_device(device: Any) -> Target:
         vendor=_text(device.vendor),
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_features(device),
-        vector_bits=32 * native if is_cpu else 128,
-        registers=_registers() if is_cpu else 64,
+        vector_bits=32 * native if is_cpu else GPU_VECTOR_BITS,
+        registers=_registers() if is_cpu else GPU_REGISTERS,
         threads=threads,
         units=threads,
         l1_bytes=_cache(1, Target.l1_bytes) if is_cpu else 32 << 10,
@@ -116,11 +122,25 @@ def describe_device(device: Any) -> Target:
         **image_limits(device),
         subgroups=_subgroup_sizes(device),
         is_cpu_device=is_cpu,
+        warp=1 if is_cpu else _warp(device),
+        clock="host" if is_cpu or int(device.profiling_timer_resolution) > SOUND_CLOCK_NS else "device",
         versions=f"{_text(platform.version)}; driver {_text(device.driver_version)}; pyopencl {cl.VERSION_TEXT}",
     )
     for fault in faults_of(device):
         target = fault.avoid(target)
     return target
+
+
+def _warp(device: Any) -> int:
+    """Work-items that a GPU runs in step, by the extension of its maker."""
+    import pyopencl as cl
+
+    for name in ("warp_size_nv", "wavefront_width_amd"):
+        try:
+            return int(getattr(device, name))
+        except (cl.Error, AttributeError):
+            continue
+    return WARP
 
 
 def _features(device: Any) -> str:

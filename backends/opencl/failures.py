@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 import pyopencl as cl
 
 from ...errors import DeviceLost
+from .contexts import forget
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +48,7 @@ def on_device(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except cl.Error as error:
+            forget()
             raise meaning(error) from error
 
     return asked

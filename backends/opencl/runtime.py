@@ -21,6 +21,7 @@ from ..llvm.types import CodegenError
 from . import program_cache
 from .binary import POCL, export_binary, import_binary
 from .calling_thread import device_in_caller
+from .contexts import context_of
 from .devices import device_of
 from .failures import meaning, on_device
 from .images import image_shape, is_image, make_image
@@ -100,6 +101,13 @@ def load_opencl(artifact: Artifact) -> OpenCLExecutable:
     return OpenCLExecutable(artifact)
 
 
+@on_device
+def open_device(target: Target) -> None:
+    """Make the context of a device that is no CPU."""
+    if not target.is_cpu_device:
+        context_of(device_of(target))
+
+
 class Home(NamedTuple):
     """A context in which programs run, on so many threads of stridesmith's pool; on the driver's if these are 0."""
 
@@ -116,7 +124,7 @@ def home_of(artifacts: Sequence[Artifact]) -> Home:
     has_images = any(launch["images"] for artifact in artifacts for launch in artifact["launches"])
     in_caller = device_in_caller(device) if all(target.has_thread_pool for target in targets) else None
     if in_caller is None or has_images:
-        return Home(cl.Context([device]), 0)
+        return Home(context_of(device), 0)
     return Home(cl.Context([in_caller]), targets[0].threads)
 
 
@@ -201,10 +209,10 @@ class _Region:
         self.inner = self.whole.get_sub_region(self.guard, memory.nbytes) if self.guard else self.whole
         self.image = make_image(executable.context, memory.shape, memory.dtype) if is_image(memory.scope) else None
 
-    def refresh(self, queue: Any) -> None:
-        """Copy the memory to its image."""
+    def refresh(self, queue: Any) -> Any:
+        """Copy the memory to its image; the event of it."""
         region = image_shape(self.memory.shape)
-        cl.enqueue_copy(queue, self.image, self.whole, offset=self.guard, origin=(0, 0), region=region)
+        return cl.enqueue_copy(queue, self.image, self.whole, offset=self.guard, origin=(0, 0), region=region)
 
     @property
     def zones(self) -> tuple[int, int]:
@@ -219,7 +227,9 @@ class OpenCLBound(Bound):
     def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
         memories = executable.memories
         self.names = tuple(m.name for m in memories)
-        self._context, self.queue = executable.context, cl.CommandQueue(executable.context)
+        self._has_clock = executable.target.clock == "device"
+        properties = cl.command_queue_properties.PROFILING_ENABLE if self._has_clock else 0
+        self._context, self.queue = executable.context, cl.CommandQueue(executable.context, properties=properties)
         self._platform = executable.target.platform
         self._regions = [_Region(executable, m, guard_bytes) for m in memories]
         self._pattern: NDArray[np.uint8] | None = None
@@ -273,23 +283,27 @@ class OpenCLBound(Bound):
 
     @on_device
     def run(self) -> None:
-        wait(self.queue, self._enqueue(), self._platform)
+        wait(self.queue, self._enqueue()[-1], self._platform)
 
     @on_device
     def time(self, calls: int) -> float:
         if calls < 1:
             raise ValueError(f"`calls` must be at least 1, but got {calls}")
         self.queue.finish()
+        events: list[Any] = []
         start = time.perf_counter()
         for _ in range(calls):
             last = self._enqueue()
-        wait(self.queue, last, self._platform)
-        return (time.perf_counter() - start) / calls
+            events += last if self._has_clock else ()
+        wait(self.queue, last[-1], self._platform)
+        seconds = (time.perf_counter() - start) / calls
+        device = sum(event.profile.end - event.profile.start for event in events) * 1e-9 / calls
+        return device if 0 < device < seconds else seconds
 
-    def _enqueue(self) -> Any:
-        """The event of the last launch; a program has one at least."""
+    def _enqueue(self) -> list[Any]:
+        """The events of a call's copies and launches; a program has one at least."""
+        events = []
         for launch, kernel in zip(self._launches, self.kernels, strict=True):
-            for number in launch.stale:
-                self._regions[number].refresh(self.queue)
-            last = cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
-        return last
+            events += [self._regions[number].refresh(self.queue) for number in launch.stale]
+            events.append(cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size))
+        return events

@@ -58,6 +58,7 @@ from .parts import (
     written_out,
 )
 from .subgroups import Subgroups, subgroup_size
+from .sums import keep_sums
 from .types import (
     CALL_BYTES,
     DOT_BUILTIN,
@@ -114,6 +115,8 @@ def generate(lowered: Lowered, target: Target) -> Source:
 
 
 def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers) -> tuple[str, Launch]:
+    if target.warp > 1:  # a CPU's driver keeps what lives across barriers in memory anyway
+        body = keep_sums(body)
     # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
     if not target.is_cpu_device:
         try:

@@ -110,7 +110,7 @@ class Round(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Finish(OfTask):
-    """The result; the last event of a run that found one."""
+    """The result; the last event of a run that found one.  Times are by the `clock` of the host, or of the device."""
 
     name: ClassVar[str] = "done"
 
@@ -133,6 +133,7 @@ class Finish(OfTask):
     record: str
     db: str
     nodes: dict[str, dict[str, int]]
+    clock: str = "host"
 
 
 @dataclass(frozen=True, kw_only=True)

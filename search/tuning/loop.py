@@ -39,6 +39,8 @@ EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the 
 FIRST_RESULTS = 2  # candidates that are measured before others are asked for, so that there is a result at once
 CLEARLY = 1.25  # times faster than the rival: no luck
 LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
+ONE_ITEM_FLOPS = 2.5e8  # a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9
+LONGEST_BASELINE = 0.5  # seconds of a call of the untuned program there, beyond which it is left out
 
 
 @dataclass(eq=False)
@@ -358,6 +360,10 @@ class Loop:
         Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
         """
         run, task = self.run, self.run.task
+        if task.target.warp > 1 and task.work.flops > ONE_ITEM_FLOPS * LONGEST_BASELINE:
+            seconds = task.work.flops / ONE_ITEM_FLOPS
+            run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")
+            return
         run.send(events.Phase(phase="measuring the untuned program"))
         built = run.executor.build([Build(script=task.script, target=task.target)])[0]
         reply = built if isinstance(built, Failed) else run.executor.measure([self._measure_job(built)])[0]

@@ -268,7 +268,7 @@ def _done(run: Run, stopped_by: str, winner: Record, latency_us: float, outcome:
         baseline_us=outcome.baseline_us or results.baseline_us, trials=results.trials, failed=dict(results.failed),
         duplicates=results.duplicates, seconds=run.clock.seconds, activities=run.clock.spent, stopped_by=stopped_by,
         sampler=settings.sampler, seed=settings.seed, verified=winner.verified, max_abs_error=winner.max_abs_error,
-        record=winner.id, db=run.database.name, nodes=run.executor.nodes(),
+        record=winner.id, db=run.database.name, nodes=run.executor.nodes(), clock=run.task.target.clock,
     )  # fmt: skip
 
 
@@ -280,5 +280,5 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
     if builders_schedule:
         prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
     return RayExecutor(
-        settings.address, task.target.threads, builders=settings.builders, prepared=prepared, first_here=True
+        settings.address, task.target.cores, builders=settings.builders, prepared=prepared, first_here=True
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ...ir.target import Target
 from . import host_lock
 from .process import WorkerProcess
 from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
@@ -62,7 +63,7 @@ class Bench:
 
     def measure(self, job: Job[R]) -> R | Failed:
         """A job that measures, alone on this host."""
-        with host_lock.exclusive():
+        with host_lock.exclusive() if _uses_cpu(job) else host_lock.beside_builds():
             if isinstance(job, Measure | Race):
                 first = isinstance(job, Race) and job.first
                 problem = self._prepare(Prepare(work=job.work, seed=job.seed, first=first))
@@ -106,3 +107,11 @@ class Bench:
         call = self.limits.call if job.deadline is None else job.deadline
         total = self.limits.race + job.seconds if isinstance(job, Race) else self.limits.measure
         return call, max(call, total)
+
+
+def _uses_cpu(job: Job[R]) -> bool:
+    """Whether what a job measures computes on the host's CPU, so that builds would disturb it."""
+    if isinstance(job, MeasureRoof):
+        return job.target.is_cpu_device
+    kernels = job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()
+    return all(Target.from_json(kernel.artifact["target"]).is_cpu_device for kernel in kernels)

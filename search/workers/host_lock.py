@@ -54,6 +54,13 @@ def shared() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def beside_builds() -> Iterator[None]:
+    """Have all devices alone that are not the host's CPU, whose builds go on: it only waits for them."""
+    with shared(), _locked("accelerators", fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
 def exclusive() -> Iterator[None]:
     """Have this host's devices alone: builds and measurements of others wait."""
     with _locked("turnstile", fcntl.LOCK_EX), _locked("device", fcntl.LOCK_EX):

@@ -87,11 +87,12 @@ def ping(job: Ping, tick: Tick) -> Alive:
 
 
 def derive(job: Derive, tick: Tick) -> Done | Failed:
-    from ...backends.kernel import compile_lowered  # noqa: F401  what builds need, loaded ahead
+    from ...backends.kernel import open_device
     from ...backends.lower import lower  # noqa: F401
     from .programs import derived
 
     try:
+        open_device(job.target)
         derived(job.script, job.target, job.interface)
     except MemoryError:
         raise

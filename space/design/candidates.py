@@ -307,6 +307,23 @@ class Candidates:
         """Work-items of a work-group."""
         return self._numbers("work_group", 1)
 
+    @cached_property
+    def group_reach(self) -> dict[int, Ints]:
+        """For each axis, how many of its points a work-group of a grid covers in one panel."""
+        sides = {self.structure.vec: self.group("x"), self.structure.row: self.group("y")}
+        result: dict[int, Ints] = {}
+        for number, axis in enumerate(self.axes):
+            tile = self.cover[number]
+            whole: Ints = -(-axis.extent // tile) * tile
+            if number not in self.tiles:
+                result[number] = np.where(self.panel[number] == axis.extent, whole, self.panel[number])
+                continue
+            tiles = -(-axis.extent // tile) // np.maximum(self.tiles[number], 1)
+            result[number] = np.where(
+                self.inside[number], whole, tile * tiles * np.maximum(sides.get(number, 1), 1)
+            )
+        return result
+
     def in_memory(self, kind: str, number: int) -> Bools:
         """Whether an operand is held in a memory of a device: ``image`` or ``local``."""
         return np.asarray(self._numbers(f"{kind}:{self.operands[number].name}", 0) == 1)

@@ -276,6 +276,11 @@ class Blocked(_AsBefore):
     def last_dim(self, operand: Operand) -> int:
         return self.dim
 
+    def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        whole = -(-operand.shape[self.dim] // self.size)
+        rest = [span for dim, span in enumerate(spans) if dim != self.dim]
+        return [*rest, np.minimum((spans[self.dim] - 1) // self.size + 2, whole), np.full(1, self.size, np.int64)]
+
 
 @dataclass(frozen=True)
 class Pitched(_AsBefore):

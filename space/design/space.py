@@ -16,6 +16,8 @@ from .sketch import Sketch
 SPACE_VERSION = 13
 OF_CPU_DEVICES = 14
 """The version of spaces of the OpenCL devices that CPUs are, which add up panels as the CPU does from then on."""
+OF_WARPS = 15
+"""The version of spaces of devices that run work-items in step, whose groups are warps and whose tiles are small."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
                 raise ValueError(f"the rule `{name}` gives a second sketch called {sketch.name!r}; name it otherwise")
             sketches[sketch.name] = sketch
     shipped = OF_CPU_DEVICES if target.kind == "opencl" and target.is_cpu_device else SPACE_VERSION
+    if target.warp > 1:
+        shipped = OF_WARPS
     version = shipped if rules == RULES else fingerprint(sketches.values())
     later = (s for sketch in sketches.values() for part in sketch.parts if (s := part.structure))
     if rules == RULES and any(s.dot is not None or s.subgroup for s in later):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
 
 from stridesmith.configs import load
-from stridesmith.cost_model import prior
-from stridesmith.cost_model.weights import NAMES, class_of, classes, machines_from, weights_of
+from stridesmith.cost_model import prior, warps
+from stridesmith.cost_model.weights import WarpWeights, Weights, class_of, classes, machines_from, names_of, weights_of
 from stridesmith.ir.target import Target
 
 
@@ -21,10 +22,13 @@ def entry(**changed: object) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [("cpu-avx2", "avx2"), ("cpu-avx512", "avx512"), ("cpu-neon", "neon"), ("opencl-cpu", "opencl")],
+    [
+        ("cpu-avx2", "avx2"), ("cpu-avx512", "avx512"), ("cpu-neon", "neon"), ("opencl-cpu", "opencl"),
+        ("opencl-gpu", "opencl-warps"),
+    ],
 )
 def test_each_shipped_target_has_a_class_of_its_own(target: str, expected: str) -> None:
-    """The instruction set of a CPU decides, and OpenCL whatever runs it."""
+    """The instruction set of a CPU decides, and of OpenCL devices whether they run work-items in step."""
     assert class_of(load.target(target)) == expected
     assert weights_of(load.target(target)) is classes()[expected].weights
 
@@ -44,7 +48,7 @@ def test_an_instruction_set_without_an_entry_goes_with_avx2() -> None:
 
 def test_every_class_says_where_its_weights_come_from() -> None:
     """A source in words stands beside the numbers."""
-    assert set(classes()) == {"start", "avx2", "avx512", "znver4", "neon", "opencl"}
+    assert set(classes()) == {"start", "start-warps", "avx2", "avx512", "znver4", "neon", "opencl", "opencl-warps"}
     assert all(len(item.source) > 20 for item in classes().values())
 
 
@@ -94,6 +98,35 @@ def test_the_estimate_reads_the_columns_that_it_names() -> None:
     assert set(columns) == set(prior.COLUMNS)
 
 
+def test_the_formula_of_warps_reads_the_columns_that_it_names() -> None:
+    """The same of devices that run work-items in step."""
+    columns = Reads()
+    warps.estimate(columns, 132.0, cast("WarpWeights", classes()["opencl-warps"].weights))
+    assert set(columns) == set(warps.COLUMNS)
+
+
+def test_every_weight_of_warps_counts() -> None:
+    """The same of each of their weights."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.uniform(0, 6, 400).astype(np.float32) for name in warps.COLUMNS}
+    plain = cast("WarpWeights", classes()["opencl-warps"].weights)
+    before = warps.estimate(columns, 132.0, plain)
+    for name in names_of(WarpWeights):
+        other = dataclasses.replace(plain, **{name: 2 * getattr(plain, name)})
+        assert (warps.estimate(columns, 132.0, other) != before).any(), name
+
+
+def test_a_class_names_its_formula() -> None:
+    """An entry of another formula has other weights, and an unknown formula is refused."""
+    weights = dataclasses.asdict(classes()["opencl-warps"].weights)
+    found = machines_from("x", {"source": "made up", "formula": "warps", "weights": weights})
+    assert found.weights == WarpWeights(**weights)
+    with pytest.raises(ValueError, match=r"of the class `x` lack copy_far, .*multiply_add"):
+        machines_from("x", {"source": "made up", "weights": weights})
+    with pytest.raises(ValueError, match="the class `x` has the formula 'magic'; known are tiles, warps"):
+        machines_from("x", {"source": "made up", "formula": "magic", "weights": weights})
+
+
 def test_every_weight_counts() -> None:
     """Each weight changes the estimate of some candidate, so that none is a number without effect."""
     rng = np.random.default_rng(0)
@@ -106,6 +139,6 @@ def test_every_weight_counts() -> None:
         columns[f"loads:{kind}"] = rng.uniform(0, 0.2, 4000).astype(np.float32)
     plain = classes()["avx2"].weights
     before = prior.estimate(columns, 8.0, plain)
-    for name in NAMES:
+    for name in names_of(Weights):
         other = dataclasses.replace(plain, **{name: 2 * getattr(plain, name)})
         assert (prior.estimate(columns, 8.0, other) != before).any(), name

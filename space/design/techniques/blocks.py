@@ -17,6 +17,8 @@ STRIPS = (*BLOCKS, 32, 64, 128)
 
 
 def _opens(site: Site, out: Collector) -> None:
+    if site.target.warp > 1:  # there, neighbouring tiles are those of neighbouring work-items
+        return
     axis, smallest = site.structure.row, 1
     sizes: tuple[int, ...] = BLOCKS
     if axis is None:

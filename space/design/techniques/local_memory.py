@@ -45,7 +45,7 @@ def _may_be_local(site: Site, operand: Operand) -> bool:
 def _excludes(c: Candidates) -> Verdicts:
     if not c.part.of("local"):
         return
-    reach = _reach(c)
+    reach = c.group_reach
     total: Ints = np.zeros(1, np.int64)
     for number in c.part.of("local"):
         wanted = c.in_memory("local", number)
@@ -58,21 +58,6 @@ def _excludes(c: Candidates) -> Verdicts:
         whole = c.panel[axis] == c.axes[axis].extent
         yield "local memory of panels before an epilogue", whole | ~c.any_in_local_memory
     yield "size of local memory", total <= c.target.local_bytes
-
-
-def _reach(c: Candidates) -> dict[int, Ints]:
-    """For each axis, how many of its points a work-group of a grid covers in one panel."""
-    sides = {c.structure.vec: c.group("x"), c.structure.row: c.group("y")}
-    result: dict[int, Ints] = {}
-    for number, axis in enumerate(c.axes):
-        tile = c.cover[number]
-        whole: Ints = -(-axis.extent // tile) * tile
-        if number not in c.tiles:
-            result[number] = np.where(c.panel[number] == axis.extent, whole, c.panel[number])
-            continue
-        tiles = -(-axis.extent // tile) // np.maximum(c.tiles[number], 1)
-        result[number] = np.where(c.inside[number], whole, tile * tiles * np.maximum(sides.get(number, 1), 1))
-    return result
 
 
 def _box_bytes(c: Candidates, number: int, reach: Mapping[int, Ints]) -> Ints:

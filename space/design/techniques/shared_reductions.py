@@ -11,6 +11,9 @@ the outer loop.
 
 Parts are about as many as there are threads, or four times as many, of the reduced axis that is outermost in memory and
 can be cut evenly, so that each thread reads what lies together; else the last part is shorter.
+
+A device that runs work-items in step wants thousands of them at a time: there, parts are as many as it takes to have so
+many results, of all reductions with fewer ("split-K" of matrix products).
 """
 
 from __future__ import annotations
@@ -34,12 +37,19 @@ PARTS = (1, 4)
 IDLE = 1.15
 """How much longer the thread with most to do may take than if all had as much."""
 
+WARP_RESULTS = (512, 2048)
+"""Results for each compute unit that keep a device busy which runs items in step."""
+SHORTEST_PART = 8
+"""Steps of a part there, at least."""
+
 Cut = tuple[int, int]
 """An axis of the reduction, by number, and the points of a part."""
 
 
 def shared_reductions(anchors: Sequence[Anchor], target: Target) -> list[tuple[int, Mapping[str, Cut]]]:
     """Numbers of parts that are worth a trial, each with how blocks of reductions are cut in about so many."""
+    if target.warp > 1:
+        return _for_warps(anchors, target)
     if target.kind != "cpu" or target.threads < 2:
         return []
     long = [a for a in anchors if _is_long(a, target)]
@@ -49,6 +59,30 @@ def shared_reductions(anchors: Sequence[Anchor], target: Target) -> list[tuple[i
         if cuts:
             found.setdefault(tuple(cuts.items()), each * target.threads)
     return [(count, dict(cuts)) for cuts, count in found.items()]
+
+
+def _for_warps(anchors: Sequence[Anchor], target: Target) -> list[tuple[int, Mapping[str, Cut]]]:
+    """The same where results are to be so many that all compute units have work."""
+    found: dict[int, Mapping[str, Cut]] = {}
+    for each in WARP_RESULTS:
+        cuts = {a: cut for a in anchors if a.op and (cut := _cut_for_warps(a, each * target.units)) is not None}
+        if cuts:
+            count = max(-(-anchor.axes[axis].extent // size) for anchor, (axis, size) in cuts.items())
+            found.setdefault(count, {anchor.block: cut for anchor, cut in cuts.items()})
+    return list(found.items())
+
+
+def _cut_for_warps(anchor: Anchor, wanted: int) -> Cut | None:
+    """The outermost axis in memory that falls into parts for about so many results; None where there are as many."""
+    parts = wanted // prod(anchor.axes[a].extent for a in anchor.spatial)
+    axes = sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
+    for axis in axes:
+        extent = anchor.axes[axis].extent
+        most = min(parts, extent * prod(anchor.axes[a].extent for a in axes if a != axis) // SHORTEST_PART, extent)
+        even = [d for d in range(2, most + 1) if extent % d == 0 and 2 * d > most]
+        if most >= 2 and (even or extent >= 2 * most):
+            return axis, extent // max(even) if even else -(-extent // most)
+    return None
 
 
 def _is_long(anchor: Anchor, target: Target) -> bool:

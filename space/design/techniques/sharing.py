@@ -17,6 +17,8 @@ def _opens(site: Site, out: Collector) -> None:
     if site.chunks or len(site.wide) < 2:
         return
     counts = list(range(1, len(site.wide) + 1))
+    if site.target.warp > 1:  # a loop inside of a work-item is one that does not keep the device busy
+        counts = counts[-1:]
     out.add("parallel", 0, "parallel", "parallel", counts, [str(c) for c in counts], {"parallel": counts})
 
 

@@ -25,9 +25,15 @@ VECTORS = (1, 2, 3, 4, 6, 8)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
 SIDE_ROWS = (1, 2, 3, 4)
 UNROLLS = (1, 2, 4, 8)
+WARP_ROWS, WARP_SIDE_ROWS = (1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 4)
+"""The same on a device that runs work-items in step, each of which has a small tile."""
 MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
+MAX_POINTS = 512
+"""Multiply-adds in the code of a tile on a device that runs work-items in step, which has no vectors of its own."""
 PRESSURE = 2.0
-"""Accumulators that a candidate may have, as a multiple of the registers."""
+WARP_PRESSURE = 0.375
+"""Accumulators that a candidate may have, as a multiple of the registers: on a device that runs items in step what is
+left of them holds what is loaded, and the fewer an item has the more items hide each other's waiting."""
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -54,7 +60,8 @@ def _opens(site: Site, out: Collector) -> None:
             if axis == site.structure.dot:
                 sizes = [size for size in sizes if size % DOT_STEPS == 0]
         else:
-            sizes = [t for t in (ROWS if axis == site.structure.row else SIDE_ROWS) if t <= item.extent]
+            rows, sides = (WARP_ROWS, WARP_SIDE_ROWS) if site.target.warp > 1 else (ROWS, SIDE_ROWS)
+            sizes = [t for t in (rows if axis == site.structure.row else sides) if t <= item.extent]
         out.add("tile", axis, f"tile:{name}", "tile", sizes, [str(t) for t in sizes], {f"tile:{name}:reg": sizes})
 
 
@@ -100,11 +107,13 @@ def _registers(c: Candidates) -> Bools:
         if c.axes[axis].kind == "spatial":
             vectors = vectors * sizes
     statements = statements * _versions(c)
-    most = MAX_STATEMENTS[c.target.kind]
+    most, pressure = MAX_STATEMENTS[c.target.kind], PRESSURE
+    if c.target.warp > 1:
+        statements, most, pressure = statements * c.lane, MAX_POINTS, WARP_PRESSURE
     if not c.anchor.reduce:
-        return statements <= most // 8
+        return np.asarray(statements <= most // 8)
     wide = np.maximum(c.lane // c.target.vector_lanes(c.anchor.output.dtype), 1)
-    result: Bools = (statements <= most) & (vectors * wide <= PRESSURE * c.target.registers)
+    result: Bools = (statements <= most) & (vectors * wide <= pressure * c.target.registers)
     return result
 
 

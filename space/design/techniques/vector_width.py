@@ -14,6 +14,8 @@ from .technique import Technique, Verdicts
 
 WIDTHS = (1, 2, 4, 8, 16)
 TILE_VECTORS = (1, 2, 3, 4, 6, 8)
+MOST_OF_AN_ITEM = 16
+"""Points along the vector axis of a work-item's tile on a device that runs items in step."""
 TEAM_VECTORS = (1, 2, 4)
 """Sums that each item of a subgroup has of its own, so that one does not wait for the other."""
 
@@ -30,6 +32,8 @@ def device_tiles(extent: int, lanes: int, factored: bool, target: Target) -> lis
     found |= {v * half for v in (1, 3) if v * half <= max(extent, half)}
     if not target.is_cpu_device:
         found |= {t for t in (1, 2) if t <= extent}
+    if target.warp > 1:
+        found = {t for t in found if t <= MOST_OF_AN_ITEM}
     return sorted(t for t in found if t > 1 or not factored)
 
 

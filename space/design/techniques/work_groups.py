@@ -22,6 +22,9 @@ SIDES = (1, 2, 3, 4, 7, 8, 16, 32)
 CPU_ITEMS = 32
 CPU_SIDES = (1, 2, 4, 8)
 """Work-items of a group on a CPU device, which runs them one after the other, and of the sides of a grid."""
+WARP_ITEMS = 256
+WARP_SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)
+"""The same on a device that runs items in step; NVIDIA's driver takes kernels of 256, whatever limit it tells."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ def _opens(site: Site, out: Collector) -> None:
     if target.kind != "opencl" or not wide or site.chunks:
         return
     limit = min(target.max_work_group, CPU_ITEMS) if target.is_cpu_device else target.max_work_group
+    if target.warp > 1:
+        limit = min(limit, WARP_ITEMS)
     groups = [Group(items) for items in RUNS if items <= limit]
     vec = site.structure.vec if site.structure.vec in wide else None
     across, along = (_sides(site, axis) for axis in (vec, site.structure.row))
@@ -66,13 +71,21 @@ def _opens(site: Site, out: Collector) -> None:
 
 
 def _sides(site: Site, axis: int | None) -> list[int]:
-    sides = CPU_SIDES if site.target.is_cpu_device else SIDES
+    target = site.target
+    sides = CPU_SIDES if target.is_cpu_device else WARP_SIDES if target.warp > 1 else SIDES
     return [1] if axis is None else [s for s in sides if s <= site.anchor.axes[axis].extent]
 
 
 def _excludes(c: Candidates) -> Verdicts:
     if c.part.of("work_group"):
         yield "work-group", _covers_tiles(c)
+        if c.target.warp > 1:
+            yield "warp", _fills_a_warp(c)
+
+
+def _fills_a_warp(c: Candidates) -> Bools:
+    """A group has the items of a warp or more, or all that there are."""
+    return np.asarray((c.items >= c.target.warp) | (c.items >= c.iterations))
 
 
 def _covers_tiles(c: Candidates) -> Bools:
@@ -80,6 +93,8 @@ def _covers_tiles(c: Candidates) -> Bools:
     of tiles along either of its axes, which are shared.
     """
     linear = 4 * -(-c.iterations // c.items) * c.items <= 5 * c.iterations
+    if c.target.warp > 1:  # what is left of a single warp costs nothing
+        linear = linear | (c.items <= c.target.warp)
     grid: Bools = np.ones(1, bool)
     for along, side in ((c.structure.vec, c.group("x")), (c.structure.row, c.group("y"))):
         if along is not None and along in c.tiles:

@@ -346,6 +346,20 @@ def test_an_untuned_program_that_is_too_slow_costs_only_the_baseline(world: Worl
     assert any("untuned" in note["message"] for note in world.of("note"))
 
 
+def test_an_untuned_program_is_left_out_where_it_is_one_work_item(world: World) -> None:
+    """On a device that runs items in step it would take seconds; a small one is measured there, too."""
+    task = world.task
+    gpu = replace(task.target, kind="opencl", warp=32, is_cpu_device=False)
+    for size, is_measured in ((16, True), (1024, False)):
+        work = workload("matmul", m=size, n=size, k=size)
+        world.monkeypatch.setattr(tuner, "resolve", lambda _, work=work: Task(work, gpu, interface_of(work)))
+        world.run(trials=4)
+        assert (world.done["baseline_us"] is not None) is is_measured
+        notes = [note["message"] for note in world.of("note") if "single work-item" in note["message"]]
+        assert bool(notes) is not is_measured
+    assert "would take some 8.6 s: left out" in notes[0]
+
+
 def test_no_valid_candidate_is_no_schedule(world: World) -> None:
     """Exit 3, with the failures by kind, all of them recorded."""
     world.executor.build_faults = {n: Failed(status="build_error", message="x") for n in range(100)}

@@ -77,3 +77,44 @@ def test_measurements_exclude_each_other() -> None:
     for thread in threads:
         thread.join()
     assert most == 1
+
+
+def test_measurements_on_other_devices_go_on_beside_builds() -> None:
+    """Two of them take turns, while a builder keeps building; a measurement on the CPU waits for all."""
+    events: list[str] = []
+    building, measuring = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with host_lock.shared():
+            building.set()
+            measuring.wait(5)
+            events.append("built")
+
+    def measure_on_cpu() -> None:
+        with host_lock.exclusive():
+            events.append("cpu")
+
+    builder = threading.Thread(target=build)
+    builder.start()
+    building.wait(5)
+    inside = []
+
+    def measure() -> None:
+        with host_lock.beside_builds():
+            inside.append(len(inside))
+            time.sleep(0.05)
+            inside.append(len(inside))
+
+    others = [threading.Thread(target=measure) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+    assert inside == [0, 1, 2, 3] and events == []
+    last = threading.Thread(target=measure_on_cpu)
+    last.start()
+    time.sleep(0.05)
+    measuring.set()
+    for thread in (builder, last):
+        thread.join()
+    assert events == ["built", "cpu"]

@@ -1,0 +1,113 @@
+"""What a design space is on a device that runs work-items in step: groups of warps, small tiles, and much to share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import pytest
+
+from stridesmith.backends.lower import lower
+from stridesmith.backends.opencl.source import generate as source_of
+from stridesmith.configs import load
+from stridesmith.ir.target import Target
+from stridesmith.space.design.candidates import Candidates
+from stridesmith.space.design.program import anchors
+from stridesmith.space.design.sketch import Sketch
+from stridesmith.space.design.space import OF_WARPS, Space, generate
+from stridesmith.space.design.techniques.shared_reductions import shared_reductions
+from stridesmith.space.workloads import workload
+
+GPU = load.target("opencl-gpu")
+SHAPES = {
+    "conv2d": {"ci": 16, "h": 14, "w": 15, "co": 24, "k": 3, "pad": 1},
+    "matmul": {"m": 64, "n": 72, "k": 96},
+    "row_sum": {"rows": 20, "cols": 400},
+    "max_pool2d": {"c": 10, "h": 19, "w": 19, "k": 3, "stride": 2, "pad": 1},
+    "softmax": {"rows": 40, "cols": 21},
+}
+
+
+@lru_cache(maxsize=8)
+def space(name: str) -> Space:
+    return generate(workload(name, **SHAPES[name]).func, GPU, {})
+
+
+def candidates(sketch: Sketch, rows: np.ndarray) -> list[Candidates]:
+    """The decisions of each part of a sketch in some rows."""
+    found, start = [], 0
+    for part in sketch.parts:
+        found.append(Candidates(part, rows[:, start : start + len(part.decisions)], GPU))
+        start += len(part.decisions)
+    return found
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_groups_are_warps_and_tiles_are_small(name: str) -> None:
+    """A group has 32 to 256 items, or all that there are; an item computes one tile, which its registers hold."""
+    seen = 0
+    for sketch in space(name).sketches[:8]:
+        rows = sketch.draw(np.random.default_rng(0), 60)
+        for c in candidates(sketch, rows):
+            seen += len(rows)
+            iterations = np.broadcast_to(c.iterations, len(rows))
+            items = np.broadcast_to(c.items, len(rows))
+            assert ((items >= 32) | (items >= iterations)).all() and (items <= 256).all()
+            accumulators = prod(np.broadcast_to(c.cover[a], len(rows)) for a in c.anchor.spatial)
+            if not c.structure.factored:
+                assert (accumulators <= 96).all()
+            assert not any(np.any(inside) for inside in c.inside.values())
+            assert all((count == 1).all() for count in c.block)
+    assert seen >= 60
+
+
+def test_the_version_is_one_of_its_own() -> None:
+    """What other spaces stored is not read as this one's; a device without warps is what it was."""
+    plain = generate(workload("matmul", **SHAPES["matmul"]).func, replace(GPU, warp=1), {})
+    assert space("matmul").version == OF_WARPS != plain.version
+    assert max(d for s in plain.sketches for d in map(len, s.decisions)) != OF_WARPS
+
+
+@pytest.mark.parametrize("name", ["conv2d", "matmul"])
+def test_local_memory_is_never_more_than_the_device_has(name: str) -> None:
+    """Also of layouts in blocks, of which a panel may touch one more than it fills."""
+    tried = 0
+    for sketch in space(name).sketches:
+        values = [np.arange(len(d)) for d in sketch.decisions]
+        for number, decision in enumerate(sketch.decisions):
+            if "/local:" in decision.name:
+                values[number] = np.array([1])
+            blocked = [n for n, label in enumerate(decision.labels) if label.startswith("blocked")]
+            if blocked and "/layout:" in decision.name:
+                values[number] = np.array(blocked)
+        for row in sketch.draw(np.random.default_rng(1), 3, values):
+            func = sketch.schedule(tuple(map(int, row))).func
+            assert "__local" in source_of(lower(func, GPU), GPU).text
+            tried += 1
+    assert tried >= 6
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parts"),
+    [
+        ("matmul", {"m": 1, "n": 4096, "k": 4096}, [16, 64]),
+        ("matmul", {"m": 128, "n": 768, "k": 768}, [2]),
+        ("matmul", {"m": 1024, "n": 1024, "k": 1024}, []),
+        ("row_sum", {"rows": 41, "cols": 97}, [11]),
+        ("softmax", {"rows": 40, "cols": 15}, []),
+    ],
+)
+def test_reductions_of_few_results_are_cut_in_parts(name: str, shape: dict[str, int], parts: list[int]) -> None:
+    """Until there are 512, or 2048, results for each compute unit, each of eight steps or more; else nothing is cut."""
+    func = workload(name, **shape).func
+    found = shared_reductions(anchors(func, {}), GPU)
+    assert [count for count, _ in found] == list(dict.fromkeys(parts))
+    labels = {s.name.split(";")[0] for s in generate(func, GPU, {}).sketches if s.name.startswith("parts=")}
+    assert labels == {f"parts={count}" for count in parts}
+
+
+def test_a_target_without_threads_here_takes_all_cores_to_build() -> None:
+    """A GPU's compute units are no cores of this machine; those of an OpenCL device of the CPU are."""
+    assert GPU.cores is None and load.target("opencl-cpu").cores == 2 and Target(threads=3).cores == 3
