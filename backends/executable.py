@@ -110,7 +110,7 @@ class Bound(ABC):
 
     @abstractmethod
     def time(self, calls: int) -> float:
-        """Seconds per call over `calls` calls back to back, Python excluded."""
+        """Seconds per call over `calls` calls back to back, Python excluded; launches, too, by a device's own clock."""
 
 
 class Chain(ABC):

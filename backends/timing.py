@@ -1,7 +1,8 @@
 """How long a call takes.
 
 A sample is the mean of as many back-to-back calls as fill `MIN_SAMPLE_SECONDS`;
-buffers are warm, dispatch is included and Python is not.  All times are seconds.
+buffers are warm, dispatch is included, but for a device that times kernels by a clock
+of its own, and Python is not.  All times are seconds.
 
 Calls before the first sample warm up: after a pause of a tenth of a second a kernel of 25 us
 was seen to take 300, then 100, and 60 for another millisecond, while its threads wake up, the

@@ -6,10 +6,11 @@
 
 Spaces: `full`; `divisors`, whose tiles divide their axes, with scalar code along an axis that no vector
 divides; `no_layouts`, in which every buffer stays as the program has it; `branch_only`, where each ragged edge is
-tested; `no_subgroups` and `subgroups`, in which an OpenCL device does none or all reductions along rows in subgroups.
-The first of ``--spaces`` is what the others are compared with.  For every workload and seed all spaces are tuned in
-turns, each from an empty database and all on the same workers; then the winners of one seed race each other in one
-process, so that a drifting machine is no advantage.
+tested; `no_subgroups` and `subgroups`, in which an OpenCL device does none or all reductions along rows in subgroups;
+`no_images` and `images`, `no_local` and `local`, in which none or all of the inputs that may are in textures, or in the
+local memory of groups.  The first of ``--spaces`` is what the others are compared with.  For every workload and seed
+all spaces are tuned in turns, each from an empty database and all on the same workers; then the winners of one seed
+race each other in one process, so that a drifting machine is no advantage.
 
 Results go to ``FOLDER/ablation.jsonl`` (runs continue where they ended) and, as tables, to ``FOLDER/ablation.md``:
 how much slower the best of each smaller space is, and what the best of the full space chose.  ``--report`` only
@@ -63,6 +64,11 @@ def in_subgroups(wanted: bool) -> Keep:
     return lambda decision, value: decision.name.rsplit("/", 1)[-1] != "subgroup" or value == wanted
 
 
+def in_memory(kind: str, wanted: bool) -> Keep:
+    """Candidates that have every input in a memory of this ``kind`` which may be there, or none."""
+    return lambda decision, value: not decision.name.rsplit("/", 1)[-1].startswith(f"{kind}:") or value == wanted
+
+
 def divisors(extents: Mapping[str, int]) -> Keep:
     """Tiles that divide their axis; `extents` by the names of axes."""
 
@@ -104,6 +110,8 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
 KEPT: Mapping[str, Keep] = {
     "full": everything, "no_layouts": no_layouts, "branch_only": branch_only,
     "subgroups": in_subgroups(True), "no_subgroups": in_subgroups(False),
+    "images": in_memory("image", True), "no_images": in_memory("image", False),
+    "local": in_memory("local", True), "no_local": in_memory("local", False),
 }  # fmt: skip
 
 

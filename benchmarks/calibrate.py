@@ -330,6 +330,7 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
     from stridesmith.cost_model.formulas import COLUMNS
     from stridesmith.cost_model.weights import weights_of
 
+    kind = type(weights_of(target))
     rows: list[tuple[int, float, Line]] = []
     shape, latency, origin = [], [], []
     for number, entry in enumerate(entries):
@@ -345,13 +346,13 @@ def pack(entries: tuple[Entry, ...], options: argparse.Namespace, target: Target
     found = Calibration.of(
         shapes=[e.name for e in entries], groups=[e.work.name for e in entries], shape=shape, latency=latency,
         origin=origin, rows=rows, lanes=float(target.vector_lanes("float32")),
-        names=COLUMNS[type(weights_of(target))], units=float(target.units),
+        names=COLUMNS[kind], units=float(target.units),
         machine=f"{target.name}, {target.isa}, {target.threads} threads, {target.versions}",
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{options.target}.npz"
     if options.add:
-        found = Calibration.load(path).with_more(found)
+        found = Calibration.load(path, kind).with_more(found)
         shape, latency = found.shape.tolist(), found.latency.tolist()
     found.save(path)
     print(f"{path}: {len(latency)} kernels of {len(set(shape))} shapes, {path.stat().st_size / 1e6:.2f} MB")

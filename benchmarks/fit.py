@@ -63,7 +63,7 @@ def main() -> int:
     for name, machines in classes().items():
         if not machines.data or (options.target and name not in options.target.split(",")):
             continue
-        data = Calibration.load(FOLDER / machines.data)
+        data = Calibration.load(FOLDER / machines.data, type(machines.weights))
         start = classes()["start-warps" if isinstance(machines.weights, WarpWeights) else "start"].weights
         found = fit(data, start)
         print(f"## {name}: {len(data.latency)} kernels of {len(set(data.shape.tolist()))} shapes; {data.machine}\n")

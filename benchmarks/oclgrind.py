@@ -58,7 +58,7 @@ LOG, UNINITIALIZED = "OCLGRIND_LOG", "OCLGRIND_UNINITIALIZED"
 KINDS: dict[str, dict[str, Any]] = {
     "cpu": {"vector_bits": 256, "max_vector_bits": 512, "threads": 4, "units": 4, "max_work_group": 64},
     "gpu": {"vector_bits": 128, "registers": 64, "threads": 8, "units": 8, "max_work_group": 64,
-            "is_cpu_device": False},
+            "is_cpu_device": False, "warp": 8},
 }  # fmt: skip
 """What the simulated device is taken for."""
 

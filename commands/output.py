@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..report.words import by_clock as by_clock
 from ..report.words import latency as latency
 from ..report.words import number as number
 from ..report.words import percent as percent

@@ -30,7 +30,7 @@ def run(path: Path, options: Mapping[str, Any], output: Output) -> int:
         output.event({"event": "note", "message": text})
         output.line(f"{time.monotonic() - began:6.1f} s  {text}")
 
-    executor = RayExecutor("local", task.target.threads, first_here=True)  # and no Ray is asked for: one host measures
+    executor = RayExecutor("local", task.target.cores, first_here=True)  # and no Ray is asked for: one host measures
     try:
         found = record_space(
             task, path, executor, size=options["size"], sketches=options["sketches"], seed=options["seed"],

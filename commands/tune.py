@@ -10,7 +10,7 @@ from ..errors import NoSchedule, UsageError
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import interface_of
 from .options import all_work, pins, sampler
-from .output import Output, latency, number, percent
+from .output import Output, by_clock, latency, number, percent
 from .progress import Progress, State
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
     speed = f"{number(done.get('gflops'))} GFLOP/s"
     if done.get("peak_gflops"):
         speed += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} GFLOP/s"
-    by_device = done.get("clock") == "device"
     untuned = "not measured"
     if done.get("baseline_us"):
         speedup = done["baseline_us"] / done["latency_us"]
@@ -136,8 +135,8 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
     again = command_line({**options, **chosen, "threads": threads, "db": options.get("db") or done["db"]}, "replay")
     rows = [
         ("workload", str(entry.work)),
-        ("device", f"{done['device']}, {done['threads']} {'compute units' if by_device else 'threads'}"),
-        ("latency", latency(done["latency_us"]) + " by the device's clock, launches left out" * by_device),
+        ("device", f"{done['device']}, {done['threads']} threads"),
+        ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host"))),
         ("speed", speed),
         ("roofline", percent(done.get("roofline_fraction"))),
         ("untuned", untuned),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .formulas import COLUMNS
 from .tiling import Columns, Vector
+from .weights import AnyWeights, Weights
 
 LATER = ("meets", "copied:squares")
 """Columns that older files lack, whose kernels are long and had no squares: both count as nothing there."""
@@ -77,13 +78,13 @@ class Calibration:
         )  # fmt: skip
 
     @staticmethod
-    def load(path: Path) -> Calibration:
-        """What `save` wrote.  Raises ValueError where the file lacks columns of every formula of the estimate."""
+    def load(path: Path, kind: type[AnyWeights] = Weights) -> Calibration:
+        """What `save` wrote.  Raises ValueError where the file lacks a column that the formula of `kind` reads."""
         with np.load(path, allow_pickle=False) as file:
             columns = dict(zip(file["names"].tolist(), file["values"], strict=True))
             for name in LATER:
                 columns.setdefault(name, np.full(len(file["points"]), NOTHING, np.float32))
-            missing = min((sorted(set(names) - set(columns)) for names in COLUMNS.values()), key=len)
+            missing = sorted(set(COLUMNS[kind]) - set(columns))
             if missing:
                 raise ValueError(
                     f"{path.name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}, which the estimate "
@@ -99,8 +100,9 @@ class Calibration:
         """These kernels and those of other shapes on the same machine.  Raises ValueError where a shape is in both."""
         mine, theirs = ({data.shapes[n] for n in data.shape.tolist()} for data in (self, other))
         both = sorted(mine & theirs)
-        if both or self.lanes != other.lanes:
-            what = f"the shape {both[0]} is in both" if both else f"lanes: {self.lanes:g} and {other.lanes:g}"
+        if both or (self.lanes, self.units) != (other.lanes, other.units):
+            sizes = [f"{data.lanes:g} lanes and {data.units:g} units" for data in (self, other)]
+            what = f"the shape {both[0]} is in both" if both else f"one machine has {sizes[0]}, the other {sizes[1]}"
             raise ValueError(f"data of other shapes on the same machine can be added, but {what}")
         return Calibration(
             self.machine, self.lanes, self.shapes + other.shapes, self.groups + other.groups,

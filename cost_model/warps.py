@@ -2,8 +2,8 @@
 
 A CPU's time is that of a tile's code; here thousands of tiles hide each other's waiting, or are too few for that.  So
 the columns count what all warps do together: the instructions that they issue, the lines that their loads and stores
-touch (32 neighbours that read neighbours take one, 32 that read rows apart take 32), what a work-group loads into
-local memory, the bytes that groups fetch, and how many turns of the tile's code follow each other when as many groups
+touch (items that read neighbours share lines, others take a sector of memory each), what a work-group loads into local
+memory, the bytes that groups fetch, and how many turns of the tile's code follow each other when as many groups
 run at a time as the device holds.  After Volkov, "Understanding Latency Hiding on GPUs" (Berkeley, 2016): time is that
 of the instructions, or that of waiting divided by the warps that wait at a time, whichever is more; here it is their
 sum, which a fit can follow.
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from ..space.design.program import Operand
     from .weights import WarpWeights
 
-LINE_BYTES, SECTOR_BYTES, BANK_BYTES = 128, 32, 4
-"""What one step of loading or storing moves at most, the least that memory moves, and the width of a bank of local
-memory, of which a warp has as many as items."""
+SECTOR_BYTES = 32
+"""The least that memory moves; a line of the cache is what one step of loading or storing moves at most."""
+BANK_BYTES = 4
+"""The width of a bank of local memory, of which there are as many as items in a warp."""
 UNIT_ITEMS, UNIT_GROUPS, UNIT_REGISTERS, UNIT_LOCAL = 2048, 32, 65536, 200 << 10
-"""What a compute unit holds at a time: work-items, groups, registers of 32 bits, and bytes of local memory."""
+"""What a compute unit of an NVIDIA H100 holds at a time, and about what other GPUs' do: work-items, groups, registers
+of 32 bits, and bytes of local memory."""
 OTHER_REGISTERS, MOST_REGISTERS = 32, 255
 """Registers of a work-item beside its accumulators, for indices and what is loaded, and all that it can have."""
 SCHEDULERS = 4
@@ -76,6 +78,7 @@ class _Warps:
         self.cover, self.c, self.known, self.target = cover, candidates, known, target
         self.inputs = [(number, o) for number, o in enumerate(candidates.operands) if not o.is_output]
         self.items = floats(candidates.items)
+        self.warp = np.minimum(self.items, np.float32(target.warp))  # items of a group's first warp
         self.lane = cover.levels["lane"][candidates.structure.vec]
         self.points = float(np.prod([axis.extent for axis in candidates.axes], dtype=np.float64))
         self.box = {axis: floats(reach) for axis, reach in candidates.group_reach.items()}  # of a group, in one panel
@@ -162,7 +165,7 @@ class _Warps:
         contiguous = self.known["access:out"] == CONTIGUOUS
         width = np.where(contiguous, self.lane, ONE)
         lines = self._lines(number, operand, width * _width(operand)) * np.where(contiguous, ONE, self.lane)
-        return np.asarray(each / self.cover.volume("panel", "reduce") / self.lane * lines, np.float32)
+        return np.asarray(each / self.cover.volume("chunk", "reduce") / self.lane * lines, np.float32)
 
     def _staged(self) -> Vector:
         """Elements that an item copies to local memory, in all panels."""
@@ -174,8 +177,11 @@ class _Warps:
 
     def _fetched(self) -> Vector:
         """Bytes of inputs that a group reads in all panels, each once."""
-        extents = {axis: np.full(1, item.extent, np.float32) for axis, item in enumerate(self.c.axes)}
-        reach = extents | {axis: box for axis, box in self.box.items() if axis in self.c.tiles}
+        reach = {axis: np.full(1, item.extent, np.float32) for axis, item in enumerate(self.c.axes)}
+        tiles = self.cover.levels["block"]
+        reach |= {axis: np.where(self.c.inside[axis], reach[axis], tiles[axis]) for axis in self.c.tiles}
+        for axis, count in self._neighbours(self.items):
+            reach[axis] = np.asarray(reach[axis] * count, np.float32)
         found: list[Vector] = []
         for _, operand in self.inputs:
             if operand.dims:
@@ -216,29 +222,29 @@ class _Warps:
         """Lines of global memory: neighbours nearer than a sector share it, others have one each."""
         shape = [np.full(1, extent, np.float32) for extent in operand.shape]
         spread = width
-        for axis, count in self._neighbours():
+        for axis, count in self._neighbours(self.warp):
             apart = self._apart(operand, order, axis, shape) * _width(operand)
             beside, alone = (count - 1) * apart + spread, count * np.maximum(spread, SECTOR_BYTES)
             near = np.where((apart < SECTOR_BYTES) | (apart <= spread), beside, alone)
             spread = np.asarray(np.where(apart > 0, near, spread), np.float32)
-        return np.asarray(np.maximum(spread / LINE_BYTES, ONE), np.float32)
+        return np.asarray(np.maximum(spread / self.target.line_bytes, ONE), np.float32)
 
     def _banks(self, operand: Operand, order: Sequence[Dim], width: Vector) -> Vector:
         """Steps of local memory: items whose elements lie in one bank wait for each other, those of one element not."""
         box, warp, found = _spans(operand, self.box), self.target.warp, ONE
-        for axis, count in self._neighbours():
+        for axis, count in self._neighbours(self.warp):
             apart = self._apart(operand, order, axis, box) * _width(operand)
             shared = np.gcd(np.maximum(apart / BANK_BYTES, 1).astype(np.int64), warp).astype(np.float32)
-            steps = np.maximum(count * width / LINE_BYTES, count * shared / warp)
+            steps = np.maximum(count * width / self.target.line_bytes, count * shared / warp)
             found = np.asarray(np.maximum(found, np.where(apart > 0, steps, ONE)), np.float32)
         return found
 
-    def _neighbours(self) -> list[tuple[int, Vector]]:
-        """The axes along which the items of a warp lie, nearest first, and how many lie along each.
+    def _neighbours(self, left: Vector) -> list[tuple[int, Vector]]:
+        """The axes along which so many items of a group lie, nearest first, and how many lie along each.
 
         In a grid those along x are next to each other; in a run of the shared loops, those of the innermost of them.
         """
-        grid, left = self.c.group("x") > 0, np.minimum(self.items, np.float32(self.target.warp))
+        grid = self.c.group("x") > 0
         found: list[tuple[int, Vector]] = []
 
         def take(axis: int, here: NDArray[np.bool_], count: Vector) -> None:
@@ -265,6 +271,8 @@ class _Warps:
                 moved, size = np.floor(moved / cut), np.ceil(size / cut)
             elif dim.part == "inner":
                 moved, size = moved % cut, np.minimum(size, cut)
+            elif dim.part == "pitched":
+                size = size + cut
             distance = np.asarray(distance + moved * stride, np.float32)
             stride = np.asarray(stride * np.maximum(size, ONE), np.float32)
         return distance

@@ -68,7 +68,9 @@ class Weights:
 
 @dataclass(frozen=True)
 class WarpWeights:
-    """The same of a device that runs work-items in step (see `warps`), in cycles of a compute unit's scheduler.
+    """What each column of a candidate adds to its time on a device that runs work-items in step (see `warps`).
+
+    Weights are in cycles of one of a compute unit's schedulers, those from `byte` on in cycles of all of them.
 
     Those named `octaves_` are powers of two that the time of what is issued is multiplied with.
     """
@@ -121,9 +123,9 @@ def weights_of(target: Target) -> AnyWeights:
 
 
 def class_of(target: Target) -> str:
-    """The class of a target: that of OpenCL devices which run work-items in step, or do not, or the instruction set.
+    """The class of a target: an OpenCL device is of one of two, by whether it runs work-items in step.
 
-    Narrower and unknown instruction sets of a CPU go with AVX2.
+    For a CPU it is the instruction set; narrower and unknown ones go with AVX2.
 
     AMD's Zen 4 is a class of its own: it splits vectors of 512 bits in two, where others compute them whole.
     """

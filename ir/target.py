@@ -19,6 +19,8 @@ AVX512_BUILTINS = "avx512_builtins"
 """Among the extensions of an OpenCL device: its compiler is a Clang for a CPU with AVX-512 (F, VL and DQ)."""
 THREAD_POOL = "thread_pool"
 """Among them: kernels can run in the threads that launch them, and so on stridesmith's own."""
+HOST_MEMORY = "host_memory"
+"""Among them: the device's memory is the host's, so that what runs on the host disturbs it."""
 SUBGROUPS = "cl_intel_required_subgroup_size"
 """The extension of OpenCL devices whose subgroups have the size that a kernel asks for."""
 SUBGROUP_OPS = ("+", "min", "max")
@@ -54,8 +56,8 @@ class Target(metaclass=_FromText):
     the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
     used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
     kernel; `image_types` lists the element types that they may have.  `subgroups` lists the sizes that its subgroups
-    may be given, in work-items.  A `warp` are the work-items that a device runs in step, 1 on a CPU.  Calls are timed
-    by the `clock` of the ``host``, or where that of the ``device`` is sound, by that, which sees kernels alone.
+    may be given, in work-items.  A device runs `warp` work-items in step, 1 on a CPU.  Calls are timed by the
+    `clock` of the ``host``, or where that of the ``device`` is sound, by that, which sees kernels and copies alone.
     """
 
     kind: str = "cpu"
@@ -103,6 +105,11 @@ class Target(metaclass=_FromText):
         return self.threads if self.is_cpu_device else None
 
     @property
+    def is_apart(self) -> bool:
+        """Whether what is measured on the device sees nothing of what runs on the host's cores meanwhile."""
+        return self.cores is None and self.clock == "device" and HOST_MEMORY not in self.features.split()
+
+    @property
     def has_byte_dots(self) -> bool:
         """Whether the device adds up the products of four bytes and four others by one function of OpenCL C."""
         return self.kind == "opencl" and BYTE_DOTS in self.features.split()
@@ -137,7 +144,8 @@ class Target(metaclass=_FromText):
         """What a record is compared by: the hardware and what is used of it, not drivers."""
         if self.kind == "cpu":
             return f"cpu|{self.vendor}|{self.name}|{self.isa}|threads={self.threads}"
-        return f"opencl|{self.platform}|{self.name}|units={self.units}"
+        clock = "" if self.clock == "host" else f"|clock={self.clock}"  # times of different clocks do not compare
+        return f"opencl|{self.platform}|{self.name}|units={self.units}{clock}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

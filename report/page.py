@@ -22,7 +22,7 @@ from ..search.tasks.command_line import command_line, options_of
 from . import charts
 from .advice import Finding, findings
 from .layouts import LEGEND
-from .words import KINDS, latency, number, percent
+from .words import KINDS, by_clock, latency, number, percent
 
 if TYPE_CHECKING:
     import jinja2
@@ -142,8 +142,7 @@ def _facts(task: TaskReport) -> list[tuple[str, str]]:
     """The numbers of the winner."""
     record, found = task.record, list[tuple[str, str]]()
     device = record.device
-    own = ", by the device's clock, launches left out" if device.clock == "device" else ""
-    found.append(("latency", latency(task.latency_us) + own))
+    found.append(("latency", latency(task.latency_us) + by_clock(device.clock)))
     if task.task.work.flops:
         found.append(("speed", f"{number(task.gflops)} GFLOP/s"))
     if task.roof is not None:

@@ -31,6 +31,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
+def by_clock(clock: str) -> str:
+    """What stands behind a latency: nothing where the host's clock has timed whole calls."""
+    return " by the device's clock, launches left out" if clock == "device" else ""
+
+
 def latency(microseconds: float | None) -> str:
     """A latency with the unit that suits it."""
     if microseconds is None:

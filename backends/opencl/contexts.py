@@ -14,14 +14,21 @@ _held: dict[Any, Any] = {}
 
 
 def context_of(device: Any) -> Any:
-    """A context of the device."""
+    """A context of the device, for programs."""
     import pyopencl as cl
 
     if device.type & cl.device_type.CPU:
         return cl.Context([device])
-    if device not in _held:
-        _held[device] = cl.Context([device])
-    return _held[device]
+    found = _held.get(device) or cl.Context([device])
+    _held[device] = found
+    return found
+
+
+def context_to_ask(device: Any) -> Any:
+    """A context of the device, for questions alone: one that no programs need is not kept."""
+    import pyopencl as cl
+
+    return _held.get(device) or cl.Context([device])
 
 
 def forget() -> None:

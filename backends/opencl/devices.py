@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import DeviceMissing
-from ...ir.target import AVX512_BUILTINS, SUBGROUPS, THREAD_POOL, Target
+from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, SUBGROUPS, THREAD_POOL, Target
 from .. import cpu_topology
 from . import calling_thread, processor_name
 from .binary import POCL
@@ -150,6 +150,8 @@ def _features(device: Any) -> str:
         found.append(AVX512_BUILTINS)
     if calling_thread.device_in_caller(device) is not None:
         found.append(THREAD_POOL)
+    if device.host_unified_memory:
+        found.append(HOST_MEMORY)
     return " ".join(found)
 
 

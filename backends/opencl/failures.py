@@ -18,10 +18,17 @@ LOST = (cl.status_code.DEVICE_NOT_FOUND, cl.status_code.DEVICE_NOT_AVAILABLE)
 FULL = (
     cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE, cl.status_code.OUT_OF_RESOURCES, cl.status_code.OUT_OF_HOST_MEMORY,
 )  # fmt: skip
+BROKEN = (cl.status_code.INVALID_COMMAND_QUEUE, cl.status_code.INVALID_CONTEXT)
+"""What NVIDIA's driver says of a context in which a kernel has touched memory that is not there."""
 
 
 def meaning(error: cl.Error) -> Exception:
-    """DeviceLost or MemoryError where the driver's error says so, else the error itself."""
+    """DeviceLost or MemoryError where the driver's error says so, else the error itself.
+
+    After some of them a driver fails in the same context again and again, so that what is loaded later gets another.
+    """
+    if error.code in (*LOST, *FULL, *BROKEN):
+        forget()
     found: Exception = _known(error.code, str(error)) or error
     return found
 
@@ -48,7 +55,6 @@ def on_device(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except cl.Error as error:
-            forget()
             raise meaning(error) from error
 
     return asked

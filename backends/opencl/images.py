@@ -18,7 +18,7 @@ from ...ir import dtypes
 from ...ir.expr import Buffer
 from ...ir.target import Target
 from ..llvm.types import CodegenError
-from .contexts import context_of
+from .contexts import context_to_ask
 
 TEXEL = 4
 """Elements of one texel."""
@@ -96,7 +96,7 @@ def image_limits(device: Any) -> dict[str, Any]:
 
     if not device.image_support:
         return {"images": False}
-    context = context_of(device)
+    context = context_to_ask(device)
     formats = cl.get_supported_image_formats(context, cl.mem_flags.READ_ONLY, cl.mem_object_type.IMAGE2D)
     known = {f.channel_data_type for f in formats if f.channel_order == cl.channel_order.RGBA}
     most = GUARANTEED if device.type & cl.device_type.CPU else 1 << 30

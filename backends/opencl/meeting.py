@@ -108,10 +108,10 @@ def _meet(before: Stmt, after: Stmt, buffers: Sequence[Buffer]) -> bool:
 
 def _iterations_meet(loop: For, buffers: Sequence[Buffer]) -> bool:
     written = [b for b in buffers if writes(loop.body, b) and not _is_of_first(loop.body, b)]
-    return any(b.name in memories_read(loop.body) or not _stores_apart(loop, b) for b in written)
+    return any(b.name in memories_read(loop.body) or not stores_apart(loop, b) for b in written)
 
 
-def _stores_apart(loop: For, buffer: Buffer) -> bool:
+def stores_apart(loop: For, buffer: Buffer) -> bool:
     """Whether a single store writes another element for each value of the loop and of those inside."""
     touching = [n for n in walk(loop) if isinstance(n, (Load, Store)) and n.buffer.memory == buffer.name]
     found = list(accesses(loop, frozenset((buffer,)), nothing_known()))

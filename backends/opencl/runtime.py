@@ -293,12 +293,12 @@ class OpenCLBound(Bound):
         events: list[Any] = []
         start = time.perf_counter()
         for _ in range(calls):
-            last = self._enqueue()
-            events += last if self._has_clock else ()
-        wait(self.queue, last[-1], self._platform)
+            of_call = self._enqueue()
+            events += of_call if self._has_clock else ()
+        wait(self.queue, of_call[-1], self._platform)
         seconds = (time.perf_counter() - start) / calls
-        device = sum(event.profile.end - event.profile.start for event in events) * 1e-9 / calls
-        return device if 0 < device < seconds else seconds
+        by_device = sum(event.profile.end - event.profile.start for event in events) * 1e-9 / calls
+        return by_device if 0 < by_device < seconds else seconds  # a clock that has stopped or runs ahead is none
 
     def _enqueue(self) -> list[Any]:
         """The events of a call's copies and launches; a program has one at least."""

@@ -94,6 +94,8 @@ def generate(lowered: Lowered, target: Target) -> Source:
     changed: set[int] = set()
     for part in parts:
         name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
+        if target.warp > 1 and not lowered.strict:  # a CPU's driver keeps what lives across barriers in memory anyway
+            part = keep_sums(part)
         text, launch = _kernel(name, part, buffers, target, helpers)
         kernels.append(text)
         launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
@@ -115,8 +117,6 @@ def generate(lowered: Lowered, target: Target) -> Source:
 
 
 def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers) -> tuple[str, Launch]:
-    if target.warp > 1:  # a CPU's driver keeps what lives across barriers in memory anyway
-        body = keep_sums(body)
     # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
     if not target.is_cpu_device:
         try:

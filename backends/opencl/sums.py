@@ -11,14 +11,15 @@ the loops over items.  Each panel's sum is then added to the result in memory, w
 and where the statement before sets the same elements of C to 0, it goes, and the last one is ``C[f] = s``.
 
 A private array that is declared before the loop is each item's own in OpenCL C, and lives across barriers.  That the
-sum is one in the end needs: s starts at 0 and is only added to; nothing else in the loop touches C; and neither where
-it is added, nor under which conditions, depends on p.  The order in which terms are added is as it was within a panel,
-and panels follow each other: a reduction that was cut in panels may be added up so.
+sum is one in the end needs: s starts at 0 and is only added to, and nothing else reads it; nothing else in the loop
+touches C; and neither where it is added, nor under which conditions, depends on p.  The order in which terms are added
+is as it was within a panel, and panels follow each other: a reduction that was cut in panels may be added up so, except
+in a program that keeps the order of its sums (`lower.Lowered.strict`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,6 +27,7 @@ from ...ir import dtypes
 from ...ir.expr import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Not, Var, const, substitute, variables
 from ...ir.node import rebuild, walk
 from ...ir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, memories_read, memories_written, seq
+from .meeting import stores_apart
 
 NEITHER = 3
 """The number of parts, and the kind of a statement that belongs to none."""
@@ -52,11 +54,18 @@ def _after_zero(stmts: Sequence[Stmt]) -> list[Stmt]:
         nest = _panels(stmt) if isinstance(stmt, For) and stmt.kind == "serial" and not stmt.thread else None
         if nest is None:
             done.append(keep_sums(stmt))
-        elif done and _named_alike(done[-1]) == _named_alike(_stored(nest.update, _zero)):
+        elif done and _is_zeroed(done[-1], nest.update):
             done[-1] = nest.with_update(_stored(nest.update, _sum_alone)).whole
         else:
             done.append(nest.whole)
     return done
+
+
+def _is_zeroed(before: Stmt, update: Stmt) -> bool:
+    """Whether a statement sets to 0 what the next one adds to, each element once."""
+    written = [node.buffer for node in walk(before) if isinstance(node, Store)]
+    once = isinstance(before, For) and len(written) == 1 and stores_apart(before, written[0])
+    return once and _named_alike(before) == _named_alike(_stored(update, _zero))
 
 
 def _stored(stmt: Stmt, change: Callable[[Store], Store]) -> Stmt:
@@ -123,7 +132,7 @@ class _Kept:
     def whole(self) -> Stmt:
         """All of it, with the sums declared around."""
         result: Stmt = Seq((self.init, self.loop, self.update))
-        for buffer in self.buffers:
+        for buffer in dict.fromkeys(self.buffers):
             result = Allocate(buffer, result)
         return result
 
@@ -139,8 +148,13 @@ def _panels(loop: For) -> _Kept | None:
         return None
     if loop.var in _variables(nest.update) | _variables(nest.init):
         return None
-    read = memories_read(nest.init) | (memories_read(nest.update) - {buffer.memory for buffer in nest.buffers})
+    sums = {buffer.memory for buffer in nest.buffers}
+    read = memories_read(nest.init) | (memories_read(nest.update) - sums)
     if not read.isdisjoint(memories_written(inside)):
+        return None
+    # What is stored is added to, and nothing else reads it: no condition, no index and no value.
+    pairs = ((nest.compute, sums), (nest.update, sums), (nest.update, memories_written(nest.update)))
+    if any(_loads(part, memories) != _stores(part) for part, memories in pairs):
         return None
     return _Kept(nest.buffers, nest.init, replace(loop, body=inside), nest.update)
 
@@ -245,6 +259,15 @@ def _adds(store: Store, what: Buffer | None) -> bool:
                 return isinstance(other, Load) and other.buffer.memory == what.memory
             return store.buffer.memory not in memories_read(other)
     return False
+
+
+def _stores(stmt: Stmt) -> int:
+    return sum(isinstance(node, Store) for node in walk(stmt))
+
+
+def _loads(stmt: Stmt, memories: Collection[str]) -> int:
+    """How often a statement reads some memories, anywhere in it."""
+    return sum(isinstance(node, Load) and node.buffer.memory in memories for node in walk(stmt))
 
 
 def _variables(stmt: Stmt) -> frozenset[Var]:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceLost, WrongResult
@@ -31,6 +32,7 @@ from .trace import DRIVER, PROPOSING
 
 if TYPE_CHECKING:
     from ..records.record import Record
+    from ..tasks.task import Task
     from .run import Run
     from .search_space import Candidate
     from .study import Study
@@ -40,6 +42,7 @@ FIRST_RESULTS = 2  # candidates that are measured before others are asked for, s
 CLEARLY = 1.25  # times faster than the rival: no luck
 LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
 ONE_ITEM_FLOPS = 2.5e8  # a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9
+ONE_ITEM_MOVES = 2e7  # elements a second, about: a load takes half a microsecond, and ten may be under way
 LONGEST_BASELINE = 0.5  # seconds of a call of the untuned program there, beyond which it is left out
 
 
@@ -360,8 +363,8 @@ class Loop:
         Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
         """
         run, task = self.run, self.run.task
-        if task.target.warp > 1 and task.work.flops > ONE_ITEM_FLOPS * LONGEST_BASELINE:
-            seconds = task.work.flops / ONE_ITEM_FLOPS
+        seconds = _seconds_of_one_item(task) if task.target.warp > 1 else 0.0
+        if seconds > LONGEST_BASELINE:
             run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")
             return
         run.send(events.Phase(phase="measuring the untuned program"))
@@ -411,3 +414,9 @@ def _code(trial: _Trial) -> str:
     """What two trials share that came out as the same code."""
     assert isinstance(trial.reply, Built) and trial.job is not None
     return f"{trial.reply.code_hash} {trial.record.trial}" if trial.job.fault else trial.reply.code_hash
+
+
+def _seconds_of_one_item(task: Task) -> float:
+    """About what one work-item of a GPU takes for all of a program."""
+    elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
+    return task.work.flops / ONE_ITEM_FLOPS + elements / ONE_ITEM_MOVES

@@ -16,7 +16,7 @@ from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, t
 R = TypeVar("R", bound=Reply)
 
 MEASURING = (Measure, Race, MeasureRoof)
-"""Jobs that must have the host's devices for themselves."""
+"""Jobs that must have the devices on which they measure for themselves."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Bench:
             return self.worker.request(job, self.limits.build if job.deadline is None else job.deadline)
 
     def measure(self, job: Job[R]) -> R | Failed:
-        """A job that measures, alone on this host."""
-        with host_lock.exclusive() if _uses_cpu(job) else host_lock.beside_builds():
+        """A job that measures, alone on its device; beside builds where these do not disturb it."""
+        with host_lock.beside_builds() if _is_apart(job) else host_lock.exclusive():
             if isinstance(job, Measure | Race):
                 first = isinstance(job, Race) and job.first
                 problem = self._prepare(Prepare(work=job.work, seed=job.seed, first=first))
@@ -109,9 +109,10 @@ class Bench:
         return call, max(call, total)
 
 
-def _uses_cpu(job: Job[R]) -> bool:
-    """Whether what a job measures computes on the host's CPU, so that builds would disturb it."""
+def _is_apart(job: Job[R]) -> bool:
+    """Whether all that a job measures is on devices which builds on the host do not disturb."""
     if isinstance(job, MeasureRoof):
-        return job.target.is_cpu_device
+        return job.target.is_apart
     kernels = job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()
-    return all(Target.from_json(kernel.artifact["target"]).is_cpu_device for kernel in kernels)
+    targets = [Target.from_json(kernel.artifact["target"]) for kernel in kernels]
+    return bool(targets) and all(target.is_apart for target in targets)

@@ -1,9 +1,11 @@
-"""Measuring is exclusive on a host: one lock, shared by all processes of all users.
+"""Measuring is exclusive on a host: locks that all processes of all users share.
 
 A device is a piece of hardware, not a Ray node or a tuner, and the CPU is the
 device of the ``cpu`` target and of CPU OpenCL drivers alike.  Builders hold the
 lock shared, a measurement holds it alone.  The second file is a turnstile:
 without it, builders that overlap would keep a measurement waiting for ever.
+What is measured on a GPU with memory and a clock of its own is not disturbed by
+builds: such measurements hold the first lock shared, and a third one alone.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def shared() -> Iterator[None]:
 
 @contextlib.contextmanager
 def beside_builds() -> Iterator[None]:
-    """Have all devices alone that are not the host's CPU, whose builds go on: it only waits for them."""
+    """Have all devices alone but the host's CPU, on which builds go on; measurements there wait, and are waited for."""
     with shared(), _locked("accelerators", fcntl.LOCK_EX):
         yield
 

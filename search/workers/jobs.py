@@ -91,8 +91,8 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
     from ...backends.lower import lower  # noqa: F401
     from .programs import derived
 
+    open_device(job.target)
     try:
-        open_device(job.target)
         derived(job.script, job.target, job.interface)
     except MemoryError:
         raise

@@ -277,9 +277,15 @@ class Blocked(_AsBefore):
         return self.dim
 
     def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        whole = -(-operand.shape[self.dim] // self.size)
-        rest = [span for dim, span in enumerate(spans) if dim != self.dim]
-        return [*rest, np.minimum((spans[self.dim] - 1) // self.size + 2, whole), np.full(1, self.size, np.int64)]
+        span, whole = spans[self.dim], -(-operand.shape[self.dim] // self.size)
+        blocks, inner = np.minimum((span - 1) // self.size + 2, whole), np.full(1, self.size, np.int64)
+        ((_, step), *others), offset = operand.dims[self.dim], operand.offsets[self.dim]
+        if not others and step == 1 and offset == 0:  # a panel begins at a multiple of its length
+            blocks = np.where(span % self.size == 0, np.minimum(span // self.size, whole), blocks)
+            within = self.size % span == 0
+            blocks, inner = np.where(within, 1, blocks), np.where(within, span, inner)
+        rest = [size for dim, size in enumerate(spans) if dim != self.dim]
+        return [*rest, blocks, inner]
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def parted(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Ske
         anchors = tuple(a for a in anchors_of(start.func, dict(interface)) if structures(a, target))
         options = [along_results(a, structures(a, target), known) for a in anchors]
         schedule_left_over(start, anchors, target)
-        most = MAX_PARTED // 2 if target.warp > 1 else MAX_PARTED
+        most = MAX_PARTED // 2 if target.warp > 1 else MAX_PARTED  # there, the second stage has little to decide
         yield from _sketches(func, start, anchors, options, target, f"parts={count};", most=most)
 
 

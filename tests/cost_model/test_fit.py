@@ -112,6 +112,8 @@ def test_shapes_are_added_to_data() -> None:
     np.testing.assert_array_equal(estimates(both.only([2, 3, 4]), START), estimates(more, START))
     with pytest.raises(ValueError, match="but the shape s0 is in both"):
         data.with_more(data)
+    with pytest.raises(ValueError, match="one machine has 8 lanes and 1 units, the other 8 lanes and 4 units"):
+        data.with_more(dataclasses.replace(more, units=4.0))
 
 
 def test_data_without_a_column_that_the_estimate_reads_is_refused(tmp_path: Path) -> None:
@@ -121,6 +123,9 @@ def test_data_without_a_column_that_the_estimate_reads_is_refused(tmp_path: Path
     dataclasses.replace(data, columns=less).save(tmp_path / "x.npz")
     with pytest.raises(ValueError, match=r"x\.npz lacks the column spill, .* collect the kernels again"):
         Calibration.load(tmp_path / "x.npz")
+    data.save(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match=r"x\.npz lacks the columns .*warp:bytes"):
+        Calibration.load(tmp_path / "x.npz", WarpWeights)
 
 
 def start_of(name: str) -> AnyWeights:
@@ -132,7 +137,7 @@ def committed(name: str) -> Calibration:
     path = BENCHMARKS / "calibration" / classes()[name].data
     if not BENCHMARKS.is_dir():
         pytest.skip("the tests run without their checkout")
-    return Calibration.load(path)
+    return Calibration.load(path, type(classes()[name].weights))
 
 
 @pytest.mark.parametrize("name", FITTED)

@@ -19,7 +19,7 @@ many results, of all reductions with fewer ("split-K" of matrix products).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import isqrt, prod
 
 from ....ir.target import Target
 from ...errors import ScheduleError
@@ -78,7 +78,8 @@ def _cut_for_warps(anchor: Anchor, wanted: int) -> Cut | None:
     axes = sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
     for axis in axes:
         extent = anchor.axes[axis].extent
-        most = min(parts, extent * prod(anchor.axes[a].extent for a in axes if a != axis) // SHORTEST_PART, extent)
+        steps = prod(anchor.axes[a].extent for a in axes)
+        most = min(parts, extent, steps // SHORTEST_PART, isqrt(steps))  # of which one item adds up all
         even = [d for d in range(2, most + 1) if extent % d == 0 and 2 * d > most]
         if most >= 2 and (even or extent >= 2 * most):
             return axis, extent // max(even) if even else -(-extent // most)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....ir import dtypes
 from ....ir.target import DOT_STEPS
 from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Ints
@@ -31,9 +32,10 @@ MAX_STATEMENTS = {"cpu": 1024, "opencl": 512}
 MAX_POINTS = 512
 """Multiply-adds in the code of a tile on a device that runs work-items in step, which has no vectors of its own."""
 PRESSURE = 2.0
-WARP_PRESSURE = 0.375
-"""Accumulators that a candidate may have, as a multiple of the registers: on a device that runs items in step what is
-left of them holds what is loaded, and the fewer an item has the more items hide each other's waiting."""
+"""Accumulators that a candidate may have, as a multiple of the registers."""
+WARP_WORDS = 96
+"""Accumulators of 32 bits that a work-item may have on a device that runs items in step: the fewer registers it needs,
+the more items hide each other's waiting."""
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -107,14 +109,17 @@ def _registers(c: Candidates) -> Bools:
         if c.axes[axis].kind == "spatial":
             vectors = vectors * sizes
     statements = statements * _versions(c)
-    most, pressure = MAX_STATEMENTS[c.target.kind], PRESSURE
+    most = MAX_STATEMENTS[c.target.kind]
     if c.target.warp > 1:
-        statements, most, pressure = statements * c.lane, MAX_POINTS, WARP_PRESSURE
+        statements, most = statements * c.lane, MAX_POINTS
     if not c.anchor.reduce:
         return np.asarray(statements <= most // 8)
-    wide = np.maximum(c.lane // c.target.vector_lanes(c.anchor.output.dtype), 1)
-    result: Bools = (statements <= most) & (vectors * wide <= pressure * c.target.registers)
-    return result
+    if c.target.warp > 1:
+        held = vectors * c.lane * max(dtypes.bits(c.anchor.output.dtype) // 32, 1) <= WARP_WORDS
+    else:
+        wide = np.maximum(c.lane // c.target.vector_lanes(c.anchor.output.dtype), 1)
+        held = vectors * wide <= PRESSURE * c.target.registers
+    return np.asarray((statements <= most) & held)
 
 
 def _versions(c: Candidates) -> Ints:

@@ -84,8 +84,10 @@ def _excludes(c: Candidates) -> Verdicts:
 
 
 def _fills_a_warp(c: Candidates) -> Bools:
-    """A group has the items of a warp or more, or all that there are."""
-    return np.asarray((c.items >= c.target.warp) | (c.items >= c.iterations))
+    """A group has the items of a warp or more, or all that there are; subgroups have several items each."""
+    items = c.items * c.lane if c.structure.subgroup else c.items
+    least = min(c.target.warp, c.target.max_work_group)
+    return np.asarray((items >= least) | (c.items >= c.iterations))
 
 
 def _covers_tiles(c: Candidates) -> Bools:

@@ -24,6 +24,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
+class Error(cl.Error):
+    """An error of a driver with a code."""
+
+    def __init__(self, code: int) -> None:
+        Exception.__init__(self, f"error {code}")
+        self._code = code
+
+    @property
+    def code(self) -> int:
+        return self._code
+
+
 class Device:
     """Something of a type."""
 
@@ -40,15 +52,21 @@ def test_a_gpu_has_one_context_and_a_cpu_one_for_each_program(made: list[object]
     assert len(made) == 4
 
 
-def test_after_an_error_of_the_driver_there_is_a_new_one(made: list[object]) -> None:
-    """Some errors make a driver refuse all that comes later in the same context."""
+@pytest.mark.parametrize(
+    ("code", "is_new"),
+    [("INVALID_COMMAND_QUEUE", True), ("OUT_OF_RESOURCES", True), ("INVALID_VALUE", False), ("INVALID_KERNEL", False)],
+)
+def test_after_an_error_that_breaks_a_context_there_is_a_new_one(made: list[object], code: str, is_new: bool) -> None:
+    """A question that was wrong leaves it as it is."""
     gpu = Device(cl.device_type.GPU)
     first = contexts.context_of(gpu)
+    failures.meaning(Error(getattr(cl.status_code, code)))
+    assert (contexts.context_of(gpu) is not first) is is_new and len(made) == 1 + is_new
 
-    @failures.on_device
-    def fails() -> None:
-        cl.wait_for_events([])  # an empty list is no valid value
 
-    with pytest.raises(cl.Error):
-        fails()
-    assert contexts.context_of(gpu) is not first and len(made) == 2
+def test_questions_keep_no_context(made: list[object]) -> None:
+    """They use what programs have, or one of their own."""
+    gpu = Device(cl.device_type.GPU)
+    assert contexts.context_to_ask(gpu) is not contexts.context_to_ask(gpu)
+    held = contexts.context_of(gpu)
+    assert contexts.context_to_ask(gpu) is held is contexts.context_of(gpu)

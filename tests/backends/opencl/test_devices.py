@@ -75,3 +75,37 @@ def test_without_a_driver_the_error_says_what_to_install() -> None:
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert result.stdout.startswith("missing: no OpenCL platform") and "install" in result.stdout
+
+
+class Gpu:
+    """A device as pyopencl has it; questions that its maker's extension does not know are errors."""
+
+    def __init__(self, **facts: int) -> None:
+        self.facts = {"profiling_timer_resolution": 1000, "host_unified_memory": 0, **facts}
+
+    def __getattr__(self, name: str) -> int:
+        import pyopencl as cl
+
+        if name in self.__dict__["facts"]:
+            return self.__dict__["facts"][name]
+        if name in ("warp_size_nv", "wavefront_width_amd"):
+            raise cl.LogicError.__new__(cl.LogicError)
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize(
+    ("facts", "warp"), [({"warp_size_nv": 32}, 32), ({"wavefront_width_amd": 64}, 64), ({}, 32)], ids=str
+)
+def test_how_many_items_run_in_step(facts: dict[str, int], warp: int) -> None:
+    """NVIDIA's and AMD's drivers tell; of others it is taken for 32."""
+    from stridesmith.backends.opencl import devices
+
+    assert devices._warp(Gpu(**facts)) == warp
+
+
+def test_a_device_of_the_cpu_runs_no_items_in_step_and_is_timed_by_the_host() -> None:
+    """So that nothing that is stored of it changes its meaning, and builds wait while it measures."""
+    target = device()
+    assert target is not None and target.is_cpu_device
+    assert (target.warp, target.clock) == (1, "host") and not target.is_apart
+    assert "host_memory" in target.features.split() and target.key.endswith(f"units={target.units}")

@@ -438,3 +438,38 @@ def test_the_compiler_is_never_told_to_be_fast_and_loose() -> None:
     from stridesmith.backends.opencl import runtime as opencl
 
     assert not {o for o in opencl.OPTIONS if "fast" in o or "finite" in o or "unsafe" in o or "mad" in o}
+
+
+def test_calls_are_timed_by_the_clock_of_the_device() -> None:
+    """The sum of what its events took, where the target says so: below the host's, and the host's where it is none."""
+    from stridesmith.backends.opencl import runtime as opencl
+
+    here = device()
+    assert here is not None
+    apart = replace(here, is_cpu_device=False, clock="device", features="cl_khr_fp64")
+    x, y = Buffer("x", (1 << 16,)), Buffer("y", (1 << 16,))
+    add = Store(y, (I * 256 + J,), x[I * 256 + J] + const(1.0))
+    body = bound(I, 256, "blockIdx.x", bound(J, 256, "threadIdx.x", add))
+    made = opencl.load_opencl(opencl.compile_opencl(lowered(body, x, y), apart)).bind()
+    made.run()
+    own = made.time(20)
+    made._has_clock = False
+    hosts = made.time(20)
+    assert own > 0 and hosts > 0.2 * own
+    made._has_clock = True
+    made._enqueue = lambda events=made._enqueue: [_Stopped(event) for event in events()]
+    assert made.time(3) > 0, "a clock that stands still"
+
+
+class _Stopped:
+    """An event of a device whose clock does not move."""
+
+    class profile:
+        start = end = 7
+
+    def __init__(self, event: object) -> None:
+        self.event = event
+
+    @property
+    def command_execution_status(self) -> int:
+        return int(self.event.command_execution_status)  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ def program(x: T.Buffer(({panels}, {steps}), "float32"), w: T.Buffer(({panels}, 
     for g in T.thread_binding(1, thread="blockIdx.x"):
         for i in T.thread_binding({items}, thread="threadIdx.x"):
             for t in T.unroll(2):
-                c[i, t] = T.float32({first})
+                c[i, {place}] = T.float32({first})
         for p in range({panels}):
             near = T.allocate([{steps}], "float32", scope="shared")
             for i in T.thread_binding({steps}, thread="threadIdx.x"):
@@ -47,15 +47,16 @@ def program(x: T.Buffer(({panels}, {steps}), "float32"), w: T.Buffer(({panels}, 
                         s[t] = T.float32({start})
                     for k in range({steps}):
                         for t in T.unroll(2):
-                            s[t] = s[t] {op} near[k] * w[p, k, i, t] {extra}
+                            if {inner}:
+                                s[t] = s[t] {op} near[k] * w[p, k, i, t] {extra}
                     for t in T.unroll(2):
                         if {guard}:
-                            c[i, t] = {update}
+                            c[i, {place}] = {update}
 """
 PLAIN = {
     "panels": PANELS, "steps": STEPS, "items": ITEMS, "first": 0, "start": 0, "op": "+", "extra": "",
     "around": "if i < 7:", "update": "c[i, t] + s[t]",
-    "guard": "True",
+    "guard": "True", "inner": "True", "place": "t",
 }  # fmt: skip
 
 
@@ -144,12 +145,50 @@ def test_results_are_the_same(changed: dict[str, object], inside: int) -> None:
         {"around": "if near[0] < T.float32(7):"},
         {"guard": "near[0] < T.float32(7)"},
         {"guard": "p < 2"},
+        {"guard": "s[t] > T.float32(0)"},
+        {"guard": "c[i, t] < T.float32(5)"},
+        {"inner": "s[t] < T.float32(5)"},
+        {"extra": "* s[1 - t]"},
     ],
     ids=str,
 )
 def test_other_loops_stay_as_they_are(changed: dict[str, object]) -> None:
     """A sum that starts elsewhere, or is no sum, or is taken out in another way, or where each panel decides anew."""
     assert not is_kept(text(program(**changed)))
+
+
+def test_an_element_that_gets_two_sums_keeps_its_zero() -> None:
+    """Of two stores of one element the last one would be left."""
+    twice = text(program(around="if i < 8:", place="0", update="c[i, 0] + s[t]"))
+    assert is_kept(twice) and "= c[" in twice
+
+
+def test_fewer_items_do_not_set_the_same_to_zero() -> None:
+    """The nest before has an item less than the one that adds: what it sets stays."""
+    head, tail = PROGRAM.format(**PLAIN | {"around": "if i < 8:"}).split("for p in range", 1)
+    fewer = head.replace(f"T.thread_binding({ITEMS}", f"T.thread_binding({ITEMS - 1}")
+    found = parse(f"{fewer}for p in range{tail}", "program")
+    assert isinstance(found, PrimFunc)
+    assert is_kept(text(found)) and "= c[" in text(found)
+
+
+def test_a_strict_program_keeps_the_order_of_its_sums() -> None:
+    """There, each panel is added up for itself, as the schedule says."""
+    assert not is_kept(generate(lower(program(), GPU, strict=True), GPU).text)
+
+
+@needs_device
+def test_a_condition_with_two_sides_keeps_the_sums_of_both() -> None:
+    """Items of either side have a sum of their own, also where the sides of one statement differ."""
+    other = PROGRAM.format(**PLAIN).replace("if i < 7:", "if i < 3:")
+    start = other.index("                    s = T.allocate")
+    body = other[start:]
+    both = other[:start] + body + "                else:\n" + body.replace("s = ", "u = ").replace("s[t]", "u[t]")
+    func = parse(both, "program")
+    assert isinstance(func, PrimFunc)
+    code = text(func)
+    assert is_kept(code) and code.index("float u[2]") < code.index("for (int p = 0")
+    np.testing.assert_array_equal(result(func), expected(func, 0.0, 8))
 
 
 @needs_device

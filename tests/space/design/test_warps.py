@@ -12,7 +12,6 @@ import pytest
 from stridesmith.backends.lower import lower
 from stridesmith.backends.opencl.source import generate as source_of
 from stridesmith.configs import load
-from stridesmith.ir.target import Target
 from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.program import anchors
 from stridesmith.space.design.sketch import Sketch
@@ -95,7 +94,8 @@ def test_local_memory_is_never_more_than_the_device_has(name: str) -> None:
         ("matmul", {"m": 1, "n": 4096, "k": 4096}, [16, 64]),
         ("matmul", {"m": 128, "n": 768, "k": 768}, [2]),
         ("matmul", {"m": 1024, "n": 1024, "k": 1024}, []),
-        ("row_sum", {"rows": 41, "cols": 97}, [11]),
+        ("row_sum", {"rows": 41, "cols": 97}, [9]),
+        ("row_sum", {"rows": 1, "cols": 100000}, [250]),
         ("softmax", {"rows": 40, "cols": 15}, []),
     ],
 )
@@ -108,6 +108,13 @@ def test_reductions_of_few_results_are_cut_in_parts(name: str, shape: dict[str, 
     assert labels == {f"parts={count}" for count in parts}
 
 
-def test_a_target_without_threads_here_takes_all_cores_to_build() -> None:
-    """A GPU's compute units are no cores of this machine; those of an OpenCL device of the CPU are."""
-    assert GPU.cores is None and load.target("opencl-cpu").cores == 2 and Target(threads=3).cores == 3
+def test_panels_that_fit_into_blocks_need_no_more_room() -> None:
+    """Four steps of blocks of 32 are four elements for each row, of which local memory holds thousands."""
+    free = generate(workload("matmul", **SHAPES["matmul"]).func, GPU, {"a": "constant"}).sketches
+    part = next(s for s in free if s.name == "vec=s1,row=s0").parts[0]
+    layouts = {(n, layout.label): layout for n, d in part.of("layout").items() for layout in part.decisions[d].values}
+    number, layout = next((n, layout) for (n, label), layout in layouts.items() if label == "blocked:d1:32")
+    operand = part.anchor.operands[number]
+    for span, expected in ((4, [1, 4]), (32, [1, 32]), (64, [2, 32]), (12, [2, 32]), (48, [3, 32])):
+        box = layout.box(operand, [np.array([16]), np.array([span])])
+        assert [int(size[0]) for size in box] == [16, *expected]

@@ -1,0 +1,58 @@
+"""Which measurements have the host for themselves, and which devices builds do not disturb."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stridesmith.configs import load
+from stridesmith.ir.target import HOST_MEMORY, Target
+from stridesmith.search.workers.bench import _is_apart
+from stridesmith.search.workers.protocol import CheckDevice, Compiled, Measure, MeasureRoof, Race
+
+GPU = load.target("opencl-gpu")
+BESIDE = replace(GPU, features=f"{GPU.features} {HOST_MEMORY}")
+CPUS = [Target(), load.target("opencl-cpu")]
+
+
+def kernel(target: Target) -> Compiled:
+    artifact: Any = {"target": target.to_json()}
+    return Compiled(artifact=artifact, layouts=())
+
+
+@pytest.mark.parametrize(
+    ("target", "apart"),
+    [(GPU, True), (replace(GPU, clock="host"), False), (BESIDE, False), *[(cpu, False) for cpu in CPUS]],
+)
+def test_builds_go_on_where_they_do_not_disturb(target: Target, apart: bool) -> None:
+    """Beside a device with memory and a clock of its own; not where the host's clock or memory is in the times."""
+    assert target.is_apart is apart
+    for job in (
+        Measure(kernel=kernel(target), work=("matmul", "{}"), seed=0),
+        Race(kernels=(kernel(target),), work=("matmul", "{}"), seed=0),
+        MeasureRoof(target=target, dtype="float32"),
+    ):
+        assert _is_apart(job) is apart
+
+
+def test_a_race_of_several_devices_has_the_host_if_one_of_them_needs_it() -> None:
+    """So has one of no kernel, and whatever else is asked of a bench."""
+    both = (kernel(GPU), kernel(CPUS[1]))
+    assert not _is_apart(Race(kernels=both, work=("matmul", "{}"), seed=0))
+    assert not _is_apart(Race(kernels=(), work=("matmul", "{}"), seed=0))
+    assert not _is_apart(CheckDevice(target=GPU))
+
+
+def test_records_of_other_clocks_are_not_compared() -> None:
+    """The key of a device that times kernels by itself says so, since launches are not in its times."""
+    assert GPU.key == replace(GPU, clock="host").key + "|clock=device"
+    old = GPU.to_json()
+    del old["clock"], old["warp"]
+    assert (Target.from_json(old).clock, Target.from_json(old).warp) == ("host", 1)
+
+
+def test_cores_are_those_of_this_machine() -> None:
+    """A GPU's compute units are none; an OpenCL device of the CPU has the CPU's."""
+    assert GPU.cores is None and load.target("opencl-cpu").cores == 2 and Target(threads=3).cores == 3
