@@ -37,12 +37,10 @@ def keep_sums(stmt: Stmt) -> Stmt:
     """The statement with every such sum kept; loops for which that is not proven are as they were."""
     if isinstance(stmt, For) and stmt.has_items:
         return stmt
-    if isinstance(stmt, For) and stmt.kind == "serial" and not stmt.thread:
-        nest = _panels(stmt)
-        if nest is not None:
-            return nest.whole
     if isinstance(stmt, Seq):
         return seq(_after_zero(stmt.stmts))
+    if (kept := _panels(stmt)) is not None:
+        return kept.whole
     result: Stmt = rebuild(stmt, lambda child: keep_sums(child) if isinstance(child, Stmt) else child)
     return result
 
@@ -51,13 +49,13 @@ def _after_zero(stmts: Sequence[Stmt]) -> list[Stmt]:
     """Statements of a sequence, with sums kept; what has set the result of one to 0 just before is left out."""
     done: list[Stmt] = []
     for stmt in stmts:
-        nest = _panels(stmt) if isinstance(stmt, For) and stmt.kind == "serial" and not stmt.thread else None
-        if nest is None:
+        kept = _panels(stmt)
+        if kept is None:
             done.append(keep_sums(stmt))
-        elif done and _is_zeroed(done[-1], nest.update):
-            done[-1] = nest.with_update(_stored(nest.update, _sum_alone)).whole
+        elif done and _is_zeroed(done[-1], kept.update):
+            done[-1] = replace(kept, update=_stored(kept.update, _sum_alone)).whole
         else:
-            done.append(nest.whole)
+            done.append(kept.whole)
     return done
 
 
@@ -125,9 +123,6 @@ class _Kept:
     loop: For
     update: Stmt
 
-    def with_update(self, update: Stmt) -> _Kept:
-        return replace(self, update=update)
-
     @property
     def whole(self) -> Stmt:
         """All of it, with the sums declared around."""
@@ -137,8 +132,10 @@ class _Kept:
         return result
 
 
-def _panels(loop: For) -> _Kept | None:
-    """The loop with its sums kept; None where a condition of the module does not hold."""
+def _panels(loop: Stmt) -> _Kept | None:
+    """The loop with its sums kept; None where it is no loop over panels, or a condition of the module does not hold."""
+    if not isinstance(loop, For) or loop.kind != "serial" or loop.thread:
+        return None
     last, with_last = _last(loop.body)
     nest = _nest(last) if any(isinstance(n, For) and n.has_items for n in walk(last)) else None
     if nest is None:

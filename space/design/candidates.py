@@ -191,8 +191,11 @@ class Candidates:
 
     @cached_property
     def shared(self) -> Ints:
-        """How many outer loops, at most, threads share."""
-        return self._numbers("parallel", 1)
+        """How many outer loops, at most, threads share: all of them where a device runs work-items in step.
+
+        There, a loop inside of an item is one that does not keep the device busy.
+        """
+        return self._numbers("parallel", len(self.part.outer_axes) if self.target.warp > 1 else 1)
 
     @cached_property
     def inside(self) -> dict[int, Bools]:

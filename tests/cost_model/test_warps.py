@@ -33,7 +33,7 @@ def columns(choices: dict[str, str], sketch: Sketch | None = None) -> dict[str, 
     return {name: 2.0 ** float(values[0]) for name, values in found.items() if name.startswith("warp:")}
 
 
-TILE = {"tile:s0": "4", "tile:s1": "4", "tile:r0": "4", "vector:s1": "4", "work_group": "16x8", "parallel": "2"}
+TILE = {"tile:s0": "4", "tile:s1": "4", "tile:r0": "4", "vector:s1": "4", "work_group": "16x8"}
 POINTS, ITEMS = 256 * 256 * 128, 64 * 64
 
 

@@ -1,4 +1,4 @@
-"""How many of the outer loops threads, or work-groups, share."""
+"""How many of the outer loops threads, or work-groups, share, where that is not settled (`Candidates.shared`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from .technique import Phase, Technique
 
 
 def _opens(site: Site, out: Collector) -> None:
-    if site.chunks or len(site.wide) < 2:
+    if site.chunks or len(site.wide) < 2 or site.target.warp > 1:
         return
     counts = list(range(1, len(site.wide) + 1))
-    if site.target.warp > 1:  # a loop inside of a work-item is one that does not keep the device busy
-        counts = counts[-1:]
     out.add("parallel", 0, "parallel", "parallel", counts, [str(c) for c in counts], {"parallel": counts})
 
 
