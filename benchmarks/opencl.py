@@ -10,6 +10,11 @@ driver is the median over the rounds of what the LLVM kernel took over what the 
 that its own tuners found there if ``--tune-clblast`` has made the file, which takes an hour.  Results go to
 ``FOLDER/opencl.jsonl``, a line each; a run that was interrupted goes on, and ``--table`` tells what the folder has.
 With ``--shuffle SEED`` the rows come in an order of chance, so that those of an interrupted run are a fair sample.
+
+    python benchmarks/opencl.py --seconds 24 --drivers nvidia --jobs 12 --no-llvm --out FOLDER
+
+For a GPU, whose measurements take turns by themselves and are not disturbed by builds: with ``--jobs`` so many rows are
+tuned at a time before any is raced, and with ``--no-llvm`` none is tuned for the CPU, so that only CLBlast is raced.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import os
 import random
 import statistics
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +37,22 @@ from racing import NO_RACE, Case, add_race_options, geometric_mean, race, read, 
 LLVM = "stridesmith:kernel"
 
 
-def row_of(case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Tune a workload for the CPU and each driver, and race what was found."""
-    drivers = [f"opencl:{name}" for name in arguments.drivers]
-    found = tune(case, arguments.seconds, arguments.out)
-    others, told = {}, {"stridesmith": told_of(found)}
-    for target in drivers:
-        mine = tune(case, arguments.seconds, arguments.out, version=target.replace(":", "-"), target=target)
-        told[target] = told_of(mine)
-        if mine["event"] == "done":
-            others[target] = (sys.executable, mine["db"])
-    timed = race(case, found, arguments, others) if found["event"] == "done" else NO_RACE
+def tuned_row(case: Case, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What tuning a workload told, for the CPU (``stridesmith``) and for each driver."""
+    found = {} if arguments.no_llvm else {"stridesmith": tune(case, arguments.seconds, arguments.out)}
+    for name in arguments.drivers:
+        target, version = f"opencl:{name}", f"opencl-{name}"
+        found[target] = tune(case, arguments.seconds, arguments.out, version=version, target=target)
+    return found
+
+
+def row_of(case: Case, tuned: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Race what was found for a workload."""
+    done = {name: (sys.executable, told["db"]) for name, told in tuned.items() if told["event"] == "done"}
+    first = next(iter(tuned))
+    others = {name: place for name, place in done.items() if name != first}
+    timed = race(case, tuned[first], arguments, others, first) if first in done else NO_RACE
+    told = {name: told_of(found) for name, found in tuned.items()}
     own = timed["rounds"].get(LLVM, [])
     ratios = {
         name: statistics.median(base / value for base, value in zip(own, values, strict=False))
@@ -103,6 +114,8 @@ def main() -> int:
     parser.add_argument("--layout", default="nchw,nhwc")
     parser.add_argument("--seconds", type=float, default=60, help="of tuning for each target, from process start")
     parser.add_argument("--drivers", type=lambda text: text.split(","), default=["pocl", "intel"])
+    parser.add_argument("--jobs", type=int, default=1, help="rows that are tuned at a time")
+    parser.add_argument("--no-llvm", action="store_true", help="tune for the drivers alone")
     parser.add_argument("--tune-clblast", action="store_true", help="let CLBlast's tuners look for its parameters")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="take the rows in an order of chance")
     parser.add_argument("--table", action="store_true", help="tell what the folder has")
@@ -121,14 +134,22 @@ def main() -> int:
     log = arguments.out / "opencl.jsonl"
     rows = {row["key"]: row for row in read(log)}
     every = list(cases(arguments.suite.split(","), arguments.layout.split(","), [host_cpu().threads], arguments.only))
+    todo: list[Case] = []
     for case in every if arguments.shuffle is None else random.Random(arguments.shuffle).sample(every, len(every)):
         if arguments.table or rows.get(case.key, {}).get("asked") == {"seconds": arguments.seconds}:
             continue
-        rows[case.key] = row_of(case, arguments)
-        with log.open("a") as file:
-            file.write(json.dumps(rows[case.key]) + "\n")
-        print(case.key, {name: round(ratio, 2) for name, ratio in rows[case.key]["ratios"].items()},
-              rows[case.key]["missing"] or "", flush=True)  # fmt: skip
+        todo.append(case)
+    step = max(1, len(todo)) if arguments.jobs > 1 else 1  # nothing is tuned while kernels race
+    for start in range(0, len(todo), step):
+        some = todo[start : start + step]
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            told = list(pool.map(tuned_row, some, [arguments] * len(some)))
+        for case, found in zip(some, told, strict=True):
+            rows[case.key] = row_of(case, found, arguments)
+            with log.open("a") as file:
+                file.write(json.dumps(rows[case.key]) + "\n")
+            print(case.key, {name: round(ratio, 2) for name, ratio in rows[case.key]["ratios"].items()},
+                  rows[case.key]["missing"] or "", flush=True)  # fmt: skip
     print(table(list(rows.values()), arguments.drivers))
     problems = [r for r in rows.values() if any(told["event"] != "done" for told in r["tune"].values())]
     return int(bool(problems))

@@ -162,13 +162,14 @@ def add_race_options(parser: argparse.ArgumentParser) -> None:
 
 
 def race(
-    case: Case, found: dict[str, Any], arguments: argparse.Namespace, others: Mapping[str, tuple[str, str]] = NONE
-) -> dict[str, Any]:
+    case: Case, found: dict[str, Any], arguments: argparse.Namespace, others: Mapping[str, tuple[str, str]] = NONE,
+    ours: str = "stridesmith",
+) -> dict[str, Any]:  # fmt: skip
     """Median seconds and spread of ours and of each form of each peer, taking turns.
 
     `others` of ours race besides, by the name of their forms: the Python that imports each, and its database.
     """
-    names = {"stridesmith": sys.executable} | {name: python for name, (python, _) in others.items()}
+    names = {ours: sys.executable} | {name: python for name, (python, _) in others.items()}
     names |= dict.fromkeys(arguments.peers, arguments.peer_python)
     busy = wait_for_quiet(PATIENCE_SECONDS)
     libraries = [running(name, python, case.threads) for name, python in names.items()]
@@ -185,7 +186,7 @@ def race(
             answer = settled(library, {"op": "time", "form": form, "seconds": arguments.turn}, case.threads)
             if "samples" in answer:
                 samples.setdefault(f"{library.name}:{form}", []).append(statistics.median(answer["samples"]))
-                if library.name == "stridesmith":
+                if library.name == ours:
                     fastest = min(fastest, *answer["samples"])
     rounds = {name: [round(value * 1e6, 3) for value in values] for name, values in samples.items()}
     times = {name: spread(values) for name, values in samples.items()}
