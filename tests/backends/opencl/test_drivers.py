@@ -127,6 +127,7 @@ def platform(name: str, version: str, *names: str, native: int = 8, driver: str 
             name=each, platform=made, type=cl.device_type.CPU, native_vector_width_float=native, vendor="v",
             version=f"OpenCL 3.0 {built_for}", driver_version=driver, extensions="", max_compute_units=2,
             max_work_group_size=64, local_mem_size=1 << 15, opencl_c_version="OpenCL C 1.2",
+            host_unified_memory=True,
         )
         for each in names
     ]  # fmt: skip
