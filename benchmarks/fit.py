@@ -23,7 +23,7 @@ import numpy as np
 
 from stridesmith.cost_model.calibration import Calibration
 from stridesmith.cost_model.fit import HEADS, Quality, fit, held_back, quality
-from stridesmith.cost_model.weights import AnyWeights, WarpWeights, classes
+from stridesmith.cost_model.weights import AnyWeights, classes, start_of
 
 FOLDER = Path(__file__).resolve().parent / "calibration"
 EQUAL = 0.01
@@ -63,8 +63,8 @@ def main() -> int:
     for name, machines in classes().items():
         if not machines.data or (options.target and name not in options.target.split(",")):
             continue
-        data = Calibration.load(FOLDER / machines.data, type(machines.weights))
-        start = classes()["start-warps" if isinstance(machines.weights, WarpWeights) else "start"].weights
+        kind = type(machines.weights)
+        data, start = Calibration.load(FOLDER / machines.data, kind), start_of(kind)
         found = fit(data, start)
         print(f"## {name}: {len(data.latency)} kernels of {len(set(data.shape.tolist()))} shapes; {data.machine}\n")
         print("\n".join(f"{weight} = {value:g}" for weight, value in asdict(found).items()))

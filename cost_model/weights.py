@@ -122,6 +122,11 @@ def weights_of(target: Target) -> AnyWeights:
     return classes()[class_of(target)].weights
 
 
+def start_of(kind: type[AnyWeights]) -> AnyWeights:
+    """The weights with which a fit of a formula begins."""
+    return classes()["start-warps" if kind is WarpWeights else "start"].weights
+
+
 def class_of(target: Target) -> str:
     """The class of a target: an OpenCL device is of one of two, by whether it runs work-items in step.
 

@@ -12,7 +12,7 @@ from stridesmith.configs import load
 from stridesmith.cost_model.calibration import Calibration
 from stridesmith.cost_model.fit import estimates, fit, held_back, quality
 from stridesmith.cost_model.prior import COLUMNS
-from stridesmith.cost_model.weights import AnyWeights, WarpWeights, Weights, classes
+from stridesmith.cost_model.weights import WarpWeights, Weights, classes, start_of
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 START = classes()["start"].weights
@@ -128,11 +128,6 @@ def test_data_without_a_column_that_the_estimate_reads_is_refused(tmp_path: Path
         Calibration.load(tmp_path / "x.npz", WarpWeights)
 
 
-def start_of(name: str) -> AnyWeights:
-    """What the fit of a class begins with, by its formula."""
-    return classes()["start-warps" if isinstance(classes()[name].weights, WarpWeights) else "start"].weights
-
-
 def committed(name: str) -> Calibration:
     path = BENCHMARKS / "calibration" / classes()[name].data
     if not BENCHMARKS.is_dir():
@@ -143,7 +138,7 @@ def committed(name: str) -> Calibration:
 @pytest.mark.parametrize("name", FITTED)
 def test_the_committed_data_gives_the_committed_weights(name: str) -> None:
     """Each class that names its data has the weights that the fit makes of it."""
-    found = dataclasses.asdict(fit(committed(name), start_of(name)))
+    found = dataclasses.asdict(fit(committed(name), start_of(type(classes()[name].weights))))
     assert found == pytest.approx(dataclasses.asdict(classes()[name].weights), rel=EQUAL)
 
 
@@ -154,7 +149,8 @@ def test_fitted_weights_order_kernels_of_other_shapes_better(name: str) -> None:
     The weights with which the fit for warps begins were rounded from fits to the same kernels, and may be as good.
     """
     data, slack = committed(name), 0.02 * isinstance(classes()[name].weights, WarpWeights)
-    before, after = quality(data, start_of(name)), held_back(data, start_of(name), folds=3)
+    start = start_of(type(classes()[name].weights))
+    before, after = quality(data, start), held_back(data, start, folds=3)
     assert np.mean([q.among_fast for q in after.values()]) > np.mean([q.among_fast for q in before.values()]) - slack
     assert np.mean([q.correlation for q in after.values()]) > np.mean([q.correlation for q in before.values()]) - 0.01
 

@@ -7,8 +7,6 @@ its items would read what others have summed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ....ir import dtypes
@@ -45,14 +43,13 @@ def _may_be_local(site: Site, operand: Operand) -> bool:
 def _excludes(c: Candidates) -> Verdicts:
     if not c.part.of("local"):
         return
-    reach = c.group_reach
     total: Ints = np.zeros(1, np.int64)
     for number in c.part.of("local"):
         wanted = c.in_memory("local", number)
         yield "local memory without a grid", ~wanted | (c.group("x") > 0)
         apart = (c.place(number) != INLINE) & (c.place(number) != INNER)
         yield "local memory of what is computed in place", ~wanted | apart
-        total = total + np.where(wanted, _box_bytes(c, number, reach), 0)
+        total = total + np.where(wanted, _box_bytes(c, number), 0)
     axis = c.panelled
     if axis is not None and c.anchor.epilogue:
         whole = c.panel[axis] == c.axes[axis].extent
@@ -60,10 +57,10 @@ def _excludes(c: Candidates) -> Verdicts:
     yield "size of local memory", total <= c.target.local_bytes
 
 
-def _box_bytes(c: Candidates, number: int, reach: Mapping[int, Ints]) -> Ints:
+def _box_bytes(c: Candidates, number: int) -> Ints:
     """Bytes of the box of an input, in its layout, that a group reads."""
     operand = c.operands[number]
-    spans, chosen = c.span(operand, reach), c.layout(number)
+    spans, chosen = c.span(operand, c.group_reach), c.layout(number)
     result = product(spans)
     for alternative, layout in enumerate(c.layouts(number)):
         result = np.where(chosen == alternative, product(layout.box(operand, spans)), result)

@@ -75,15 +75,19 @@ def _for_warps(anchors: Sequence[Anchor], target: Target) -> list[tuple[int, Map
 def _cut_for_warps(anchor: Anchor, wanted: int) -> Cut | None:
     """The outermost axis in memory that falls into parts for about so many results; None where there are as many."""
     parts = wanted // prod(anchor.axes[a].extent for a in anchor.spatial)
-    axes = sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
-    for axis in axes:
+    steps = prod(anchor.axes[a].extent for a in anchor.reduce)
+    for axis in _outermost_first(anchor):
         extent = anchor.axes[axis].extent
-        steps = prod(anchor.axes[a].extent for a in axes)
         most = min(parts, extent, steps // SHORTEST_PART, isqrt(steps))  # of which one item adds up all
         even = [d for d in range(2, most + 1) if extent % d == 0 and 2 * d > most]
         if most >= 2 and (even or extent >= 2 * most):
             return axis, extent // max(even) if even else -(-extent // most)
     return None
+
+
+def _outermost_first(anchor: Anchor) -> list[int]:
+    """The axes of a reduction in the order in which they lie in memory."""
+    return sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
 
 
 def _is_long(anchor: Anchor, target: Target) -> bool:
@@ -97,7 +101,7 @@ def _is_long(anchor: Anchor, target: Target) -> bool:
 
 def _cut(anchor: Anchor, wanted: int, target: Target) -> Cut | None:
     """The outermost axis in memory that falls into about so many even parts, else the first that falls into others."""
-    axes = sorted(anchor.reduce, key=lambda a: max((o.stride(a) for o in anchor.inputs), default=0), reverse=True)
+    axes = _outermost_first(anchor)
     for axis in axes:
         extent = anchor.axes[axis].extent
         even = [d for d in range(target.threads, extent + 1) if extent % d == 0 and _is_busy(d, d, target)]

@@ -55,9 +55,8 @@ def _opens(site: Site, out: Collector) -> None:
     target, wide = site.target, site.wide
     if target.kind != "opencl" or not wide or site.chunks:
         return
-    limit = min(target.max_work_group, CPU_ITEMS) if target.is_cpu_device else target.max_work_group
-    if target.warp > 1:
-        limit = min(limit, WARP_ITEMS)
+    most = CPU_ITEMS if target.is_cpu_device else WARP_ITEMS if target.warp > 1 else target.max_work_group
+    limit = min(target.max_work_group, most)
     groups = [Group(items) for items in RUNS if items <= limit]
     vec = site.structure.vec if site.structure.vec in wide else None
     across, along = (_sides(site, axis) for axis in (vec, site.structure.row))
