@@ -12,6 +12,7 @@ sum, which a fit can follow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -222,7 +223,7 @@ class _Warps:
         """Lines of global memory: neighbours nearer than a sector share it, others have one each."""
         shape = [np.full(1, extent, np.float32) for extent in operand.shape]
         spread = width
-        for axis, count in self._neighbours(self.warp):
+        for axis, count in self._in_warp:
             apart = self._apart(operand, order, axis, shape) * _width(operand)
             beside, alone = (count - 1) * apart + spread, count * np.maximum(spread, SECTOR_BYTES)
             near = np.where((apart < SECTOR_BYTES) | (apart <= spread), beside, alone)
@@ -232,12 +233,17 @@ class _Warps:
     def _banks(self, operand: Operand, order: Sequence[Dim], width: Vector) -> Vector:
         """Steps of local memory: items whose elements lie in one bank wait for each other, those of one element not."""
         box, warp, found = _spans(operand, self.box), self.target.warp, ONE
-        for axis, count in self._neighbours(self.warp):
+        for axis, count in self._in_warp:
             apart = self._apart(operand, order, axis, box) * _width(operand)
             shared = np.gcd(np.maximum(apart / BANK_BYTES, 1).astype(np.int64), warp).astype(np.float32)
             steps = np.maximum(count * width / self.target.line_bytes, count * shared / warp)
             found = np.asarray(np.maximum(found, np.where(apart > 0, steps, ONE)), np.float32)
         return found
+
+    @cached_property
+    def _in_warp(self) -> list[tuple[int, Vector]]:
+        """The axes along which the items of a warp lie, nearest first, and how many lie along each."""
+        return self._neighbours(self.warp)
 
     def _neighbours(self, left: Vector) -> list[tuple[int, Vector]]:
         """The axes along which so many items of a group lie, nearest first, and how many lie along each.
@@ -262,6 +268,8 @@ class _Warps:
 
     def _apart(self, operand: Operand, order: Sequence[Dim], axis: int, shape: Sequence[Vector]) -> Vector:
         """Elements between what neighbouring items along an axis read, in a memory of logical extents `shape`."""
+        if all(a != axis for terms in operand.dims for a, _ in terms):
+            return np.zeros(1, np.float32)
         step = self.cover.levels["reg"][axis] * floats(self.c.block[axis])
         distance, stride = np.zeros(1, np.float32), ONE
         for dim in reversed(order):

@@ -6,6 +6,7 @@ All rules about candidates are arithmetic on the numbers of decisions; no progra
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from math import prod
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .techniques.technique import Phase, Technique
 
 FEW = 3
 """Where fewer than one in so many candidates is left, only those are judged further: what is known of all is lost."""
+COPIES = 32
+"""How many candidates that are drawn may have what they all begin with in common."""
 
 
 def prepared(schedule: Schedule, constants: frozenset[str], without: Collection[Technique] = ()) -> Schedule:
@@ -66,6 +69,36 @@ def feasible(part: Open, choices: Ints, target: Target) -> Bools:
             candidates, ok = Candidates(part, choices[left], target), np.ones(len(left), dtype=bool)
     found[left[ok]] = True
     return found
+
+
+def draw(part: Open, values: Sequence[Ints], rng: np.random.Generator, count: int, target: Target) -> Ints:
+    """Candidates that no rule excludes, (N, D), of `count` that are begun; each as likely as another.
+
+    Decision `d` takes each of `values[d]` as often as another.  Where the techniques so far have left few candidates,
+    each of those goes on as several, for which the decisions that no rule has read are drawn anew: what has been judged
+    does not depend on them, so that each candidate is as likely as if whole ones were drawn and judged, of which a few
+    in a thousand would be left on a GPU.  They come in an order of chance.
+    """
+    rows = np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
+    candidates, ok, copies = Candidates(part, rows, target), np.ones(count, dtype=bool), COPIES
+    for technique in TECHNIQUES:
+        for _, passed in technique.excludes(candidates):
+            ok &= passed
+        if FEW * np.count_nonzero(ok) >= len(rows):
+            continue
+        rows, read = rows[ok], candidates.read
+        if not len(rows):
+            return rows
+        unread = [d for d in range(len(values)) if d not in read]
+        different = prod(len(part.decisions[d]) for d in unread)
+        times = max(1, min(copies, count // len(rows), different // FEW))
+        rows, copies = np.repeat(rows, times, axis=0), copies // times
+        if times > 1:
+            for d in unread:
+                rows[:, d] = values[d][rng.integers(len(values[d]), size=len(rows))]
+        candidates, ok = Candidates(part, rows, target), np.ones(len(rows), dtype=bool)
+        candidates.read |= read
+    return rng.permutation(rows[ok])
 
 
 def columns(candidates: Candidates) -> Columns:

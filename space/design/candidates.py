@@ -32,21 +32,27 @@ class Candidates:
     """Candidates of one anchor in one structure: `choices` has shape (N, decisions), a row for each candidate.
 
     Every quantity is a vector of N elements, or of one where all candidates have the same; a list has one vector for
-    each axis or operand of the anchor, by number.
+    each axis or operand of the anchor, by number.  `read` are the decisions that anybody has asked about.
     """
 
     def __init__(self, part: Open, choices: Ints, target: Target) -> None:
         self.part, self.choices, self.target = part, choices, target
+        self.read = set[int]()
         self.anchor, self.structure = part.anchor, part.structure
         self.axes, self.operands = part.anchor.axes, part.anchor.operands
 
     def __len__(self) -> int:
         return len(self.choices)
 
+    def chosen(self, decision: int) -> Ints:
+        """The alternatives of a decision, by its number."""
+        self.read.add(decision)
+        return self.choices[:, decision]
+
     def column(self, name: str) -> NDArray[np.float32]:
         """The numbers of a column of the decisions' tables.  Raises KeyError for one that no decision has."""
         number, table = self.part.tables[name]
-        result: NDArray[np.float32] = table[self.choices[:, number]]
+        result: NDArray[np.float32] = table[self.chosen(number)]
         return result
 
     def columns(self, *kinds: str) -> Columns:
@@ -254,7 +260,7 @@ class Candidates:
     def layout(self, number: int) -> Ints:
         """Which of its `layouts` an operand has."""
         decision = self.part.of("layout").get(number)
-        return np.zeros(1, np.int64) if decision is None else self.choices[:, decision]
+        return np.zeros(1, np.int64) if decision is None else self.chosen(decision)
 
     def by_layout(self, number: int, values: Sequence[NDArray[np.bool_]]) -> Bools:
         """Of one vector for each of an operand's layouts, the elements of the layout that a candidate has."""

@@ -18,7 +18,7 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule, Trace
 from ..tree import block_stores, leaf_blocks, loops_above
-from .apply import feasible, schedule_anchor, verdicts
+from .apply import draw, feasible, schedule_anchor, verdicts
 from .decision import Decision
 from .program import Axis, Operand
 from .stages import schedule_stage
@@ -102,13 +102,19 @@ class Sketch:
             if item.weights:
                 values[number] = np.repeat(values[number], np.asarray(item.weights)[values[number]])
         if not self.parts:
-            return _drawn(rng, values, count, self.mask)
+            return _drawn(values, count, partial(self._draw_whole, rng=rng))
         found, start = [], 0
         for part in self.parts:
             stop = start + len(part.decisions)
-            found.append(_drawn(rng, values[start:stop], count, partial(feasible, part, target=self.target)))
+            found.append(_drawn(values[start:stop], count, partial(draw, part, rng=rng, target=self.target)))
             start = stop
         return np.concatenate([rows[: min(map(len, found))] for rows in found], axis=1)
+
+    def _draw_whole(
+        self, values: Sequence[NDArray[np.int64]], rng: np.random.Generator, count: int
+    ) -> NDArray[np.int64]:
+        rows = np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
+        return rows[self.mask(rows)]
 
     @uncollected
     def schedule(self, choice: Sequence[int]) -> Schedule:
@@ -169,16 +175,12 @@ class Sketch:
 
 
 def _drawn(
-    rng: np.random.Generator,
-    values: Sequence[NDArray[np.int64]],
-    count: int,
-    possible: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
+    values: Sequence[NDArray[np.int64]], count: int, draw: Callable[..., NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Up to `count` rows of alternatives that are possible, each of `values` as likely as the others."""
+    """Up to `count` rows of alternatives that are possible, as `draw` gives some of those that it begins."""
     found = np.zeros((0, len(values)), np.int64)
     for _ in range(ROUNDS if values else 0):
-        rows = np.stack([v[rng.integers(len(v), size=max(DRAWN, 4 * count))] for v in values], axis=1)
-        found = np.concatenate([found, rows[possible(rows)]])
+        found = np.concatenate([found, draw(values=values, count=max(DRAWN, 4 * count))])
         if len(found) >= count:
             break
     return found[:count] if values else np.zeros((min(count, 1), 0), np.int64)

@@ -182,7 +182,7 @@ def vector_times_matrix(n: int, k: int, **labels: str) -> tuple[FeatureMap, np.n
 
 def test_blocks_along_the_vectors_by_hand():
     """256 columns in two blocks of four tiles of 32, panels of 8 steps of 80: sizes of each level in bytes."""
-    chosen = {"tile:s1": "4x8", "tile:s1:block": "4", "tile:r0:panel": "8", "tile:r0": "2"}
+    chosen = {"tile:s1": "4x8", "tile:s1:block": "4", "tile:r0:panel": "8", "tile:r0": "2", "threads": "2"}
     plain = {"layout:i0": "identity", "layout:i1": "identity"}
     space, rows = vector_times_matrix(256, 80, **chosen, **plain)
     matrix = space.matrix(0, rows[:1])[0]
