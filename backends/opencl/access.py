@@ -12,6 +12,9 @@ from ..llvm.types import CodegenError
 from .types import Helpers, bare, memory_type
 from .writer import Writer
 
+ARRAY_ALIGNMENT = 64
+"""Bytes, a multiple of which every array of a kernel begins at."""
+
 
 class Accesses(Writer):
     """Writes accesses; the buffers that are declared here, and views of them, have pointers."""
@@ -72,6 +75,32 @@ class Accesses(Writer):
             self.line(self.helpers.store_narrow(buffer.dtype, self.space(buffer), pointer, place, bare(value)))
         else:
             self.line(f"{self.pointer(buffer)}[{self._at(position)}] = {bare(value)};")
+
+    def read_vector(self, buffer: Buffer, position: Expr, count: int) -> str:
+        """The vector of so many elements from a scalar position on."""
+        kind, space, place = memory_type(buffer.dtype), self.space(buffer), self.address(buffer, position)
+        if self._is_aligned(buffer, position, count):
+            return f"(*(__{space} const {kind}{count}*)({place}))"
+        return f"{self.helpers.load(kind, count, space)}({place})"
+
+    def write_vector(self, buffer: Buffer, position: Expr, count: int, value: str) -> None:
+        """The statement that stores a vector to so many elements from a scalar position on."""
+        kind, space, place = memory_type(buffer.dtype), self.space(buffer), self.address(buffer, position)
+        if self._is_aligned(buffer, position, count):
+            self.line(f"*(__{space} {kind}{count}*)({place}) = {bare(value)};")
+        else:
+            self.line(f"{self.helpers.store(kind, count, space)}({bare(value)}, {place});")
+
+    def _is_aligned(self, buffer: Buffer, position: Expr, count: int) -> bool:
+        """Whether a vector lies at a multiple of its own size, as a GPU must know to load it at once.
+
+        A CPU takes any address.  Buffers begin at a multiple of 128 bytes (`CL_DEVICE_MEM_BASE_ADDR_ALIGN`), arrays
+        that a kernel declares at one of `ARRAY_ALIGNMENT`.
+        """
+        if self.is_cpu or count * dtypes.nbytes(buffer.dtype) > ARRAY_ALIGNMENT:
+            return False
+        terms, constant = shared_form(position)
+        return all(number % count == 0 for number in (*terms.values(), constant))
 
     def address(self, buffer: Buffer, position: Expr) -> str:
         """The address of the element at a scalar position."""

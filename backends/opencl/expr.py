@@ -298,7 +298,7 @@ class Expressions(Masks):
 
             return self.steady(expr, kind, start, count, read)
         if stride == 1:
-            return self.steady(expr, kind, start, count, lambda: self._neighbours(expr, base, count))
+            return self.steady(expr, kind, start, count, lambda: self.read_vector(expr.buffer, base, count))
         # Private arrays that are read in overlapping vectors do not stay in registers, and a GPU reads lane by lane.
         apart = self.is_cpu and self.under is None and self.space(expr.buffer) != "private"
         chosen = picks([stride * number for number in range(count)]) if apart else None
@@ -306,12 +306,7 @@ class Expressions(Masks):
             return self._by_lane(expr, start, count)
         return self.steady(expr, kind, start, count, lambda: self._picked(expr, base, chosen))
 
-    def _neighbours(self, load: Load, position: Expr, count: int) -> str:
-        """So many elements from a position on."""
-        macro = self.helpers.load(memory_type(load.dtype), count, self.space(load.buffer))
-        return f"{macro}({self.address(load.buffer, position)})"
-
     def _picked(self, load: Load, base: Expr, chosen: Picks) -> str:
         """The lanes that were chosen from a base on, out of vectors of neighbours."""
-        vectors = [self._neighbours(load, binary("+", base, first), chosen.length) for first in chosen.starts]
+        vectors = [self.read_vector(load.buffer, binary("+", base, first), chosen.length) for first in chosen.starts]
         return f"{self.helpers.pick(memory_type(load.dtype), chosen)}({', '.join(vectors)})"

@@ -270,11 +270,11 @@ class Masks(Texels):
         kind, space = memory_type(buffer.dtype), self.space(buffer)
         is_inside = low >= 0 and high <= buffer.size - count
         if space == "private" and is_inside:
-            return f"{self.helpers.load(kind, count, space)}({self.address(buffer, base)})"
+            return self.read_vector(buffer, base, count)
         if space != "global" or buffer.memory in self.written or buffer.size < count:
             return None
         if is_inside:
-            return f"{self.helpers.load(kind, count, space)}({self.address(buffer, base)})"
+            return self.read_vector(buffer, base, count)
         return f"{self.helpers.load_within(kind, count)}({self.pointer(buffer)}, {self._at(base)}, {buffer.size})"
 
     def write_under(self, buffer: Buffer, base: Expr, text: str, start: int, count: int) -> None:
@@ -287,11 +287,10 @@ class Masks(Texels):
             return
         low, high = self.facts.interval(base)
         if space == "private" and low >= 0 and high <= buffer.size - count:
-            place = self.address(buffer, base)
-            old = f"{self.helpers.load(kind, count, space)}({place})"
+            old = self.read_vector(buffer, base, count)
             both = self.chosen(self.under, text, old, buffer.dtype, start, count)
             if both is not None:
-                self.line(f"{self.helpers.store(kind, count, space)}({bare(both)}, {place});")
+                self.write_vector(buffer, base, count, both)
                 return
         if (bits := self._bits(self.under, buffer, start, count)) is not None:
             where = f"{self.pointer(buffer)}, {self._at(self._inside(self.under, base, buffer, count))}"
@@ -304,8 +303,7 @@ class Masks(Texels):
             for at, part in ((first + k, part) for k, part in pieces(group) if part > 1):
                 # Lane by lane: compilers make one instruction of it, and oclgrind takes `.s89ab` for undefined.
                 lanes = ", ".join(f"{value}.s{at + k:x}" for k in range(part))
-                place = self.address(buffer, binary("+", base, at))
-                self.line(f"{self.helpers.store(kind, part, space)}(({kind}{part})({lanes}), {place});")
+                self.write_vector(buffer, binary("+", base, at), part, f"({kind}{part})({lanes})")
                 conditions[at : at + part] = [const(False, "bool")] * part
         for k, cond in enumerate(conditions):
             head = "" if isinstance(cond, Const) else f"if ({bare(self.scalar(cond))}) "

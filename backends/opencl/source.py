@@ -39,7 +39,7 @@ from ...ir.stmt import (
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
-from .access import lane
+from .access import ARRAY_ALIGNMENT, lane
 from .binary import POCL
 from .dots import dot_product, product_of, words
 from .images import check_image, is_image
@@ -329,9 +329,7 @@ class _Kernel(Subgroups):
             elif count == 1:
                 self.write(buffer, binary("+", base, start), text)
             else:
-                macro = self.helpers.store(kind, count, self.space(buffer))
-                place = self.address(buffer, binary("+", base, start))
-                self.line(f"{macro}({bare(text)}, {place});")
+                self.write_vector(buffer, binary("+", base, start), count, text)
 
     def _store_lanes(self, buffer: Buffer, position: Expr, value: Expr, lanes: int) -> None:
         if self.under is not None:
@@ -529,7 +527,7 @@ class _Kernel(Subgroups):
         self.declare(buffer, "private")
         with self.braces(""):
             text = f"{self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
-            self.line(f"{text} __attribute__((aligned(64)));")
+            self.line(f"{text} __attribute__((aligned({ARRAY_ALIGNMENT})));")
             self.statement(stmt.body)
         self.private_bytes -= buffer.nbytes
 
@@ -538,5 +536,5 @@ class _Kernel(Subgroups):
         self.declare(buffer, "local")
         self.local_bytes += buffer.nbytes
         text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"
-        self.first_lines.append(f"    {text} __attribute__((aligned(64)));")
+        self.first_lines.append(f"    {text} __attribute__((aligned({ARRAY_ALIGNMENT})));")
         self.memories = self.memories.with_local(buffer)

@@ -35,15 +35,13 @@ class Transposes(Expressions):
         ctype, count = memory_type(square.source.dtype), square.lanes
         kind, numbers = f"{ctype}{count}", range(count)
         places = [binary("+", square.base, binary("*", square.stride, number)) for number in numbers]
-        load = self.helpers.load(ctype, count, self.space(square.source))
-        rows = self.before([f"{load}({self.address(square.source, place)})" for place in places], [kind] * count)
+        rows = self.before([self.read_vector(square.source, place, count) for place in places], [kind] * count)
         for first, second, *chosen in exchanges(count):
             pair = f"({rows[first]}, {rows[second]})"
             picked = [f"{self.helpers.pick(ctype, _out_of_two(lanes))}{pair}" for lanes in chosen]
             rows[first], rows[second] = self.before(picked, [kind] * 2)
-        store = self.helpers.store(ctype, count, self.space(square.target))
         for place, row in zip(square.targets, rows, strict=True):
-            self.line(f"{store}({row}, {self.address(square.target, place)});")
+            self.write_vector(square.target, place, count, row)
 
 
 def _out_of_two(lanes: list[int]) -> Picks:

@@ -276,7 +276,7 @@ def _ray_executor(settings: TuneSettings, task: Task, builders_schedule: bool) -
     """Workers that do already, while others start, what they all need first; builders where they draw candidates."""
     from ..workers.executor import RayExecutor
 
-    prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed)}
+    prepared: dict[str, Job[Reply]] = {"measure": Prepare(work=task.name, seed=settings.seed, target=task.target)}
     if builders_schedule:
         prepared["build"] = Derive(script=task.script, target=task.target, interface=dict(task.interface))
     return RayExecutor(

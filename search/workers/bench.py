@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from ...ir.target import Target
 from . import host_lock
 from .process import WorkerProcess
-from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
+from .protocol import Compiled, Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
 
 R = TypeVar("R", bound=Reply)
 
@@ -63,12 +63,14 @@ class Bench:
 
     def measure(self, job: Job[R]) -> R | Failed:
         """A job that measures, alone on its device; beside builds where these do not disturb it."""
-        with host_lock.beside_builds() if _is_apart(job) else host_lock.exclusive():
-            if isinstance(job, Measure | Race):
-                first = isinstance(job, Race) and job.first
-                problem = self._prepare(Prepare(work=job.work, seed=job.seed, first=first))
-                if problem is not None:
-                    return problem
+        if not _is_apart(job):
+            with host_lock.exclusive():
+                return self._prepare_for(job) or self.worker.request(job, *self._patience(job))
+        with host_lock.shared():  # a GPU has to make a context, for which nobody else should wait
+            problem = self._prepare_for(job)
+        if problem is not None:
+            return problem
+        with host_lock.beside_builds():
             return self.worker.request(job, *self._patience(job))
 
     def prepare(self, job: Job[Reply]) -> None:
@@ -87,6 +89,14 @@ class Bench:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _prepare_for(self, job: Job[R]) -> Failed | None:
+        """Do by itself what no measurement's deadline should pay for.  Returns a reply only when that failed."""
+        if not isinstance(job, Measure | Race):
+            return None
+        first, kernels = isinstance(job, Race) and job.first, _kernels(job)
+        target = Target.from_json(kernels[0].artifact["target"]) if kernels else None
+        return self._prepare(Prepare(work=job.work, seed=job.seed, first=first, target=target))
 
     def _prepare(self, job: Prepare) -> Failed | None:
         """Let the worker compute the reference results, which no candidate's deadline should pay for.
@@ -113,6 +123,10 @@ def _is_apart(job: Job[R]) -> bool:
     """Whether all that a job measures is on devices which builds on the host do not disturb."""
     if isinstance(job, MeasureRoof):
         return job.target.is_apart
-    kernels = job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()
-    targets = [Target.from_json(kernel.artifact["target"]) for kernel in kernels]
+    targets = [Target.from_json(kernel.artifact["target"]) for kernel in _kernels(job)]
     return bool(targets) and all(target.is_apart for target in targets)
+
+
+def _kernels(job: Job[R]) -> tuple[Compiled, ...]:
+    """The kernels that a job measures."""
+    return job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()

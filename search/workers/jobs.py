@@ -174,6 +174,10 @@ def _with_lowered(
 
 
 def prepare(job: Prepare, tick: Tick) -> Done | Failed:
+    from ...backends.kernel import open_device
+
+    if job.target is not None:
+        open_device(job.target)
     try:
         _samples(job)
     except MemoryError:

@@ -213,13 +213,17 @@ class Build(Job[Built]):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare(Job[Done]):
-    """Compute and keep the reference results of a program and seed; of the first sample alone if `first` says so."""
+    """Open a device, and compute and keep the reference results of a program and seed.
+
+    Of the first sample alone if `first` says so.
+    """
 
     timeout: ClassVar[str] = "infrastructure"
 
     work: ProgramName
     seed: int
     first: bool = False
+    target: Target | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

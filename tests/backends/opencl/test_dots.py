@@ -73,7 +73,7 @@ def test_a_gpu_calls_the_function_in_each_lane() -> None:
     """Both operands are words of four bytes; the vector of words along the columns is one load."""
     found = text(scheduled(32, 4)[1], GPU_DEVICE)
     assert "dot_4x8packed_ss_int((uint)a.s3, (uint)b.s3)" in found
-    assert "LOAD4_global_int(((__global const int_view*)b) + t_4)" in found
+    assert "*(__global const int4*)(((__global const int_view*)b) + t_4)" in found
     assert "const int t_3 = ((__global const int_view*)a)[t_2];" in found
     scalar = text(scheduled(32, 1)[1], GPU_DEVICE)
     assert "c[t] = (int)((uint)c[t] + (uint)dot_4x8packed_ss_int((uint)t_2, (uint)t_4));" in scalar

@@ -73,6 +73,30 @@ def test_vectors_load_through_element_aligned_types() -> None:
     assert "typedef float8 float8_u __attribute__((aligned(4), may_alias));" in source
 
 
+@pytest.mark.parametrize(
+    ("stride", "first", "aligned"), [(4, 0, True), (8, 8, True), (4, 2, False), (6, 0, False), (1, 0, False)]
+)
+def test_a_gpu_loads_vectors_at_once_where_they_lie_at_multiples_of_their_size(
+    stride: int, first: int, aligned: bool
+) -> None:
+    """An address that is not known to be such a multiple is one of single elements; a CPU takes any."""
+    at = (Ramp(I * stride + first, const(1), 4),)
+    body = loops([(I, 6)], Store(OUT, at, Load(A, at)))
+    found = text(body, target=GPU)
+    assert ("*(__global float4*)(out" in found) == ("*(__global const float4*)(A" in found) == aligned
+    assert ("STORE4_global_float(t" in found) == ("LOAD4_global_float(A" in found) == (not aligned)
+    on_a_cpu = text(body)
+    assert "LOAD4_global_float(A" in on_a_cpu and "__global float4*" not in on_a_cpu
+
+
+def test_vectors_larger_than_an_array_s_alignment_are_loaded_by_their_elements() -> None:
+    x, y = Buffer("x", (64,), "float64"), Buffer("y", (64,), "float64")
+    at = (Ramp(I * 16, const(1), 16),)
+    device = replace(GPU, features="cl_khr_fp64")
+    found = text(loops([(I, 4)], Store(y, at, Load(x, at))), x, y, target=device)
+    assert "LOAD16_global_double(x" in found and "STORE16_global_double(t" in found
+
+
 def test_indices_are_32_bit_on_a_gpu_when_all_fit() -> None:
     """A GPU gets int, a kernel with an index that may not fit gets long, a CPU always long."""
     assert "for (int i" in text(loops([(I, 64)], COPY), target=GPU)

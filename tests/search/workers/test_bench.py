@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stridesmith.configs import load
 from stridesmith.ir.target import HOST_MEMORY, Target
-from stridesmith.search.workers.bench import _is_apart
-from stridesmith.search.workers.protocol import CheckDevice, Compiled, Measure, MeasureRoof, Race
+from stridesmith.search.workers import host_lock
+from stridesmith.search.workers.bench import Bench, _is_apart
+from stridesmith.search.workers.protocol import (
+    CheckDevice,
+    Compiled,
+    Done,
+    Job,
+    Measure,
+    MeasureRoof,
+    Race,
+    Reply,
+)
 
 GPU = load.target("opencl-gpu")
 BESIDE = replace(GPU, features=f"{GPU.features} {HOST_MEMORY}")
@@ -43,6 +56,37 @@ def test_a_race_of_several_devices_has_the_host_if_one_of_them_needs_it() -> Non
     assert not _is_apart(Race(kernels=both, work=("matmul", "{}"), seed=0))
     assert not _is_apart(Race(kernels=(), work=("matmul", "{}"), seed=0))
     assert not _is_apart(CheckDevice(target=GPU))
+
+
+@pytest.mark.parametrize(("target", "turn"), [(GPU, [False, True]), (Target(), [True, True])])
+def test_a_gpu_is_opened_before_the_turn(
+    target: Target, turn: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Others measure there while a process makes its context and the reference results, which takes seconds."""
+    monkeypatch.setattr(host_lock, "FOLDER", tmp_path)
+    held: list[tuple[str, bool]] = []
+    name = "accelerators" if target is GPU else "device"
+
+    def request(job: Job[Any], *_: float) -> Reply:
+        held.append((type(job).__name__, _is_held(name)))
+        return Done()
+
+    bench = Bench()
+    monkeypatch.setattr(bench.worker, "request", request)
+    bench.measure(Measure(kernel=kernel(target), work=("matmul", "{}"), seed=0))
+    assert held == list(zip(["Prepare", "Measure"], turn, strict=True))
+
+
+def _is_held(name: str) -> bool:
+    """Whether somebody has a lock alone."""
+    descriptor = host_lock._open(name)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def test_records_of_other_clocks_are_not_compared() -> None:
