@@ -278,7 +278,8 @@ class Blocked(_AsBefore):
 
     def box(self, operand: Operand, spans: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         span, whole = spans[self.dim], -(-operand.shape[self.dim] // self.size)
-        blocks, inner = np.minimum((span - 1) // self.size + 2, whole), np.full(1, self.size, np.int64)
+        # Where panels begin anywhere in a block, no bounds are found of the blocks that one of them touches.
+        blocks, inner = np.full(1, whole, np.int64), np.full(1, self.size, np.int64)
         ((_, step), *others), offset = operand.dims[self.dim], operand.offsets[self.dim]
         if not others and step == 1 and offset == 0:  # a panel begins at a multiple of its length
             blocks = np.where(span % self.size == 0, np.minimum(span // self.size, whole), blocks)

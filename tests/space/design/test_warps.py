@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -16,6 +17,7 @@ from stridesmith.space.design.candidates import Candidates
 from stridesmith.space.design.program import anchors
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import OF_WARPS, Space, generate
+from stridesmith.space.design.techniques.local_memory import _box_bytes
 from stridesmith.space.design.techniques.shared_reductions import shared_reductions
 from stridesmith.space.workloads import workload
 
@@ -69,11 +71,14 @@ def test_the_version_is_one_of_its_own() -> None:
     assert max(d for s in plain.sketches for d in map(len, s.decisions)) != OF_WARPS
 
 
-@pytest.mark.parametrize("name", ["conv2d", "matmul"])
-def test_local_memory_is_never_more_than_the_device_has(name: str) -> None:
-    """Also of layouts in blocks, of which a panel may touch one more than it fills."""
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("conv2d", SHAPES["conv2d"]), ("matmul", SHAPES["matmul"]), ("matmul", {"m": 64, "n": 72, "k": 260})],
+)
+def test_local_memory_is_never_more_than_the_device_has(name: str, shape: dict[str, int]) -> None:
+    """A kernel declares what the rule has counted at most, also of blocks that panels begin anywhere in."""
     tried = 0
-    for sketch in space(name).sketches:
+    for sketch in generate(workload(name, **shape).func, GPU, {}).sketches:
         values = [np.arange(len(d)) for d in sketch.decisions]
         for number, decision in enumerate(sketch.decisions):
             if "/local:" in decision.name:
@@ -82,8 +87,11 @@ def test_local_memory_is_never_more_than_the_device_has(name: str) -> None:
             if blocked and "/layout:" in decision.name:
                 values[number] = np.array(blocked)
         for row in sketch.draw(np.random.default_rng(1), 3, values):
-            func = sketch.schedule(tuple(map(int, row))).func
-            assert "__local" in source_of(lower(func, GPU), GPU).text
+            text = source_of(lower(sketch.schedule(tuple(map(int, row))).func, GPU), GPU).text
+            declared = sum(4 * int(size) for size in re.findall(r"__local float \w+\[(\d+)\]", text))
+            (c,) = (c for c in candidates(sketch, row[None]) if c.part.of("local"))
+            counted = sum(int(_box_bytes(c, number)[0]) for number in c.part.of("local"))
+            assert 0 < declared <= counted <= GPU.local_bytes
             tried += 1
     assert tried >= 6
 
@@ -115,6 +123,6 @@ def test_panels_that_fit_into_blocks_need_no_more_room() -> None:
     layouts = {(n, layout.label): layout for n, d in part.of("layout").items() for layout in part.decisions[d].values}
     number, layout = next((n, layout) for (n, label), layout in layouts.items() if label == "blocked:d1:32")
     operand = part.anchor.operands[number]
-    for span, expected in ((4, [1, 4]), (32, [1, 32]), (64, [2, 32]), (12, [2, 32]), (48, [3, 32])):
+    for span, expected in ((4, [1, 4]), (32, [1, 32]), (64, [2, 32]), (12, [3, 32]), (48, [3, 32])):
         box = layout.box(operand, [np.array([16]), np.array([span])])
         assert [int(size[0]) for size in box] == [16, *expected]
