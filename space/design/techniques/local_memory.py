@@ -21,6 +21,9 @@ from ..structure import Site
 from .technique import Phase, Technique, Verdicts
 from .work_groups import Group, group_of
 
+KEPT_BYTES = 64
+"""Of local memory, for the driver: on an NVIDIA H100 a kernel with an array of all 49,152 bytes used 49,216."""
+
 
 def _opens(site: Site, out: Collector) -> None:
     if not out.numbers.get("work_group"):
@@ -54,7 +57,7 @@ def _excludes(c: Candidates) -> Verdicts:
     if axis is not None and c.anchor.epilogue:
         whole = c.panel[axis] == c.axes[axis].extent
         yield "local memory of panels before an epilogue", whole | ~c.any_in_local_memory
-    yield "size of local memory", total <= c.target.local_bytes
+    yield "size of local memory", total <= c.target.local_bytes - KEPT_BYTES
 
 
 def _box_bytes(c: Candidates, number: int) -> Ints:
