@@ -7,6 +7,7 @@
 Spaces: `full`; `divisors`, whose tiles divide their axes, with scalar code along an axis that no vector
 divides; `no_layouts`, in which every buffer stays as the program has it; `branch_only`, where each ragged edge is
 tested; `no_subgroups` and `subgroups`, in which an OpenCL device does none or all reductions along rows in subgroups;
+`no_dot` and `dot`, in which it does none or all products of bytes by fours, for ``--dtype int8``;
 `no_images` and `images`, `no_local` and `local`, in which none or all of the inputs that may are in textures, or in the
 local memory of groups.  The first of ``--spaces`` is what the others are compared with.  For every workload and seed
 all spaces are tuned in turns, each from an empty database and all on the same workers; then the winners of one seed
@@ -20,6 +21,7 @@ writes the tables.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -31,7 +33,8 @@ from typing import Any
 from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
-from stridesmith.ir.target import Target
+from stridesmith.errors import ShapeError
+from stridesmith.ir.target import DOT_STEPS, Target
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.tuning.settings import settings
@@ -43,6 +46,7 @@ from stridesmith.space.design.decision import BRANCH, Decision
 from stridesmith.space.design.restrict import restricted
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
+from stridesmith.space.workloads import workload
 
 Keep = Callable[[Decision, Any], bool]
 
@@ -59,9 +63,9 @@ def branch_only(decision: Decision, value: Any) -> bool:
     return decision.kind != "boundary" or value == BRANCH
 
 
-def in_subgroups(wanted: bool) -> Keep:
-    """Sketches that have all the reductions in subgroups that may be there, or none."""
-    return lambda decision, value: decision.name.rsplit("/", 1)[-1] != "subgroup" or value == wanted
+def chosen(name: str, wanted: Any) -> Keep:
+    """Sketches whose decision of this name has a value, and those without such a decision."""
+    return lambda decision, value: decision.name.rsplit("/", 1)[-1] != name or value == wanted
 
 
 def in_memory(kind: str, wanted: bool) -> Keep:
@@ -109,7 +113,8 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
 
 KEPT: Mapping[str, Keep] = {
     "full": everything, "no_layouts": no_layouts, "branch_only": branch_only,
-    "subgroups": in_subgroups(True), "no_subgroups": in_subgroups(False),
+    "subgroups": chosen("subgroup", True), "no_subgroups": chosen("subgroup", False),
+    "dot": chosen("dot", DOT_STEPS), "no_dot": chosen("dot", 0),
     "images": in_memory("image", True), "no_images": in_memory("image", False),
     "local": in_memory("local", True), "no_local": in_memory("local", False),
 }  # fmt: skip
@@ -202,6 +207,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--suite", type=words, default=["ragged"], help="one or several")
     parser.add_argument("--only", type=words, help="these workloads of the suites")
+    parser.add_argument("--dtype", help="of all workloads; their own by default")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--spaces", type=words, default=["full", "divisors", "no_layouts", "branch_only"])
     parser.add_argument("--trials", type=int, default=64)
@@ -211,6 +217,16 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def entries(name: str, dtype: str | None) -> list[Entry]:
+    """The workloads of a suite; of another type, if one is given, those that have it."""
+    found: list[Entry] = []
+    for entry in suite(name).entries:
+        with contextlib.suppress(ShapeError):
+            of_type = {} if dtype is None else {"dtype": dtype}
+            found.append(replace(entry, work=workload(entry.work.name, **{**entry.work.params, **of_type})))
+    return found
+
+
 def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -> None:
     """Tune and race what is not in the log yet; `lines` grows with it."""
     done = {(line["name"], line["seed"]) for line in lines}
@@ -218,7 +234,7 @@ def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -
         (entry, seed)
         for seed in range(arguments.seeds)
         for name in arguments.suite
-        for entry in suite(name).entries
+        for entry in entries(name, arguments.dtype)
         if (entry.name, seed) not in done and (arguments.only is None or entry.name in arguments.only)
     ]
     if not todo:
