@@ -7,7 +7,8 @@
 Spaces: `full`; `divisors`, whose tiles divide their axes, with scalar code along an axis that no vector
 divides; `no_layouts`, in which every buffer stays as the program has it; `branch_only`, where each ragged edge is
 tested; `no_subgroups` and `subgroups`, in which an OpenCL device does none or all reductions along rows in subgroups;
-`no_dot` and `dot`, in which it does none or all products of bytes by fours, for ``--dtype int8``;
+`no_dot` and `dot`, in which it does none or all products of bytes by fours, for ``--dtype int8``; `no_fp16`, whose
+device is taken for one without arithmetic of float16, for ``--dtype float16``;
 `no_images` and `images`, `no_local` and `local`, in which none or all of the inputs that may are in textures, or in the
 local memory of groups.  The first of ``--spaces`` is what the others are compared with.  For every workload and seed
 all spaces are tuned in turns, each from an empty database and all on the same workers; then the winners of one seed
@@ -111,8 +112,14 @@ def space_of(variant: str, func: Any, target: Any, interface: Mapping[str, str])
     return restricted(whole, KEPT[variant])
 
 
+def device_of(variant: str, target: Target) -> Target:
+    """The device that a variant is built for."""
+    left = [feature for feature in target.features.split() if variant != "no_fp16" or feature != "cl_khr_fp16"]
+    return replace(target, features=" ".join(left))
+
+
 KEPT: Mapping[str, Keep] = {
-    "full": everything, "no_layouts": no_layouts, "branch_only": branch_only,
+    "full": everything, "no_fp16": everything, "no_layouts": no_layouts, "branch_only": branch_only,
     "subgroups": chosen("subgroup", True), "no_subgroups": chosen("subgroup", False),
     "dot": chosen("dot", DOT_STEPS), "no_dot": chosen("dot", 0),
     "images": in_memory("image", True), "no_images": in_memory("image", False),
@@ -134,7 +141,7 @@ class Kept:
 
 
 def tuned(
-    entry: Entry, variant: str, seed: int, arguments: argparse.Namespace, workers: RayExecutor
+    entry: Entry, variant: str, seed: int, arguments: argparse.Namespace, workers: RayExecutor, target: Target
 ) -> dict[str, Any]:
     """The winner of one run: its record, and what it chose in words."""
     db = arguments.out / "databases" / f"{entry.name}-{variant}-{seed}.db"
@@ -143,7 +150,7 @@ def tuned(
     work = entry.work
     options = settings(
         workload=work.name, params=dict(work.shape), dtype=work.dtype, interface=entry.interface,
-        target=arguments.target, trials=arguments.trials, seed=seed, db=str(db), resume=False, mirror=False,
+        target=device_of(variant, target), trials=arguments.trials, seed=seed, db=str(db), resume=False, mirror=False,
     )  # fmt: skip
     spaces: list[Space] = []
 
@@ -160,8 +167,10 @@ def tuned(
 def raced(entry: Entry, records: Mapping[str, Record], target: Target) -> dict[str, float]:
     """Median microseconds of each variant's winner, taking turns in one process."""
     with Bench() as bench:
-        traces = [(record.script, record.trace) for record in records.values()]
-        built = [bench.build(Build(script=script, target=target, trace=trace)) for script, trace in traces]
+        built = [
+            bench.build(Build(script=record.script, target=device_of(variant, target), trace=record.trace))
+            for variant, record in records.items()
+        ]
         kernels = tuple(reply.kernel for reply in built)
         raced = bench.measure(Race(kernels=kernels, work=name_of(entry.work), seed=12345, rounds=30, seconds=6.0))
     return {name: statistics.median(r.samples) * 1e6 for name, r in zip(records, raced.results, strict=True)}
@@ -244,7 +253,7 @@ def run(arguments: argparse.Namespace, log: Path, lines: list[dict[str, Any]]) -
     try:
         for entry, seed in todo:
             order = spaces[seed % count :] + spaces[: seed % count]
-            found = {v: tuned(entry, v, seed, arguments, workers) for v in order}
+            found = {v: tuned(entry, v, seed, arguments, workers, target) for v in order}
             us = raced(entry, {v: found[v].pop("record") for v in spaces}, target)
             lines.append({"name": entry.name, "seed": seed, "trials": arguments.trials, "us": us, "candidates": found})
             with log.open("a") as file:
