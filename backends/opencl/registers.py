@@ -26,13 +26,14 @@ from .types import Helpers
 
 
 class Registers(Transposes):
-    """Knows what has been loaded since the last fence; `loads_again` says whether there is one."""
+    """Knows what has been loaded since the last fence; `loads_again` tells of one, `may_fence` if it may be."""
 
     def __init__(
         self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset(), is_cpu: bool = True
     ) -> None:
         super().__init__(index_type, helpers, emulated, is_cpu)
         self.loads_again = False
+        self.may_fence = is_cpu
         self._loaded: set[Load] = set()
 
     def note_loads(self, store: Store) -> None:
@@ -46,9 +47,10 @@ class Registers(Transposes):
     def spare(self, loop: For, target: Target) -> int | None:
         """The registers beside those that a loop updates; None where it updates none, or more than there are.
 
-        A GPU, whose compiler spills in other ways, has no fences.
+        A GPU, whose compiler spills in other ways, has no fences, nor has a kernel with subgroups: Intel's runtime for
+        CPUs does not put items of a kernel with a fence side by side, and a subgroup then reduces one item's value.
         """
-        taken = accumulators(loop, target.vector_bits // 8) if self.is_cpu else 0
+        taken = accumulators(loop, target.vector_bits // 8) if self.may_fence else 0
         return target.registers - taken if 0 < taken <= target.registers else None
 
     def relieve(self, spare: int, register_bytes: int) -> None:

@@ -35,6 +35,7 @@ from ...ir.stmt import (
     memories_read,
     memories_written,
     read_buffers,
+    walk_stmts,
     written_buffers,
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
@@ -135,6 +136,7 @@ class _Kernel(Subgroups):
         super().__init__(index_type, helpers, emulated(target), target.is_cpu_device)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
+        self.may_fence &= not any(isinstance(node, For) and node.reduces for node in walk_stmts(body))
         self.written = frozenset(b.memory for b in written_buffers(body))
         self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
         self.has_barriers = needs_barrier(body, self.memories)

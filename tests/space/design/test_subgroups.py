@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from subgroup_programs import needs_subgroups, subgroup_device
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import LoweringError, lower
+from stridesmith.backends.opencl import source
 from stridesmith.backends.opencl.source import generate as source_of
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
@@ -88,6 +90,26 @@ def test_every_candidate_is_written_with_subgroups(name: str) -> None:
         for candidate in found:
             text = source_of(lower(sketch.schedule(candidate).func, SUBGROUPS), SUBGROUPS).text
             assert "sub_group_reduce_" in text and "intel_reqd_sub_group_size(" in text and "barrier(" not in text
+
+
+def test_kernels_with_subgroups_have_no_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many rows more is loaded than fits in registers, for which other kernels of a CPU have fences.
+
+    With one, Intel's runtime for CPUs does not put items side by side, so that a subgroup sums a single one's value.
+    """
+    device = replace(SUBGROUPS, is_cpu_device=True, registers=32, vector_bits=512)
+    work = workload("row_sum", rows=161, cols=200)
+    (sketch,) = in_subgroups(generate(work.func, device, {}))
+    wanted = {"tile:s0": "14", "tile:r0": "32", "vector:r0": "16"}
+    allowed = [
+        np.array([n for n, label in enumerate(d.labels) if wanted.get(d.name.split("/")[-1], label) == label])
+        for d in sketch.decisions
+    ]
+    (choice,) = sketch.draw(np.random.default_rng(0), 1, allowed)
+    lowered = lower(sketch.schedule(choice).func, device)
+    assert "LOAD_AGAIN();" not in source_of(lowered, device).text
+    monkeypatch.setattr(source, "walk_stmts", lambda body: [])  # as if there were none
+    assert "LOAD_AGAIN();" in source_of(lowered, device).text
 
 
 def test_a_work_group_is_no_larger_than_the_device_allows() -> None:
