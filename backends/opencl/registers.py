@@ -26,7 +26,7 @@ from .types import Helpers
 
 
 class Registers(Transposes):
-    """Knows what has been loaded since the last fence; `loads_again` tells of one, `may_fence` if it may be."""
+    """Knows what has been loaded since the last fence; `may_fence` allows one, `loads_again` tells of one."""
 
     def __init__(
         self, index_type: str, helpers: Helpers, emulated: frozenset[str] = frozenset(), is_cpu: bool = True

@@ -35,7 +35,6 @@ from ...ir.stmt import (
     memories_read,
     memories_written,
     read_buffers,
-    walk_stmts,
     written_buffers,
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
@@ -58,7 +57,7 @@ from .parts import (
     statements_at_top,
     written_out,
 )
-from .subgroups import Subgroups, subgroup_size
+from .subgroups import Subgroups, subgroup_loops, subgroup_size
 from .sums import keep_sums
 from .types import (
     CALL_BYTES,
@@ -136,7 +135,7 @@ class _Kernel(Subgroups):
         super().__init__(index_type, helpers, emulated(target), target.is_cpu_device)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
-        self.may_fence &= not any(isinstance(node, For) and node.reduces for node in walk_stmts(body))
+        self.may_fence &= not subgroup_loops(body)
         self.written = frozenset(b.memory for b in written_buffers(body))
         self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
         self.has_barriers = needs_barrier(body, self.memories)

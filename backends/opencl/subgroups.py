@@ -26,9 +26,14 @@ from .types import bare
 from .writer import NeedsLong
 
 
+def subgroup_loops(body: Stmt) -> list[For]:
+    """The loops that are bound to ``subgroup``."""
+    return [loop for loop in walk_stmts(body) if isinstance(loop, For) and loop.reduces]
+
+
 def subgroup_size(name: str, body: Stmt, items: int) -> int:
     """Work-items of the subgroups of kernel `name`, 0 where it has none; `items` are those of a group along x."""
-    sizes = {as_int(loop.extent) for loop in walk_stmts(body) if isinstance(loop, For) and loop.reduces}
+    sizes = {as_int(loop.extent) for loop in subgroup_loops(body)}
     if sizes - {items}:
         raise CodegenError(
             f"kernel `{name}` has a loop bound to `subgroup` of {min(sizes)} work-items, but its groups have {items} "

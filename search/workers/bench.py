@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from ...ir.target import Target
 from . import host_lock
 from .process import WorkerProcess
-from .protocol import Compiled, Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
+from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
 
 R = TypeVar("R", bound=Reply)
 
@@ -94,8 +94,7 @@ class Bench:
         """Do by itself what no measurement's deadline should pay for.  Returns a reply only when that failed."""
         if not isinstance(job, Measure | Race):
             return None
-        first, kernels = isinstance(job, Race) and job.first, _kernels(job)
-        target = Target.from_json(kernels[0].artifact["target"]) if kernels else None
+        first, target = isinstance(job, Race) and job.first, next(iter(_targets(job)), None)
         return self._prepare(Prepare(work=job.work, seed=job.seed, first=first, target=target))
 
     def _prepare(self, job: Prepare) -> Failed | None:
@@ -121,12 +120,13 @@ class Bench:
 
 def _is_apart(job: Job[R]) -> bool:
     """Whether all that a job measures is on devices which builds on the host do not disturb."""
-    if isinstance(job, MeasureRoof):
-        return job.target.is_apart
-    targets = [Target.from_json(kernel.artifact["target"]) for kernel in _kernels(job)]
+    targets = _targets(job)
     return bool(targets) and all(target.is_apart for target in targets)
 
 
-def _kernels(job: Job[R]) -> tuple[Compiled, ...]:
-    """The kernels that a job measures."""
-    return job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()
+def _targets(job: Job[R]) -> list[Target]:
+    """The devices on which a job measures, by kernel."""
+    if isinstance(job, MeasureRoof):
+        return [job.target]
+    kernels = job.kernels if isinstance(job, Race) else (job.kernel,) if isinstance(job, Measure) else ()
+    return [Target.from_json(kernel.artifact["target"]) for kernel in kernels]

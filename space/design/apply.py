@@ -5,7 +5,7 @@ All rules about candidates are arithmetic on the numbers of decisions; no progra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -55,19 +55,10 @@ def verdicts(part: Open, choices: Ints, target: Target) -> Iterator[tuple[str, B
 
 
 def feasible(part: Open, choices: Ints, target: Target) -> Bools:
-    """True where no rule excludes the candidate; each technique judges what those before it have left of many."""
+    """True where no rule excludes the candidate."""
     found: Bools = np.zeros(len(choices), dtype=bool)
-    left, ok = np.arange(len(choices)), np.ones(len(choices), dtype=bool)
-    candidates = Candidates(part, choices, target)
-    for technique in TECHNIQUES:
-        for _, passed in technique.excludes(candidates):
-            ok &= passed
-        if FEW * np.count_nonzero(ok) < len(left):
-            left = left[ok]
-            if not len(left):
-                return found
-            candidates, ok = Candidates(part, choices[left], target), np.ones(len(left), dtype=bool)
-    found[left[ok]] = True
+    numbered = np.column_stack([choices, np.arange(len(choices))])
+    found[_left(part, numbered, target, lambda rows, _: rows)[:, -1]] = True
     return found
 
 
@@ -79,16 +70,10 @@ def draw(part: Open, values: Sequence[Ints], rng: np.random.Generator, count: in
     does not depend on them, so that each candidate is as likely as if whole ones were drawn and judged, of which a few
     in a thousand would be left on a GPU.  They come in an order of chance.
     """
-    rows = np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
-    candidates, ok, copies = Candidates(part, rows, target), np.ones(count, dtype=bool), COPIES
-    for technique in TECHNIQUES:
-        for _, passed in technique.excludes(candidates):
-            ok &= passed
-        if FEW * np.count_nonzero(ok) >= len(rows):
-            continue
-        rows, read = rows[ok], candidates.read
-        if not len(rows):
-            return rows
+    copies = COPIES
+
+    def several(rows: Ints, read: set[int]) -> Ints:
+        nonlocal copies
         unread = [d for d in range(len(values)) if d not in read]
         different = prod(len(part.decisions[d]) for d in unread)
         times = max(1, min(copies, count // len(rows), different // FEW))
@@ -96,9 +81,34 @@ def draw(part: Open, values: Sequence[Ints], rng: np.random.Generator, count: in
         if times > 1:
             for d in unread:
                 rows[:, d] = values[d][rng.integers(len(values[d]), size=len(rows))]
+        return rows
+
+    return rng.permutation(_left(part, whole_rows(values, rng, count), target, several))
+
+
+def whole_rows(values: Sequence[Ints], rng: np.random.Generator, count: int) -> Ints:
+    """So many rows of one alternative for each decision, each of `values[d]` as likely as the others; (count, D)."""
+    return np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
+
+
+def _left(part: Open, rows: Ints, target: Target, thinned: Callable[[Ints, set[int]], Ints]) -> Ints:
+    """The rows that no rule excludes; what stands behind the decisions in a row stays with it.
+
+    Each technique judges what those before it have left.  Where that is few, `thinned`, given those rows and which
+    decisions have been read, says with which rows to go on: those, or others that differ in what has not been read.
+    """
+    candidates, ok = Candidates(part, rows, target), np.ones(len(rows), dtype=bool)
+    for technique in TECHNIQUES:
+        for _, passed in technique.excludes(candidates):
+            ok &= passed
+        if FEW * np.count_nonzero(ok) >= len(rows):
+            continue
+        if not ok.any():
+            return rows[ok]
+        rows, read = thinned(rows[ok], candidates.read), candidates.read
         candidates, ok = Candidates(part, rows, target), np.ones(len(rows), dtype=bool)
         candidates.read |= read
-    return rng.permutation(rows[ok])
+    return rows[ok]
 
 
 def columns(candidates: Candidates) -> Columns:

@@ -44,15 +44,15 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.choices)
 
-    def chosen(self, decision: int) -> Ints:
-        """The alternatives of a decision, by its number."""
+    def alternative(self, decision: int) -> Ints:
+        """Which alternative of a decision, given by its number, each candidate has."""
         self.read.add(decision)
         return self.choices[:, decision]
 
     def column(self, name: str) -> NDArray[np.float32]:
         """The numbers of a column of the decisions' tables.  Raises KeyError for one that no decision has."""
         number, table = self.part.tables[name]
-        result: NDArray[np.float32] = table[self.chosen(number)]
+        result: NDArray[np.float32] = table[self.alternative(number)]
         return result
 
     def columns(self, *kinds: str) -> Columns:
@@ -260,7 +260,7 @@ class Candidates:
     def layout(self, number: int) -> Ints:
         """Which of its `layouts` an operand has."""
         decision = self.part.of("layout").get(number)
-        return np.zeros(1, np.int64) if decision is None else self.chosen(decision)
+        return np.zeros(1, np.int64) if decision is None else self.alternative(decision)
 
     def by_layout(self, number: int, values: Sequence[NDArray[np.bool_]]) -> Bools:
         """Of one vector for each of an operand's layouts, the elements of the layout that a candidate has."""

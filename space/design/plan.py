@@ -87,7 +87,7 @@ class Plan:
     def value(self, what: str, at: int, default: Any = None) -> Any:
         """What was chosen about an axis or an operand."""
         number = self.part.of(what).get(at)
-        return default if number is None else self.part.decisions[number].values[one(self.chosen.chosen(number))]
+        return default if number is None else self.part.decisions[number].values[one(self.chosen.alternative(number))]
 
     def cover(self, axis: int) -> int:
         """The extent of the register tile along an axis."""

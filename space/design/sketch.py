@@ -18,7 +18,7 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule, Trace
 from ..tree import block_stores, leaf_blocks, loops_above
-from .apply import draw, feasible, schedule_anchor, verdicts
+from .apply import draw, feasible, schedule_anchor, verdicts, whole_rows
 from .decision import Decision
 from .program import Axis, Operand
 from .stages import schedule_stage
@@ -113,7 +113,7 @@ class Sketch:
     def _draw_whole(
         self, values: Sequence[NDArray[np.int64]], rng: np.random.Generator, count: int
     ) -> NDArray[np.int64]:
-        rows = np.stack([v[rng.integers(len(v), size=count)] for v in values], axis=1)
+        rows = whole_rows(values, rng, count)
         return rows[self.mask(rows)]
 
     @uncollected
@@ -175,12 +175,12 @@ class Sketch:
 
 
 def _drawn(
-    values: Sequence[NDArray[np.int64]], count: int, draw: Callable[..., NDArray[np.int64]]
+    values: Sequence[NDArray[np.int64]], count: int, attempt: Callable[..., NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Up to `count` rows of alternatives that are possible, as `draw` gives some of those that it begins."""
+    """Up to `count` possible rows; `attempt` begins so many of `values`, and gives those that are possible."""
     found = np.zeros((0, len(values)), np.int64)
     for _ in range(ROUNDS if values else 0):
-        found = np.concatenate([found, draw(values=values, count=max(DRAWN, 4 * count))])
+        found = np.concatenate([found, attempt(values=values, count=max(DRAWN, 4 * count))])
         if len(found) >= count:
             break
     return found[:count] if values else np.zeros((min(count, 1), 0), np.int64)

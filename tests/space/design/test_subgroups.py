@@ -108,7 +108,7 @@ def test_kernels_with_subgroups_have_no_fences(monkeypatch: pytest.MonkeyPatch) 
     (choice,) = sketch.draw(np.random.default_rng(0), 1, allowed)
     lowered = lower(sketch.schedule(choice).func, device)
     assert "LOAD_AGAIN();" not in source_of(lowered, device).text
-    monkeypatch.setattr(source, "walk_stmts", lambda body: [])  # as if there were none
+    monkeypatch.setattr(source, "subgroup_loops", lambda body: [])  # as if there were none
     assert "LOAD_AGAIN();" in source_of(lowered, device).text
 
 
