@@ -6,7 +6,20 @@ from math import prod
 
 from ...ir.expr import Buffer, Const, as_int
 from ...ir.node import walk
-from ...ir.stmt import SUBGROUP, Allocate, Declare, For, If, Let, Seq, Stmt, memories_read, memories_written
+from ...ir.stmt import (
+    SUBGROUP,
+    Allocate,
+    Declare,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    memories_read,
+    memories_written,
+    read_buffers,
+    written_buffers,
+)
 from ...ir.target import Target
 from ..llvm.types import CodegenError
 
@@ -39,6 +52,11 @@ def written_out(stmt: Stmt) -> int:
     if isinstance(stmt, (Let, Allocate, Declare)):
         return written_out(stmt.body)
     return 1
+
+
+def uses_registers(stmt: Stmt) -> bool:
+    """Whether a statement reads or writes private arrays, which live in registers where their indices are constants."""
+    return any(buffer.scope == "local" for buffer in (*read_buffers(stmt), *written_buffers(stmt)))
 
 
 def place_of(loop: For) -> tuple[str, str]:

@@ -55,6 +55,7 @@ from .parts import (
     place_of,
     sizes,
     statements_at_top,
+    uses_registers,
     written_out,
 )
 from .subgroups import Subgroups, subgroup_loops, subgroup_size
@@ -78,6 +79,12 @@ if TYPE_CHECKING:
 
 MAX_WRITTEN_OUT = 1 << 14
 """Statements of one kernel beyond which unrolled loops stay loops, for the compiler to unroll."""
+MAX_COPIED = 64
+"""Statements beyond which unrolled loops that keep nothing in registers stay loops.
+
+Stores of a starting value that lie apart are as many as a tile has elements: written out, PoCL takes some seconds to
+look which of them are neighbours, and they are no faster.
+"""
 MAX_PRIVATE_BYTES = 256 << 10
 MAX_RANK = 2
 
@@ -350,6 +357,8 @@ class _Kernel(Subgroups):
         elif self._is_written_out(stmt):
             if not fence_of_loop(stmt, self.memories) and (square := self.square(stmt)) is not None:
                 self.transpose(square)
+            elif written_out(stmt) > MAX_COPIED and not uses_registers(stmt):
+                self._loop(replace(stmt, kind="serial"))
             else:
                 self._write_out(stmt, as_int(self.fixed(stmt.extent)))
         elif stmt.kind in ("serial", "unrolled"):

@@ -9,9 +9,9 @@ from opencl_programs import GENERIC, GPU, bound, lowered, matmul_tile
 
 from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.opencl.launch import Launch
-from stridesmith.backends.opencl.source import MAX_WRITTEN_OUT, generate
+from stridesmith.backends.opencl.source import MAX_COPIED, MAX_WRITTEN_OUT, generate
 from stridesmith.backends.opencl.types import Names, bare, literal, pieces
-from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Load, Ramp, Var, binary, const
+from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const
 from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
 
 I, J, T = Var("i"), Var("j"), Var("t")  # noqa: E741
@@ -62,6 +62,29 @@ def test_too_much_unrolling_stays_a_loop() -> None:
     body = For(I, const(64), For(J, const(MAX_WRITTEN_OUT), COPY, "unrolled"), "unrolled")
     source = text(body)
     assert "#pragma unroll" in source and len(source.splitlines()) < MAX_WRITTEN_OUT * 2
+
+
+def test_what_keeps_nothing_in_registers_is_not_unrolled_far() -> None:
+    """Many scattered stores of a starting value are loops, which drivers compile at once; a few are written out.
+
+    What reads a private array is written out however long it is: there each index must be a constant.
+    """
+    count = 2 * MAX_COPIED
+    out, tile = Buffer("out", (3 * count,)), Buffer("tile", (count,), scope="local")
+
+    def code(value: Expr, extent: int, rest: int = 1) -> list[str]:
+        store = Store(out, ((J * rest + T) * 3,), value)
+        body = Allocate(tile, For(J, const(extent), For(T, const(rest), store, "unrolled"), "unrolled"))
+        found = text(body, out)
+        return found[found.index("__kernel") :].splitlines()
+
+    def counts(lines: list[str]) -> tuple[int, int]:
+        return sum("for (" in line for line in lines), sum("out[" in line for line in lines)
+
+    assert counts(code(const(0.0), count)) == (1, 1)
+    assert counts(code(const(0.0), count // 8, 8)) == (1, 8), "the inner loop is short"
+    assert counts(code(const(0.0), MAX_COPIED)) == (0, MAX_COPIED)
+    assert counts(code(tile[J], count)) == (0, count)
 
 
 def test_vectors_load_through_element_aligned_types() -> None:
