@@ -248,8 +248,9 @@ class Scheduler:
         while share is not None:
             if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
                 return "seconds"
+            is_late = not waiting
             share, candidates = self._play(share, candidates, waiting)
-            if self.turn == 1:
+            if is_late:  # before, what the start of more workers takes would delay the first whole
                 self.executor.scale_up(pays=self._left() > LONG_SECONDS)
         return "exhausted"
 
@@ -261,7 +262,8 @@ class Scheduler:
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
-        follows = self._choose(waiting, share)
+        is_last = not waiting and not self.is_whole  # the whole is known after it: nothing else is to delay that
+        follows = None if is_last else self._choose(waiting, share)
         asked = None if follows in (None, share) else self._ask(follows)
         trials = [] if loop is None else loop.build(candidates, self.clock.seconds + max(self._left(), 0.0))
         found = [] if asked is None else asked.result()  # nothing computes here while kernels are measured
@@ -279,8 +281,10 @@ class Scheduler:
         if before is not None and share.best_us is not None:
             share.gains.append(before - share.best_us)
         self._tell(share, weight)
-        if follows is share:  # what was measured just now says what to try next
-            found = self._ask(share).result()
+        if is_last:
+            follows = self._choose(waiting)
+        if follows is not None and (is_last or follows is share):  # what was measured just now says what to try next
+            found = self._ask(follows).result()
         return follows, found
 
     def _choose(self, waiting: list[Share], playing: Share | None = None) -> Share | None:

@@ -22,7 +22,7 @@ from stridesmith.search.tasks.task import Task
 from stridesmith.search.tuning import sampler, scheduler
 from stridesmith.search.tuning.scheduler import FIRST, FIRST_MS, Scheduler
 from stridesmith.search.workers import kernel_cache
-from stridesmith.search.workers.protocol import Build, Built, Measure, to_text
+from stridesmith.search.workers.protocol import Build, Built, Measure, MeasureRoof, to_text
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -79,6 +79,36 @@ def test_every_task_has_a_kernel_before_any_is_improved(world: World) -> None:
     best = [(world.database.best(task.script, task.target, task.interface), n) for task, n in world.tasks]
     assert all(record is not None and record.stage == "race" for record, _ in best)
     assert done.predicted_us == pytest.approx(sum(n * record.latency_us for record, n in best))
+
+
+def test_nothing_delays_the_first_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until each task has a kernel no workers are started, no roof is measured, and a guide is not asked."""
+    known: dict[str, list[bool]] = {"workers": [], "roof": [], "guide": []}
+    measured = world.executor.measure
+    found = Scheduler(world.tasks, world.database, world.executor, 20, emit=world.events.append)
+
+    def note(what: str) -> None:
+        known[what].append(all(share.best_us is not None for share in found.shares))
+
+    def measure(jobs: Iterable[Any], *rest: Any) -> Any:
+        some = list(jobs)
+        if any(isinstance(job, MeasureRoof) for job in some):
+            note("roof")
+        return measured(some, *rest)
+
+    class Watching:
+        def revise(self, scheduler: Scheduler) -> None:
+            note("guide")
+
+        def predicted_us(self, scheduler: Scheduler) -> float | None:
+            us = [share.best_us for share in scheduler.shares]
+            return None if None in us else sum(one for one in us if one is not None)
+
+    monkeypatch.setattr(world.executor, "measure", measure)
+    monkeypatch.setattr(world.executor, "scale_up", lambda pays: note("workers"))
+    found.guide = Watching()
+    found.play()
+    assert all(when and all(when) for when in known.values()), known
 
 
 def test_first_candidates_are_timed_briefly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
