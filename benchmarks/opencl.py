@@ -2,14 +2,15 @@
 
     python benchmarks/opencl.py --suite ragged --seconds 60 --drivers pocl,intel --out FOLDER
 
-Each workload is tuned from an empty database with equal seconds for the CPU (LLVM) and for each driver, which is a
-device of the same CPU.  Then all kernels take turns, each in a process of its own that is stopped (SIGSTOP) while
-another is timed; arguments stay on the device, and a call counts until it is complete, launch included.  The ratio of a
-driver is the median over the rounds of what the LLVM kernel took over what the driver's took: 1 is as fast.  CLBlast
-(`peer_clblast.py`), where it is installed, joins products of matrices on the first of the drivers, with the parameters
-that its own tuners found there if ``--tune-clblast`` has made the file, which takes an hour.  Results go to
-``FOLDER/opencl.jsonl``, a line each; a run that was interrupted goes on, and ``--table`` tells what the folder has.
-With ``--shuffle SEED`` the rows come in an order of chance, so that those of an interrupted run are a fair sample.
+Each workload is tuned from an empty database, and without programs that earlier runs have compiled, with equal seconds
+for the CPU (LLVM) and for each driver, which is a device of the same CPU.  Then all kernels take turns, each in a
+process of its own that is stopped (SIGSTOP) while another is timed; arguments stay on the device, and a call counts
+until it is complete, launch included.  The ratio of a driver is the median over the rounds of what the LLVM kernel took
+over what the driver's took: 1 is as fast.  CLBlast (`peer_clblast.py`), where it is installed, joins products of
+matrices on the first of the drivers, with the parameters that its own tuners found there if ``--tune-clblast`` has made
+the file, which takes an hour.  Results go to ``FOLDER/opencl.jsonl``, a line each; a run that was interrupted goes on,
+and ``--table`` tells what the folder has.  With ``--shuffle SEED`` the rows come in an order of chance, so that those
+of an interrupted run are a fair sample.
 
     python benchmarks/opencl.py --seconds 24 --drivers nvidia --jobs 12 --no-llvm --out FOLDER
 
@@ -24,6 +25,7 @@ import json
 import math
 import os
 import random
+import shutil
 import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -125,6 +127,9 @@ def main() -> int:
     from stridesmith.backends.host import host_cpu
 
     arguments.out.mkdir(parents=True, exist_ok=True)
+    cache = arguments.out.resolve() / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    os.environ["XDG_CACHE_HOME"] = str(cache)
     parameters = arguments.out / f"clblast-{arguments.drivers[0]}.json"
     if arguments.tune_clblast:
         tuned(arguments.drivers[0], parameters)
