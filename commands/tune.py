@@ -118,14 +118,21 @@ def _tune(options: Mapping[str, Any], entry: Entry, output: Output, started: flo
     return done
 
 
+def speed(done: Mapping[str, Any]) -> str:
+    """How fast a kernel computes, and beside what its device can: operations of floats alone are counted."""
+    if not done["gflops"]:
+        return "no operations of floats, which are what is counted"
+    told = f"{number(done['gflops'])} GFLOP/s"
+    if done.get("peak_gflops"):
+        told += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} GFLOP/s"
+    return told
+
+
 def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Mapping[str, Any]) -> None:
     """What was found, how good that is, what failed, where it is kept, and how to see it again."""
     if output.is_json:
         return
     failed = ", ".join(f"{kind} {count}" for kind, count in done["failed"].items() if count) or "none"
-    speed = f"{number(done.get('gflops'))} GFLOP/s"
-    if done.get("peak_gflops"):
-        speed += f", {percent(done['peak_fraction'])} of the measured peak of {number(done['peak_gflops'])} GFLOP/s"
     untuned = "not measured"
     if done.get("baseline_us"):
         speedup = done["baseline_us"] / done["latency_us"]
@@ -137,7 +144,7 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),
         ("latency", latency(done["latency_us"]) + by_clock(done.get("clock", "host"))),
-        ("speed", speed),
+        ("speed", speed(done)),
         ("roofline", percent(done.get("roofline_fraction"))),
         ("untuned", untuned),
         ("verified", f"{'yes' if done['verified'] else 'no'}, largest error {number(done.get('max_abs_error'))}"),
