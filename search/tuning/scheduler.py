@@ -262,7 +262,7 @@ class Scheduler:
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
-        is_last = not waiting and not self.is_whole  # the whole is known after it: nothing else is to delay that
+        is_last = before is None and not waiting and not self.is_whole  # nothing is to delay that the whole is known
         follows = None if is_last else self._choose(waiting, share)
         asked = None if follows in (None, share) else self._ask(follows)
         trials = [] if loop is None else loop.build(candidates, self.clock.seconds + max(self._left(), 0.0))
