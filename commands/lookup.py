@@ -10,7 +10,7 @@ from ..errors import NoRecord
 from ..search.tasks.command_line import command_line
 from ..search.tasks.interface import Interface, interface_of
 from ..search.tasks.task import Task, is_recorded
-from .options import all_work, one_work
+from .options import all_work, one_work, refuse_of_models
 
 if TYPE_CHECKING:
     from ..configs import Entry
@@ -39,6 +39,7 @@ def record_of(options: Mapping[str, Any], database: Database, output: Output | N
     What was tried for it goes to the `output`.  Raises NoRecord, whose text is the command that makes one.
     """
     if options.get("record"):
+        refuse_of_models(options)
         return database.get(str(options["record"]))
     entry = one_work(options)
     target = measured_on(options, entry)

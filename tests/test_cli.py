@@ -44,6 +44,8 @@ BAD = [
     (["--workload", "matmul", "--sampler", "nosuch", "--trials", "1"], 2, "nosuch"),
     (["replay", "--workload", "matmul"], 3, "tune --workload matmul"),
     (["replay", "--record", "0123456789abcdef"], 3, "0123456789abcdef"),
+    (["replay", "--record", "0123456789abcdef", "--no-winograd"], 2, "--model"),
+    (["show", "--record", "0123456789abcdef", "--input", "x=1x3"], 2, "--model"),
     (["best"], 3, "tune --workload"),
     (["repaly"], 2, "replay"),
     (["--workload", "conv2d", "--no-such-option"], 2, "no-such-option"),
