@@ -166,6 +166,17 @@ ONE_MEMORY = "ONE_MEMORY"
 """Defined where addresses of global and private memory are of one kind."""
 
 
+X86_EXTREMA = {
+    ("float", 4): ("__SSE__", "ps", ""),
+    ("float", 8): ("__AVX__", "ps256", ""),
+    ("float", 16): ("__AVX512F__", "ps512", ", 4"),
+    ("double", 2): ("__SSE2__", "pd", ""),
+    ("double", 4): ("__AVX__", "pd256", ""),
+    ("double", 8): ("__AVX512F__", "pd512", ", 4"),
+}
+"""For vectors that x86 has min and max for: what Clang defines then, the ends of the names, the rounding of zmm."""
+
+
 class Helpers:
     """The helper functions that a source uses, each written once.
 
@@ -337,14 +348,20 @@ class Helpers:
         """A function for min or max, which gives NaN if either operand is NaN.
 
         For `select`, `min` and `max` of vectors PoCL calls functions, before which all registers are spilled; for ?: it
-        does not.
+        does not.  Two of these become two comparisons, an `or` of masks and a blend: x86 has one instruction, which
+        gives the second operand where either is NaN, so that the first one alone needs a comparison.
         """
         kind = ctype if count == 1 else f"{ctype}{count}"
         is_float = ctype in ("half", "float", "double")
         name, sign = f"{'nan_' if is_float else 'lane_'}{op}_{kind}", "<" if op == "min" else ">"
         choice = f"(a {sign} b) ? a : b"
         choice = f"(a != a) ? a : ({choice})" if is_float else choice
-        self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return {choice}; }}\n")
+        body = f"    return {choice};\n"
+        if (ctype, count) in X86_EXTREMA:
+            feature, suffix, rounding = X86_EXTREMA[ctype, count]
+            chosen = f"    {kind} c = __builtin_ia32_{op}{suffix}(b, a{rounding});\n    return (b != b) ? b : c;\n"
+            body = f"#if defined({feature})\n{chosen}#else\n{body}#endif\n"
+        self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{\n{body}}}\n")
         return name
 
     def pick(self, ctype: str, chosen: Picks) -> str:

@@ -74,6 +74,21 @@ def test_float_arithmetic_and_extrema(lanes: int) -> None:
         np.testing.assert_allclose(got[-1], x * y + x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 2), ("float64", 4), ("float64", 8)])
+def test_extrema_of_whole_registers(dtype: str, lanes: int) -> None:
+    """NaN where either operand is, infinities, and the greater and the lesser of all others."""
+    target = device()
+    if target is not None and 8 * np.dtype(dtype).itemsize * lanes > target.max_vector_bits:
+        pytest.skip("the driver computes wrong results with vectors of this length")
+    count = 8 * SPECIAL.size**2
+    a, b = Buffer("a", (count,), dtype), Buffer("b", (count,), dtype)
+    x, y = np.repeat(SPECIAL, count // SPECIAL.size).astype(dtype), np.resize(SPECIAL, count).astype(dtype)
+    at = (Ramp(I * lanes, const(1), lanes),)
+    exprs = [binary(op, Load(a, at), Load(b, at)) for op in ("min", "max")]
+    for got, want in zip(mapped(exprs, {a: x, b: y}, count, lanes), (np.minimum(x, y), np.maximum(x, y)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
 def test_integers_wrap_and_divide_with_floor(dtype: str) -> None:
     """Integers wrap around; // and % round towards minus infinity for every sign."""
