@@ -25,9 +25,9 @@ import json
 import math
 import os
 import random
-import shutil
 import statistics
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -127,9 +127,8 @@ def main() -> int:
     from stridesmith.backends.host import host_cpu
 
     arguments.out.mkdir(parents=True, exist_ok=True)
-    cache = arguments.out.resolve() / "cache"
-    shutil.rmtree(cache, ignore_errors=True)
-    os.environ["XDG_CACHE_HOME"] = str(cache)
+    cache = tempfile.TemporaryDirectory()  # which goes with the last reference
+    os.environ["XDG_CACHE_HOME"] = cache.name
     parameters = arguments.out / f"clblast-{arguments.drivers[0]}.json"
     if arguments.tune_clblast:
         tuned(arguments.drivers[0], parameters)

@@ -165,7 +165,6 @@ def _looks_builtin(name: str) -> bool:
 ONE_MEMORY = "ONE_MEMORY"
 """Defined where addresses of global and private memory are of one kind."""
 
-
 X86_EXTREMA = {
     ("float", 4): ("__SSE__", "ps", ""),
     ("float", 8): ("__AVX__", "ps256", ""),

@@ -248,9 +248,9 @@ class Scheduler:
         while share is not None:
             if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
                 return "seconds"
-            is_late = not waiting
+            all_begun = not waiting
             share, candidates = self._play(share, candidates, waiting)
-            if is_late:  # before, what the start of more workers takes would delay the first whole
+            if all_begun:  # before, what the start of more workers takes would delay the first whole
                 self.executor.scale_up(pays=self._left() > LONG_SECONDS)
         return "exhausted"
 
