@@ -1,6 +1,6 @@
 """Which layout each tensor has between the operators that share it: the cheapest whole, exactly.
 
-Each tensor has alternatives (`layouts.alternatives`), each operator a cost for each combination of the layouts of
+Each tensor has alternatives (`alternatives.alternatives`), each operator a cost for each combination of the layouts of
 what it reads and writes, measured or predicted, and each pair of layouts of a tensor the cost of a copy.  What is
 chosen is the layout in which each tensor is written, the copies that are made of it, and the one of these that each
 operator reads; the sum of the costs of operators and copies is least.  A copy serves all its readers.

@@ -3,7 +3,8 @@
 What an operator would like of a tensor is read from the accesses of its program, in the terms of the design space:
 the layouts that it offers for a `free` buffer (`space.design.layouts`), those of a result whose vectors run along one
 of its dimensions, and the borders that the program tests for, as halos.  The layouts of all users of a tensor are
-joined, and those stay that matter for the most work.
+joined, and those stay that matter for the most work.  Where the combinations of one operator would be too many, its
+smallest tensors have fewer.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, find_block
 from .borders import borders, numbers_outside_of
+from .kinds import tensors_of
 from .layouts import TensorLayout
 from .network import Network, Operator
+from .run.layouts import host_tensors
 
 MOST = 6
 """Alternatives of one tensor."""
+MOST_COMBINATIONS = 1 << 14
+"""Combinations of the alternatives of all tensors of one operator; each has a cost in a table."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,10 @@ class Wanted:
 def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str, tuple[TensorLayout, ...]]:
     """The layouts of each tensor, at most so many, the first as ONNX has it.
 
-    What leaves the network, constants, and what a foreign operator touches lie so and not otherwise; what comes into
-    the network can be copied.
+    What leaves the network, constants, and what a foreign operator or no program touches lie so and not otherwise; what
+    comes into the network can be copied.
     """
-    fixed = {*network.outputs, *network.constants}
+    fixed = {*network.outputs, *network.constants, *host_tensors(network)}
     fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
     users: dict[str, list[Wanted]] = {name: [] for name in network.tensors}
     for node in network.nodes:
@@ -70,12 +75,27 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
             wanted = wanted_by(node.func, target)
             for tensor, buffer in zip((*node.inputs, *node.outputs), node.func.buffers, strict=True):
                 users[tensor].append(wanted[buffer.name])
-    return {
+    found = {
         name: (TensorLayout(tensor.shape),)
         if name in fixed
         else _chosen(tensor.shape, users[name], target.vector_lanes(tensor.dtype), most)
         for name, tensor in network.tensors.items()
     }
+    return _thinned(network, found)
+
+
+def _thinned(network: Network, found: dict[str, tuple[TensorLayout, ...]]) -> dict[str, tuple[TensorLayout, ...]]:
+    """Fewer alternatives for the smallest tensors of operators that would have more than MOST_COMBINATIONS.
+
+    Those that are thought of last go first; the layout of ONNX stays.
+    """
+    found = dict(found)
+    for node in network.nodes:
+        names = [name for side in tensors_of(network, node) for name in side if len(found[name]) > 1]
+        for name in sorted(names, key=lambda name: network.tensors[name].nbytes):
+            others = prod(len(found[other]) for other in names if other != name)
+            found[name] = found[name][: max(1, MOST_COMBINATIONS // others)]
+    return found
 
 
 def _chosen(shape: tuple[int, ...], users: Sequence[Wanted], lanes: int, most: int) -> tuple[TensorLayout, ...]:

@@ -6,7 +6,7 @@ and looked up in tables whose shape never changes while a network is tuned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -45,7 +45,8 @@ class Grid:
         for place in product(*(range(len(some)) for some in self.alternatives)):
             layouts = tuple(some[k] for some, k in zip(self.alternatives, place, strict=True))
             if self.kind.fits(layouts):
-                found.append((place, layouts))
+                chosen = tuple(k for k, some in zip(place, self.alternatives, strict=True) if _has_choice(some))
+                found.append((chosen, layouts))
         return tuple(found)
 
     @cached_property
@@ -62,8 +63,8 @@ class Grid:
         return tuple(found)
 
     def table(self, price: Price) -> Table:
-        """The costs, an axis for each tensor."""
-        table = np.full([len(some) for some in self.alternatives], inf)
+        """The costs, an axis for each tensor that has a choice: an array has room for no more than 64."""
+        table = np.full([len(some) for some in self.alternatives if _has_choice(some)], inf)
         for place, layouts in self.combinations:
             table[place] = 0.0 if layouts in self.idle else price(self.kind, layouts)
         return table
@@ -120,9 +121,10 @@ class CostTables:
         """The costs of all operators and copies."""
         tables = {grid: grid.table(price) for grid in self._grids.values()}
         operators = []
-        for node, reads, writes, grid in self._operators:
-            shape = [len(self.alternatives[name]) for name in (*reads, *writes)]
-            operators.append(OperatorCosts(node.name, reads, writes, np.zeros(shape) if grid is None else tables[grid]))
+        for node, *sides, grid in self._operators:
+            reads, writes = (tuple(name for name in side if _has_choice(self.alternatives[name])) for side in sides)
+            table = np.zeros([len(self.alternatives[name]) for name in (*reads, *writes)])
+            operators.append(OperatorCosts(node.name, reads, writes, table if grid is None else tables[grid]))
         copies = {}
         for name, copy in self._copies.items():
             copies[name] = np.zeros((1, 1)) if copy is None else _without_diagonal(tables[copy])
@@ -138,7 +140,7 @@ class CostTables:
             return
         for node, reads, writes, grid in self._operators:
             if grid is not None:
-                places = [agreement.read[node.name, name] for name in reads]
+                places = [agreement.read.get((node.name, name), 0) for name in reads]
                 places += [agreement.written[name] for name in writes]
                 combination = tuple(some[k] for some, k in zip(grid.alternatives, places, strict=True))
                 if combination not in grid.idle:
@@ -147,6 +149,11 @@ class CostTables:
             found = self._copies[copy.tensor]
             assert found is not None
             yield found.kind, (found.alternatives[0][copy.source], found.alternatives[0][copy.target])
+
+
+def _has_choice(some: Sequence[TensorLayout]) -> bool:
+    """Whether a tensor with these alternatives has a choice."""
+    return len(some) > 1
 
 
 def _without_diagonal(table: Table) -> Table:

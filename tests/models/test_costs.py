@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ import stridesmith as ss
 from stridesmith import configs
 from stridesmith.backends.data import arguments_of, pack, unpack
 from stridesmith.models.agreement import agree
-from stridesmith.models.alternatives import alternatives
+from stridesmith.models.alternatives import MOST_COMBINATIONS, alternatives
 from stridesmith.models.chosen import Chosen, in_layouts
 from stridesmith.models.costs import Alternatives, CostTables
 from stridesmith.models.fusion import fused
 from stridesmith.models.kinds import Combination, Kind, copy_kind
 from stridesmith.models.layouts import TensorLayout
-from stridesmith.models.network import Network, Operator, problems
+from stridesmith.models.network import Network, Operator, Tensor, problems
 from stridesmith.models.prediction import predicted_us
 
 CPU = configs.target("cpu-avx2")
@@ -99,6 +100,38 @@ def test_a_network_in_any_layouts_computes_the_same(network: Network, layouts: A
     before, after = computed(network, drawn(network)), physical(made, drawn(network))
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
+
+
+@pytest.mark.parametrize("count", [30, 70])
+def test_an_operator_of_many_tensors_has_tables_of_bounded_size(count: int) -> None:
+    """Its largest tensors have a choice, the others lie as ONNX has them; an array has 64 axes at most."""
+    make = Maker()
+    x = make.input(1, 8, 4, 4)
+    parts = [_conv(make, x, 8 + number // 20, k=1) for number in range(count)]
+    network = fused(make.network(_conv(make, make.concat(1, *parts), 4, k=1)), CPU)
+    found = alternatives(network, CPU)
+    (whole,) = (node for node in network.nodes if len(node.inputs) >= count)
+    sizes = [len(found[name]) for name in (*whole.inputs, *whole.outputs)]
+    assert 1 in sizes and max(sizes) > 1 and prod(sizes) <= MOST_COMBINATIONS
+    assert len(found[whole.outputs[0]]) == max(sizes), "the result is the largest"
+    rng = np.random.default_rng(0)
+    agreement = agree(CostTables(network, found, CPU).costs(lambda kind, combination: float(rng.integers(1, 50))))
+    made = in_layouts(network, Chosen.of(found, agreement))
+    assert list(problems(made)) == []
+    for name, array in computed(network, drawn(network)).items():
+        np.testing.assert_array_equal(physical(made, drawn(network))[name], array)
+
+
+@pytest.mark.parametrize("dtype", ["object", "uint32"])
+def test_what_no_program_touches_lies_as_it_is_given(dtype: str) -> None:
+    """An input of a type that programs have not, and that nothing reads."""
+    make = Maker()
+    network = make.network(make.map("{0} + {0}", make.input(3, 4)))
+    texts = Tensor("texts", (3, 4), dtype)
+    network = replace(network, inputs=(*network.inputs, "texts"), tensors={**network.tensors, "texts": texts})
+    found = alternatives(network, CPU)
+    assert found["texts"] == (TensorLayout((3, 4)),)
+    assert agree(CostTables(network, found, CPU).costs(lambda *_: 1.0)).written["texts"] == 0
 
 
 def test_equal_operators_share_what_they_cost(network: Network, layouts: Alternatives) -> None:
