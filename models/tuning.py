@@ -113,6 +113,7 @@ def tune_network(
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
                 built = _built(network, wholes, target, database, executor, started + seconds - racing / 2)
+                _keep_layouts(guide, earlier, database)  # what follows may be interrupted, or go wrong
             name = database.name
     finally:
         with uninterrupted():

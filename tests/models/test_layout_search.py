@@ -458,6 +458,22 @@ def test_a_run_that_is_cut_short_keeps_the_layouts_of_what_it_found(
     assert model.network != network and {kernel.origin for kernel in model.kernels.values()} == {"tuned"}
 
 
+def test_what_was_agreed_on_outlives_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All seconds are spent when whole models race: whatever goes wrong there, the layouts are kept."""
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+    monkeypatch.setattr(layout_search, "predicted_us", in_blocks)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+    with Database(db) as database:
+        assert kept(network, target, database) is not None
+    assert {kernel.origin for kernel in compiled(network, target, db).kernels.values()} == {"tuned"}
+
+
 def test_what_a_first_turn_found_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is cut short before every operator has a kernel keeps the layouts of the one that has."""
     network, target, db, executor = _small(tmp_path, monkeypatch)
