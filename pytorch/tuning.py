@@ -108,14 +108,16 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
 
 
 def _keep_layouts(networks: Sequence[Network], whole: Network, options: Options) -> None:
-    """Store the layouts that were chosen for the union of several networks as those of each."""
+    """Store the layouts that were chosen for the union of several networks, if any were, as those of each."""
     from ..models.chosen import Chosen, keep, kept
     from ..search.records.database import Database
 
     if len(networks) == 1:
         return
     with Database(options.db) as database:
-        chosen = kept(whole, options.target, database) or Chosen()
+        chosen = kept(whole, options.target, database)
+        if chosen is None:
+            return
         for number, network in enumerate(networks):
             mine, own = f"{number}/", len(f"{number}/")
             written = {name[own:]: lying for name, lying in chosen.written.items() if name.startswith(mine)}

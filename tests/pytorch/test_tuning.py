@@ -11,11 +11,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stridesmith as ss  # noqa: E402
+from stridesmith.models.chosen import Chosen, keep, kept  # noqa: E402
 from stridesmith.models.evaluate import evaluate  # noqa: E402
 from stridesmith.models.network import problems  # noqa: E402
 from stridesmith.pytorch import dynamo  # noqa: E402
 from stridesmith.pytorch.dynamo import Options  # noqa: E402
-from stridesmith.pytorch.tuning import _networks, union  # noqa: E402
+from stridesmith.pytorch.tuning import _keep_layouts, _networks, union  # noqa: E402
+from stridesmith.search.records.database import Database  # noqa: E402
 
 
 def halves() -> Any:
@@ -48,6 +50,24 @@ def test_the_parts_of_a_model_are_tuned_as_one() -> None:
         wanted = [model.first(x).relu(), model(x)]
     for value, array in zip(wanted, found.values(), strict=True):
         np.testing.assert_allclose(array, value.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_that_chose_nothing_leaves_the_choices_of_the_parts(tmp_path: Path) -> None:
+    """It was interrupted before there was a whole: what an earlier run kept for a part stays."""
+    torch._dynamo.reset()
+    options = Options(threads=1, db=str(tmp_path / "torch.db"))
+    networks, _ = _networks(halves(), torch.randn(3, 6), options)
+    earlier = Chosen(apart=frozenset({networks[0].nodes[0].name}))
+    with Database(options.db) as database:
+        keep(earlier, networks[0], options.target, database)
+    _keep_layouts(networks, union(networks), options)
+    with Database(options.db) as database:
+        assert kept(networks[0], options.target, database) == earlier
+        keep(Chosen(apart=frozenset({f"1/{networks[1].nodes[0].name}"})), union(networks), options.target, database)
+    _keep_layouts(networks, union(networks), options)
+    with Database(options.db) as database:
+        assert kept(networks[0], options.target, database) == Chosen()
+        assert kept(networks[1], options.target, database) == Chosen(apart=frozenset({networks[1].nodes[0].name}))
 
 
 def test_one_shape_after_the_other_is_tuned() -> None:
