@@ -17,7 +17,7 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     has_builder = (node.domain, node.op) in BUILDERS and not any(node.outputs[1:])
     if has_builder or node.domain not in ("", "ai.onnx.preview.training") or node.outer:
         return None
-    schema = onnx.defs.get_schema(node.op, graph.opset(node), node.domain)
+    schema = graph.schema(node)
     if not schema.has_function and not schema.has_context_dependent_function:
         return None
     try:
@@ -34,9 +34,8 @@ def expanded(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
     if any(part.op == node.op for part in parts) or any(graph.opsets.get(d, v) != v for d, v in imported.items()):
         return None
     kept = {*node.inputs, *node.outputs, ""}
-    called = {
-        name: name if name in kept else f"{node.outputs[0]}/{name}" for p in parts for name in (*p.inputs, *p.outputs)
-    }
+    inner = dict.fromkeys(name for p in parts for name in (*p.inputs, *p.outputs))
+    called = {name: name if name in kept else graph.fresh(f"{node.outputs[0]}/{name}") for name in inner}
     return [
         model_node(
             part.op, part.domain, f"{node.name or node.outputs[0]}/{part.name or part.op}",

@@ -13,8 +13,8 @@ from ..network import Array
 from ..operators.graph import Graph, Node, Type
 from .graph import ModelGraph
 
-LARGEST_FOLDED = 2**31
-"""Bytes that one folded result may have."""
+LARGEST_FOLDED, LARGEST_FOLDED_TOTAL = 2**31, 2**34
+"""Bytes that the results of one folded node, and of all together, may have."""
 
 FREE_OF_SHAPE = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression", "SequenceAt", "StringSplit"})
 """What has results of a shape that only its inputs' values tell, but that are never much larger than these."""
@@ -55,15 +55,16 @@ def without_effect(node: Node, graph: Graph, result: Type | None) -> str | None:
     return None
 
 
-def is_foldable(node: Node, types: Sequence[Type | None], known: Mapping[str, Array]) -> bool:
-    """Whether a node can be computed now, in bounded memory."""
+def is_foldable(node: Node, types: Sequence[Type | None], known: Mapping[str, Array], folded: int = 0) -> bool:
+    """Whether a node can be computed now, in bounded memory: so many bytes have been before it."""
     if not node.domain and node.op in ("Shape", "Size"):
         return True
     if node.op in NOT_FOLDED or len(known) < len(node.reads):
         return False
     sizes = [found.nbytes for found in types if found is not None]
     unknown = any(found is None and name for found, name in zip(types, node.outputs, strict=True))
-    return sum(sizes) <= LARGEST_FOLDED and (not unknown or node.op in FREE_OF_SHAPE)
+    limit = min(LARGEST_FOLDED, LARGEST_FOLDED_TOTAL - folded)
+    return sum(sizes) <= limit and (not unknown or node.op in FREE_OF_SHAPE)
 
 
 def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> list[Array] | None:

@@ -22,11 +22,15 @@ class ModelNode(Node):
 
     attributes: tuple[AttributeProto, ...] = ()
 
+    @property
+    def graphs(self) -> list[GraphProto]:
+        """The graphs among the attributes."""
+        return [g for a in self.attributes for g in ([a.g] if a.HasField("g") else a.graphs)]
+
     @cached_property
     def outer(self) -> tuple[str, ...]:
         """Names that the graphs among the attributes use and do not define."""
-        graphs = [g for a in self.attributes for g in ([a.g] if a.HasField("g") else a.graphs)]
-        return tuple(dict.fromkeys(name for graph in graphs for name in free_names(graph)))
+        return tuple(dict.fromkeys(name for graph in self.graphs for name in free_names(graph)))
 
 
 @dataclass
@@ -34,6 +38,18 @@ class ModelGraph(Graph):
     """The graph of a model in the format's version `ir_version`."""
 
     ir_version: int = 8
+
+    def schema(self, node: Node) -> onnx.defs.OpSchema:
+        """ONNX's definition of a node's operator.  Raises ModelProblem where there is none."""
+        version = self.opset(node)
+        try:
+            return onnx.defs.get_schema(node.op, version, node.domain)
+        except onnx.defs.SchemaError:
+            called = f"{node.domain}::{node.op}" if node.domain else node.op
+            raise ModelProblem(
+                f"the model uses the operator `{called}`, which ONNX does not define"
+                f"{f' in version {version} of its operators' if version else ''}; it cannot be run here"
+            ) from None
 
     def model(self, *nodes: Node) -> ModelProto:
         """An ONNX model of `nodes`, which takes and gives tensors by their names here."""

@@ -48,27 +48,24 @@ class Weights:
         wanted = self._admit(tensor.name, tensor.dims, tensor.data_type)
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, wanted)
-        try:
-            found: Array = numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StorageError(
-                f"the tensor `{_short(tensor.name)}` of shape {list(tensor.dims)} is damaged: {error}"
-            ) from None
-        return found
+        return _contents(tensor)
 
     def dense(self, tensor: onnx.SparseTensorProto) -> Array:
         """The contents of a sparse tensor, zeros included."""
         name = _short(tensor.values.name)
         self._admit(name, tensor.dims, tensor.values.data_type)
-        values, indices = self.array(tensor.values), self.array(tensor.indices).astype(np.int64)
-        whole = np.zeros(int(np.prod(tensor.dims, dtype=np.int64)), values.dtype)
-        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(tensor.dims), mode="clip")
-        if len(flat) != len(values) or np.any(flat < 0) or np.any(flat >= whole.size):
+        values, indices, shape = self.array(tensor.values), self.array(tensor.indices), tuple(tensor.dims)
+        is_flat, full = indices.shape == values.shape, (*values.shape, len(shape))
+        if values.ndim != 1 or indices.dtype != np.int64 or not (is_flat or indices.shape == full):
             raise StorageError(
-                f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(tensor.dims)}"
+                f"the sparse tensor `{name}` is damaged: its values have the shape {list(values.shape)} and its "
+                f"indices, of type {indices.dtype}, {list(indices.shape)}"
             )
-        whole[flat] = values
-        return whole.reshape(tuple(tensor.dims))
+        whole, places = np.zeros(math.prod(shape), values.dtype), indices.astype(np.int64)
+        if np.any(places < 0) or np.any(places >= (whole.size if is_flat else shape)):
+            raise StorageError(f"the sparse tensor `{name}` is damaged: its indices leave the shape {list(shape)}")
+        whole[places if is_flat else np.ravel_multi_index(tuple(places.T), shape)] = values
+        return whole.reshape(shape)
 
     def _admit(self, name: str, dims: Iterable[int], element: int) -> int:
         """The bytes of a tensor in a file; those that it has in memory are counted against the limits."""
@@ -116,8 +113,7 @@ class Weights:
         whole.data_location = TensorProto.DEFAULT
         del whole.external_data[:]
         whole.raw_data = data
-        found: Array = numpy_helper.to_array(whole)
-        return found
+        return _contents(whole)
 
     def _inside(self, name: str, location: str) -> Path:
         """The file of external data, which is below the model's folder."""
@@ -134,6 +130,16 @@ class Weights:
                 f"`{folder}`; weights are read only from there"
             )
         return path
+
+
+def _contents(tensor: TensorProto) -> Array:
+    try:
+        found: Array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(
+            f"the tensor `{_short(tensor.name)}` of shape {list(tensor.dims)} is damaged: {error}"
+        ) from None
+    return found
 
 
 def load(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Weights]:
@@ -177,14 +183,15 @@ def _parsed(data: bytes, name: str) -> ModelProto:
 def _checked(model: ModelProto, name: str) -> ModelProto:
     if not model.HasField("graph") or not model.opset_import or not model.graph.output:
         raise StorageError(f"{name} is no ONNX model, or a damaged one: it has no graph with outputs and operator sets")
-    _bounded(model.graph, 0)
+    refuse_unbounded(model.graph)
     for function in model.functions:
         for node in function.node:
             _bounded_node(node, 0)
     return model
 
 
-def _bounded(graph: GraphProto, depth: int) -> None:
+def refuse_unbounded(graph: GraphProto, depth: int = 0) -> None:
+    """Raise ModelProblem for a graph with inner graphs, or numbers among attributes, that break a rule."""
     if depth > DEEPEST:
         raise ModelProblem(f"the model's graphs are nested more than {DEEPEST} deep, as none are that are meant to run")
     if depth and any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer):
@@ -210,7 +217,7 @@ def _bounded_node(node: NodeProto, depth: int) -> None:
                 f"number {largest}; numbers may be at most {LARGEST_NUMBER}"
             )
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            _bounded(graph, depth + 1)
+            refuse_unbounded(graph, depth + 1)
 
 
 def _short(name: str) -> str:

@@ -11,13 +11,12 @@ Nodes are visited in order, so that a node's inputs have known shapes when it is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from ...errors import ModelProblem, did_you_mean
 from ..network import Array
@@ -25,18 +24,9 @@ from ..operators import BUILDERS
 from ..operators.graph import Node, Type
 from .expansion import expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
-from .graph import (
-    ModelGraph,
-    ModelNode,
-    invalid,
-    model_node,
-    node_of,
-    node_proto,
-    refusing,
-    type_proto,
-    typed,
-    with_names,
-)
+from .functions import inlined
+from .graph import ModelGraph, ModelNode, invalid, model_node, node_of, refusing, type_proto, typed, with_names
+from .inference import inferred, refuse_unsafe
 from .reading import Weights
 
 OLDEST = 7
@@ -45,15 +35,7 @@ OLDEST = 7
 SMALL = 1 << 14
 """Constants of so many elements may say something about shapes."""
 
-COUNTED = frozenset({"Split", "If", "Loop", "Scan"})
-"""What means something else with fewer outputs, so that those that nothing reads stay as absent ones."""
-
-PLACES = frozenset({
-    "axis", "axes", "batch_axis", "batch_dims", "perm", "q_num_axes", "time_axis", "scan_input_axes",
-    "scan_output_axes",
-})  # fmt: skip
-"""Attributes that count dimensions, which ONNX's shape inference does not compare with those that there are."""
-
+Formal: TypeAlias = onnx.defs.OpSchema.FormalParameterOption
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -63,7 +45,7 @@ def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> ModelGraph:
     Raises ModelProblem where something stays unknown or is invalid.
     """
     if model.functions:
-        model = _inlined(model)
+        model = inlined(model)
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST <= opsets.get("", OLDEST) <= newest:
@@ -77,14 +59,6 @@ def resolve(model: ModelProto, weights: Weights, inputs: Shapes) -> ModelGraph:
     return graph
 
 
-def _inlined(model: ModelProto) -> ModelProto:
-    """The model with the bodies of its own functions in the place of their calls."""
-    try:
-        return inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError) as error:
-        raise ModelProblem(f"the functions that the model defines cannot be put in their places: {error}") from None
-
-
 class _Resolver:
     """Builds a graph node by node; `alias` has the names of what was found to be another tensor."""
 
@@ -93,11 +67,13 @@ class _Resolver:
         self.weights = weights
         self.alias: dict[str, str] = {}
         self.used: set[str] = set()
+        self.folded = 0
 
     def run(self, proto: GraphProto, inputs: Shapes) -> None:
         """Read a model's graph."""
         self._initializers(proto)
         self.used = used_names(proto)
+        self.graph.taken |= self.used | {name for node in proto.node for name in node.output}
         given = [i for i in proto.input if i.name not in self.graph.constants]
         shapes = _input_shapes(given, inputs)
         for item in given:
@@ -162,7 +138,7 @@ class _Resolver:
             self.alias[node.outputs[0]] = source
             graph.note(node, "without effect")
             return
-        if is_foldable(node, types, known) and self._fold(node, types):
+        if is_foldable(node, types, known, self.folded) and self._fold(node, types):
             return
         if (inner := expanded(node, graph)) is not None and self._taken_apart(node, inner, types):
             return
@@ -192,19 +168,26 @@ class _Resolver:
         return True
 
     def _wanted(self, node: ModelNode) -> ModelNode:
-        """The node with the names that its inputs have now, and without outputs that nothing reads."""
+        """The node with the names that its inputs have now, and without optional outputs that nothing reads.
+
+        Of outputs of any number, those that nothing reads have no name, but stay: they are counted.
+        """
         inputs = tuple(self.alias.get(name, name) for name in node.inputs)
         attributes = tuple(with_names(a, self.alias) for a in node.attributes)
-        rest = tuple(name if name in self.used else "" for name in node.outputs[1:])
-        while rest and not rest[-1] and node.op not in COUNTED:
-            rest = rest[:-1]
-        return model_node(node.op, node.domain, node.name, inputs, (*node.outputs[:1], *rest), attributes)
+        kinds = _kinds_of_outputs(self.graph.schema(node), len(node.outputs))
+        outputs = [
+            name if kind == Formal.Single or name in self.used or not at else ""
+            for at, (name, kind) in enumerate(zip(node.outputs, kinds, strict=True))
+        ]
+        while len(outputs) > 1 and not outputs[-1] and kinds[len(outputs) - 1] == Formal.Optional:
+            outputs.pop()
+        return model_node(node.op, node.domain, node.name, inputs, outputs, attributes)
 
     def _branch(self, node: ModelNode, taken: bool) -> None:
         """The nodes of the branch that is taken, under names of their own."""
         graph = node.values["then_branch" if taken else "else_branch"]
         own = {n for part in graph.node for n in part.output if n} | {t.name for t in graph.initializer}
-        names = {name: f"{node.outputs[0]}/{name}" for name in own}
+        names = {name: self.graph.fresh(f"{node.outputs[0]}/{name}") for name in sorted(own)}
         self.used.update(names.get(name, name) for name in used_names(graph))
         for tensor in graph.initializer:
             self.graph.constant(names[tensor.name], self.weights.array(tensor))
@@ -227,6 +210,7 @@ class _Resolver:
         for name, value in zip(node.outputs, values, strict=False):
             if name:
                 self.graph.constant(name, value)
+                self.folded += value.nbytes
         self.graph.note(node, "constant")
         return True
 
@@ -252,41 +236,12 @@ class _Resolver:
             for name, found in zip(node.outputs, types, strict=True)
         ]
 
-    def _refuse_unsafe(self, node: Node) -> None:
-        """Raise ModelProblem for what ends ONNX's shape inference in C++, or makes it go on for ever."""
-        rank = max((len(self.graph.types[name].shape) for name in node.reads), default=0)
-        for name, value in node.values.items() if PLACES.intersection(node.values) else ():
-            numbers = value if isinstance(value, list) else [value]
-            for number in numbers if name in PLACES else []:
-                if not isinstance(number, int) or abs(number) > rank + len(numbers):
-                    raise invalid(node, f"its `{name}` is {number}, but its inputs have {rank} dimensions")
-        if node.op == "Split" and node.values.get("num_outputs", len(node.outputs)) != len(node.outputs):
-            raise invalid(node, f"it has {len(node.outputs)} results, and not as many as its `num_outputs`")
-        equation = str(node.values.get("equation", ""))
-        if node.op == "Einsum" and not (equation.isascii() and set(re.sub("[A-Za-z]", "", equation)) <= set(",.-> ")):
-            raise invalid(node, f"its equation is {equation[:40]!r}")
-
     def _inferred(self, node: ModelNode, known: Mapping[str, Array]) -> list[TypeProto | None]:
         """The types of a node's outputs, as far as ONNX can tell; None for what is not wanted."""
-        try:
-            schema = onnx.defs.get_schema(node.op, self.graph.opset(node), node.domain)
-        except onnx.defs.SchemaError:
-            called = f"{node.domain}::{node.op}" if node.domain else node.op
-            version = self.graph.opset(node)
-            raise ModelProblem(
-                f"the model uses the operator `{called}`, which ONNX does not define"
-                f"{f' in version {version} of its operators' if version else ''}; it cannot be run here"
-            ) from None
-        self._refuse_unsafe(node)
         protos = {name: type_proto(self.graph.types[name]) for name in node.reads}
         data = {n: numpy_helper.from_array(a) for n, a in known.items() if a.size <= SMALL and a.dtype != object}
-        opsets = [helper.make_opsetid(domain, version) for domain, version in self.graph.opsets.items()]
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, node_proto(node), protos, data, None, opsets, self.graph.ir_version
-            )
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-            raise invalid(node, _sentence(error)) from None
+        refuse_unsafe(self.graph, node, protos, data)
+        found = inferred(self.graph, node, protos, data)
         return [found.get(name) if name else None for name in node.outputs]
 
 
@@ -314,10 +269,10 @@ def _require_known(node: Node, types: Sequence[Type | None], inferred: Sequence[
             )
 
 
-def _sentence(error: Exception) -> str:
-    """The last line of an error of ONNX, without the place in its source."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).rstrip(".")[:300]
+def _kinds_of_outputs(schema: onnx.defs.OpSchema, count: int) -> list[Formal]:
+    """Whether each of so many outputs must be there, may be, or is one of any number."""
+    known = [formal.option for formal in schema.outputs]
+    return [*known, *known[-1:] * count][:count]
 
 
 def used_names(graph: GraphProto) -> set[str]:
@@ -354,6 +309,8 @@ def _input_shapes(given: Sequence[ValueInfoProto], inputs: Shapes) -> dict[str, 
             raise ModelProblem(
                 f"the input `{item.name}` is no tensor ({kind}); only tensors can be passed to a network"
             )
+        if tensor.elem_type not in TensorProto.DataType.values():
+            raise ModelProblem(f"the input `{item.name}` is damaged: no element type has the number {tensor.elem_type}")
         if item.name in inputs:
             shapes[item.name] = tuple(int(extent) for extent in inputs[item.name])
             continue

@@ -77,6 +77,8 @@ class Graph:
     opsets: Mapping[str, int]
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     """Name and type of a node that is no longer there, and what became of it."""
+    taken: set[str] = field(default_factory=set)
+    """Names that are no tensor's yet, but cannot be had."""
 
     def note(self, node: Node, became: str) -> None:
         """Say what became of a node that has gone."""
@@ -85,6 +87,13 @@ class Graph:
     def opset(self, node: Node) -> int:
         """The version of the operators of a node's domain."""
         return self.opsets.get(node.domain, 0)
+
+    def fresh(self, name: str) -> str:
+        """The name, or one like it where that is another tensor's; nobody else is given it."""
+        while name in self.types or name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
 
     def constant(self, name: str, array: Array) -> None:
         """A tensor whose value is known."""

@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx_models import model, node, value
 
 from stridesmith import errors
 from stridesmith.models.evaluate import evaluate
-from stridesmith.models.onnx import read, reading
+from stridesmith.models.onnx import folding, read, reading
 
 RELU = model([node("Relu", "x", "y")], {"x": (2, 3)})
 
@@ -115,6 +116,43 @@ def test_weights_that_are_not_there_are_a_storage_error(tmp_path: Path) -> None:
         assert text in refusal(path, errors.StorageError)
 
 
+def sparse(values: object, indices: object, dtype: str = "int64") -> onnx.ModelProto:
+    """A model that adds a sparse tensor of shape [2, 3] to its input."""
+    made = model([node("Add", "x w", "y")], {"x": (2, 3)})
+    weights = numpy_helper.from_array(np.array(values, np.float32), "w")
+    places = numpy_helper.from_array(np.array(indices, dtype))
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(weights, places, [2, 3]))
+    return made
+
+
+def test_sparse_weights_are_where_they_say() -> None:
+    """By number or by a place in each dimension; what lies elsewhere, or is of another form, is refused."""
+    for indices in ([1, 5], [[0, 1], [1, 2]]):
+        found = evaluate(read(sparse([7, 8], indices)), {"x": np.zeros((2, 3), np.float32)})["y"]
+        assert found.tolist() == [[0, 7, 0], [0, 0, 8]]
+    for indices in ([1, 6], [-1, 5], [[0, 1], [2, 0]], [[0, 3], [1, 0]], [[0, -1], [1, 0]]):
+        assert "its indices leave the shape [2, 3]" in refusal(sparse([7, 8], indices), errors.StorageError)
+    for values, indices, dtype in (
+        ([7, 8], [[0], [1]], "int64"), ([7, 8], [[0, 0, 0], [1, 1, 1]], "int64"), ([7, 8], [1], "int64"),
+        ([[7], [8]], [[0, 1], [1, 2]], "int64"), ([7, 8], [1, 2], "float32"),
+    ):  # fmt: skip
+        assert "is damaged: its values have the shape" in refusal(sparse(values, indices, dtype), errors.StorageError)
+
+
+def test_types_that_there_are_not_are_named(tmp_path: Path) -> None:
+    """An input of an unknown type, texts in another file, and a tensor in segments."""
+    made = model([node("Relu", "x", "y")], {"x": (2, 3)})
+    made.graph.input[0].type.tensor_type.elem_type = 99
+    assert "no element type has the number 99" in refusal(made, errors.ModelProblem)
+    np.zeros(8, np.float32).tofile(tmp_path / "w.bin")
+    texts, parts = external("w.bin"), external("w.bin")
+    texts.graph.initializer[0].data_type = TensorProto.STRING
+    parts.graph.initializer[0].segment.end = 4
+    for damaged in (texts, parts):
+        onnx.save(damaged, tmp_path / "m.onnx")
+        assert "the tensor `w` of shape [4] is damaged" in refusal(tmp_path / "m.onnx", errors.StorageError)
+
+
 def test_weights_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor of a huge shape and no data costs nothing."""
     huge = TensorProto(name="w", dims=(1 << 20, 1 << 20), data_type=TensorProto.FLOAT)
@@ -133,6 +171,16 @@ def test_constants_that_would_grow_are_not_folded() -> None:
     assert [foreign.op for foreign in network.foreign] == ["ConstantOfShape"]
 
 
+def test_constants_that_would_grow_together_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is small by itself is folded until it is too much in all."""
+    monkeypatch.setattr(folding, "LARGEST_FOLDED_TOTAL", 1 << 20)
+    nodes = [node("ConstantOfShape", "s", f"c{number}") for number in range(8)]
+    nodes.append(node("Concat", " ".join(f"c{number}" for number in range(8)), "y", axis=0))
+    network = read(model(nodes, {}, {"s": np.array([1 << 16])}))
+    assert 0 < sum(array.nbytes for name, array in network.constants.items() if name != "s") <= 1 << 20
+    assert [foreign.op for foreign in network.foreign] == ["ConstantOfShape"] * 4
+
+
 def test_endless_loops_are_not_run() -> None:
     """A loop over constants is not folded."""
     body = helper.make_graph(
@@ -143,6 +191,33 @@ def test_endless_loops_are_not_run() -> None:
     constants = {"n": np.array(1 << 60, np.int64), "go": np.array(True), "v0": np.zeros(1, np.float32)}
     made = model([node("Loop", "n go v0", "y", body=body)], {}, constants)
     assert "depends on the contents" in refusal(made, errors.ModelProblem)
+
+
+def calling(calls: dict[str, str]) -> onnx.ModelProto:
+    """A model that calls `f0`; each function calls others in a row, of which there are the names."""
+    made = model([helper.make_node("f0", ["x"], ["y"], domain="own")], {"x": (2, 3)})
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    for name, called in calls.items():
+        steps = ["a", *(f"t{number}" for number in range(len(called.split()) - 1)), "b"]
+        body = [
+            helper.make_node(op, [a], [b], domain="own" if op in calls else "")
+            for op, a, b in zip(called.split(), steps, steps[1:], strict=False)
+        ]
+        made.functions.append(helper.make_function("own", name, ["a"], ["b"], body, opsets))
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    return made
+
+
+def test_functions_of_a_model_end_and_stay_small() -> None:
+    """One that calls itself, 30 that each call the next twice, and too many in a row are refused beforehand."""
+    assert len(read(calling({"f0": "f1 f1 Neg", "f1": "Exp"})).nodes) == 3
+    for calls in ({"f0": "f0"}, {"f0": "Relu f1", "f1": "f2 f0", "f2": "Relu"}):
+        assert "calls itself" in refusal(calling(calls), errors.ModelProblem)
+    doubling = {f"f{number}": f"f{number + 1} f{number + 1}" for number in range(30)} | {"f30": "Relu"}
+    assert "there may be 1048576 nodes" in refusal(calling(doubling), errors.ModelProblem)
+    row = {f"f{number}": f"f{number + 1}" for number in range(2000)} | {"f2000": "Relu"}
+    for order in (row, dict(reversed(row.items()))):
+        assert "call each other in a row" in refusal(calling(order), errors.ModelProblem)
 
 
 def test_graphs_are_nested_only_so_deep() -> None:
@@ -178,6 +253,32 @@ def test_dimensions_that_there_are_not_never_reach_the_inference_of_onnx(axis: i
     """Its code in C++ reads memory outside of the shape, where it does not end the process."""
     made = model([node("LayerNormalization", "x w", "y", axis=axis)], {"x": (2, 3, 5)}, {"w": np.ones(5)})
     assert str(abs(axis)) in refusal(made, errors.ModelProblem)
+
+
+def branching(*nodes: onnx.NodeProto, depth: int = 1, tensors: tuple[TensorProto, ...] = ()) -> onnx.ModelProto:
+    """A model that takes one of two branches, both of `nodes`, as its input says; `depth` of them in each other."""
+    for _ in range(depth):
+        inner = helper.make_graph(nodes, "inner", [], [onnx.ValueInfoProto(name="y")], tensors)
+        nodes = (node("If", "c", "y", then_branch=inner, else_branch=inner),)
+    whole = [node("ReduceMax", "x", "m", keepdims=0), node("Cast", "m", "c", to=TensorProto.BOOL), *nodes]
+    return model(whole, {"x": (2, 3, 5)}, {"w": np.ones(5)})
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_graphs_inside_of_nodes_are_looked_at_as_well(depth: int) -> None:
+    """ONNX infers their types when it infers those of an If, by the same code in C++."""
+    for axis in (1 << 20, -(1 << 20), 9):
+        norm = node("LayerNormalization", "t w", "y", axis=axis)
+        made = branching(node("Relu", "x", "t"), norm, depth=depth)
+        assert str(abs(axis)) in refusal(made, errors.ModelProblem)
+    parts = helper.make_node("Split", ["x"], ["y", "b", "c"], num_outputs=2, axis=1)
+    assert "`num_outputs`" in refusal(branching(parts, depth=depth), errors.ModelProblem)
+    sums = node("Einsum", "x", "y", equation=b"\xff\xfe")
+    assert "its equation is" in refusal(branching(sums, depth=depth), errors.ModelProblem)
+    valid = branching(node("Relu", "x", "t"), node("LayerNormalization", "t w", "y", axis=-1), depth=depth)
+    x = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
+    wanted = ReferenceEvaluator(valid).run(None, {"x": x})[0]
+    np.testing.assert_allclose(evaluate(read(valid), {"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_nodes_that_have_not_what_they_need_are_named() -> None:
