@@ -31,7 +31,7 @@ def elementwise(site: Site, name: str, value: Text, operands: Sequence[int], dty
         if single is not None:
             texts.append(single)
             continue
-        called = _PARAMETERS[len(passed)]
+        called = f"x{len(passed)}"
         program.inputs([(called, site.shape(at))], site.dtype(at))
         passed.append(at)
         load = element(called, broadcast(site.shape(at), [f"v{a}" for a in names]))
@@ -43,9 +43,6 @@ def elementwise(site: Site, name: str, value: Text, operands: Sequence[int], dty
     axes = [(a, e, "S") for a, e in zip(names, result.shape, strict=True)]
     program.add(name, axes, f"{element('y', [f'v{a}' for a in names])} = {text}")
     return [site.operator(program.text(), passed)]
-
-
-_PARAMETERS = [f"x{number}" for number in range(64)]
 
 
 def broadcast(shape: tuple[int, ...], at: Sequence[str]) -> list[str]:
@@ -227,15 +224,11 @@ def _binary(name: str, text: str, only: str = "fi", gives: str = "") -> Builder:
     """A builder of ``y = a text b``."""
 
     def build(site: Site) -> Built:
-        if _kind(site.dtype()) not in only or site.dtype(0) != site.dtype(1) or _is_old_broadcast(site):
+        if _kind(site.dtype()) not in only or site.dtype(0) != site.dtype(1):
             return None
         return elementwise(site, name, lambda x, _: text.format(a=x[0], b=x[1]), [0, 1], gives)
 
     return build
-
-
-def _is_old_broadcast(site: Site) -> bool:
-    return bool(site.attribute("broadcast", 0))
 
 
 def _div(site: Site) -> Built:
@@ -379,10 +372,10 @@ def _by_channel(site: Site, name: str, value: Text, vectors: Sequence[int]) -> B
     shape, dtype = site.shape(), site.dtype()
     names = letters(len(shape))
     program = new_program(name, dtype)
-    program.inputs([("x0", shape), *((_PARAMETERS[at], site.shape(at)) for at in vectors)])
+    program.inputs([("x0", shape), *((f"x{at}", site.shape(at)) for at in vectors)])
     program.output("y", shape)
     point = [f"v{a}" for a in names]
-    loads = [program.load("x0", point), *(program.load(_PARAMETERS[at], [point[1]]) for at in vectors)]
+    loads = [program.load("x0", point), *(program.load(f"x{at}", [point[1]]) for at in vectors)]
     text = program.precision.narrow(value(loads, program.precision.accumulator))
     axes = [(a, e, "S") for a, e in zip(names, shape, strict=True)]
     program.add(name, axes, f"{element('y', point)} = {text}")

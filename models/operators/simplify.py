@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..network import Array
 from .graph import OWN_DOMAIN, Graph, Node
+from .site import is_native
 
 Vector = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def _operand(graph: Graph, node: Node) -> int | None:
     if len(candidates) != 1 or any(node.outputs[1:]):
         return None
     source, result = graph.types[node.inputs[candidates[0]]], graph.types[node.outputs[0]]
-    is_float = result.dtype in ("float16", "float32", "float64")
+    is_float = result.dtype in ("float16", "float32", "float64") and is_native(result)
     return candidates[0] if source == result and is_float and len(result.shape) > 1 else None
 
 
@@ -135,7 +136,7 @@ def _as_node(graph: Graph, node: Node, source: str, affine: Affine) -> Node:
 
 def _constant(graph: Graph, node: Node, what: str, value: Vector) -> str:
     """A new constant for a node, rounded to the type of its result."""
-    name = f"{node.outputs[0]}/{what}"
+    name = graph.fresh(f"{node.outputs[0]}/{what}")
     graph.constant(name, np.ascontiguousarray(value).astype(graph.types[node.outputs[0]].dtype))
     return name
 

@@ -16,7 +16,7 @@ from ..network import Array, Operator
 from .graph import Graph, Node, Type
 
 LETTERS = "ijklmnopqrstuvw"
-"""Names of loops over the dimensions of a tensor."""
+"""Names of loops over the dimensions of a tensor; after the last one come ii, jj, ..."""
 
 
 class Site:
@@ -85,14 +85,14 @@ class Site:
     def new_constant(self, array: Array) -> str:
         """A constant of the network that the model does not have."""
         self._made += 1
-        name = f"{self.node.outputs[0]}/constant{self._made}"
+        name = self.graph.fresh(f"{self.node.outputs[0]}/constant{self._made}")
         self.graph.constant(name, array)
         return name
 
     def new_tensor(self, shape: tuple[int, ...], dtype: str) -> str:
         """A tensor between two operators of one node."""
         self._made += 1
-        name = f"{self.node.outputs[0]}/part{self._made}"
+        name = self.graph.fresh(f"{self.node.outputs[0]}/part{self._made}")
         self.graph.types[name] = Type(shape, dtype)
         return name
 
@@ -130,7 +130,7 @@ def rounding(dtype: str) -> Precision:
 
 def letters(rank: int) -> list[str]:
     """A loop's name for each dimension."""
-    return list(LETTERS[:rank])
+    return [LETTERS[at % len(LETTERS)] * (1 + at // len(LETTERS)) for at in range(rank)]
 
 
 def new_program(name: str, dtype: str) -> Program:

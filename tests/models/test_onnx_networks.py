@@ -168,6 +168,59 @@ def test_parts_that_nothing_reads_are_left_out(attributes: dict[str, int], sizes
     assert same(model(nodes, {"x": (6, 6)}, constants)) == ["slice", "neg"]
 
 
+def test_results_that_must_be_there_stay_where_nothing_reads_them() -> None:
+    """ONNX has no TopK without indices, and no quantisation without a scale."""
+    x, k = {"x": (3, 5)}, {"k": np.array([2])}
+    assert same(model([node("TopK", "x k", "y i")], x, k)) == ["foreign TopK"]
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"), node("Cast", "q", "f", to=TensorProto.FLOAT),
+        node("Cast", "z", "g", to=TensorProto.FLOAT), node("Sub", "f g", "y"),
+    ]  # fmt: skip
+    assert "foreign" not in " ".join(same(model(nodes, x)))
+
+
+def test_names_that_are_made_up_are_no_other_tensors() -> None:
+    """Whatever a model calls its own: of folded weights, of branches that are taken, of tables."""
+    nodes = [
+        node("Conv", "x w", "c"), node("BatchNormalization", "c s b m v", "y"), node("Add", "y y/bias", "z"),
+        node("Mul", "z y/weights", "u"),
+    ]  # fmt: skip
+    constants = {**NORM, "w": normal(4, 3, 3, 3), "y/bias": normal(1, 4, 4, 3), "y/weights": normal(1, 4, 4, 3)}
+    same(model(nodes, {"x": (1, 3, 6, 5)}, constants, outputs="u"))
+    branch = helper.make_graph([node("Relu", "x", "z"), node("Neg", "z", "r")], "b", [], [value("r", (2, 3))])
+    nodes = [
+        node("If", "c", "y", then_branch=branch, else_branch=branch), node("Sin", "x", "y/z"),
+        node("Add", "y y/z", "u"),
+    ]  # fmt: skip
+    same(model(nodes, {"x": (2, 3)}, {"c": np.array(True)}, outputs="u"))
+    resize = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="cubic")
+    tables = {f"y/constant{number}": normal(1, 1, 5, 10) for number in (1, 2)}
+    nodes = [resize, node("Add", "y y/constant1", "z"), node("Mul", "z y/constant2", "u")]
+    constants = {"scales": [1, 1, 1, 2], **tables}
+    same(model(nodes, {"x": (1, 1, 5, 5)}, constants, outputs="u"))
+
+
+def test_a_tensor_without_elements_stays_with_what_onnx_knows() -> None:
+    """The reference of ONNX runs what has no program, and knows no operator of ours."""
+    norm = node("BatchNormalization", "x s b m v", "y")
+    assert same(model([norm], {"x": (0, 4, 8, 8)}, NORM)) == ["foreign BatchNormalization"]
+
+
+@pytest.mark.parametrize("op", ["Max", "Sum", "Mean"])
+def test_an_operator_has_any_number_of_operands(op: str) -> None:
+    """More than exporters write by hand."""
+    names = [f"x{number}" for number in range(65)]
+    (found,) = same(model([node(op, " ".join(names), "y")], dict.fromkeys(names, (2, 3))))
+    assert not found.startswith("foreign")
+
+
+def test_a_tensor_has_any_number_of_dimensions() -> None:
+    """As NumPy allows."""
+    shape = (2, *[1] * 15, 3)
+    nodes = [node("Relu", "x", "a"), node("Concat", "a x", "b", axis=16), node("Transpose", "b", "y")]
+    assert same(model(nodes, {"x": shape})) == ["relu", "concat", "transpose"]
+
+
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_the_place_of_what_is_no_number_is_inside(op: str, last: int) -> None:
