@@ -124,7 +124,7 @@ def _is_finite_load(func: PrimFunc, load: Load, edge: _Edge) -> bool:
     if load.buffer not in func.params:
         return all(_writes_finite(func, writer) for writer in producers(func, load.buffer))
     found = next((item for item in func.layouts if item.param == load.buffer.name), None)
-    if found is None or _is_number(found.pad_value):
+    if found is None or _holds_finite_number(found.pad_value):
         return True
     padding = IndexMap.parse(found.index_map).non_surjective_inverse(found.logical_shape, load.buffer.shape)[1]
     return edge.implies(negate(padding.at(load.indices)))
@@ -144,7 +144,7 @@ def _writes_finite(func: PrimFunc, block: Block) -> bool:
     return len(written) == 1 and started and not reads_itself and _is_finite(func, value, everywhere)
 
 
-def _is_number(pad_value: str) -> bool:
+def _holds_finite_number(pad_value: str) -> bool:
     """Whether padding holds a finite number."""
     try:
         return math.isfinite(float(pad_value))

@@ -96,7 +96,7 @@ def _may_merge(network: Network, first: Operator, second: Operator) -> bool:
         return False
     (passed,) = first.outputs
     alone = len(network.consumers[passed]) == 1
-    if not alone and not _only_moves(first.func):
+    if not alone and not _computes_nothing(first.func):
         return False
     if _reduces(first.func) and _reduces(second.func):
         return _reads_once(first.func) and _reads_once(second.func)
@@ -110,8 +110,8 @@ def _reduces(func: PrimFunc) -> bool:
     return not all(is_elementwise(block) for block in leaf_blocks(func.body))
 
 
-def _only_moves(func: PrimFunc) -> bool:
-    """Whether a program computes nothing: its values are elements, numbers, or chosen among these."""
+def _computes_nothing(func: PrimFunc) -> bool:
+    """Whether each value of a program is an element, a number, or chosen among these; conversions cost nothing."""
     return not _reduces(func) and operations(func) == 0
 
 

@@ -1,8 +1,8 @@
 """How a tensor may lie in memory between the operators that share it.
 
 A layout says for a tensor of any rank: the order of its dimensions, one of them cut into blocks whose inner part comes
-last, a halo in front of and behind each dimension, room at the end of rows (a pitch), and what all of that padding
-holds.  Of an image ``[n, c, h, w]`` with 20 channels ``block=(1, 16)`` with a halo of one pixel is
+last, a halo in front of and behind each dimension, and what all of that padding holds.  Of an image ``[n, c, h, w]``
+with 20 channels ``block=(1, 16)`` with a halo of one pixel is
 
     [n, c // 16, h + 1, w + 1, c % 16]    of extents [n, 2, H + 2, W + 2, 16]
 
@@ -16,10 +16,9 @@ from math import prod
 from typing import Any
 
 from ..errors import BadRecord
-from ..ir.layout.index_map import IndexMap
 
 MOST_PADDING = 64
-"""Elements of a halo, a block or a pitch that a layout read from outside may have."""
+"""Elements of a halo or a block that a layout read from outside may have."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class TensorLayout:
     """A layout of a tensor with `shape`; the fields' defaults leave it as ONNX has it.
 
     `order` has the dimensions, outermost first.  Of the dimension ``block[0]`` the part inside of blocks of
-    ``block[1]`` points comes last.  `before` and `after` are halos by dimension, `pitch` the room at the end of rows.
+    ``block[1]`` points comes last.  `before` and `after` are halos by dimension.
     `pad_value` is what the padding holds: a number as text, ``"undef"``, or empty where it may not be touched.
     """
 
@@ -36,7 +35,6 @@ class TensorLayout:
     block: tuple[int, int] = (-1, 1)
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    pitch: int = 0
     pad_value: str = ""
 
     def __post_init__(self) -> None:
@@ -63,7 +61,7 @@ class TensorLayout:
     @property
     def without_halo(self) -> TensorLayout:
         """The same order and blocks, and no other padding than that of the last block."""
-        bare = replace(self, before=(), after=(), pitch=0, pad_value="")
+        bare = replace(self, before=(), after=(), pad_value="")
         return replace(bare, pad_value=self.pad_value) if bare.pads else bare
 
     @property
@@ -85,18 +83,12 @@ class TensorLayout:
         extents = [-(-reached[dim] // size) if dim == cut else reached[dim] for dim in self.order]
         if cut >= 0:
             extents.append(size)
-        return (*extents[:-1], extents[-1] + self.pitch)
+        return tuple(extents)
 
     @property
     def pads(self) -> bool:
         """Whether some element in memory is none of the tensor."""
         return prod(self.physical_shape) > prod(self.shape)
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the elements lie in memory as ONNX has them, one after the other."""
-        made = IndexMap.parse(self.index_map)
-        return not self.pads and made.keeps_memory_order(self.shape, self.physical_shape)
 
     @property
     def label(self) -> str:
@@ -105,7 +97,6 @@ class TensorLayout:
         name = f"block{cut}x{size}" if cut >= 0 else "".join(map(str, self.order))
         halo = [str(d) for d in range(len(self.shape)) if self.before[d] or self.after[d]]
         name += f"+halo{','.join(halo)}" if halo else ""
-        name += f"+pitch{self.pitch}" if self.pitch else ""
         return f"{name}={self.pad_value}" if self.pads and self.pad_value else name
 
     def to_json(self) -> dict[str, Any]:
@@ -122,7 +113,7 @@ class TensorLayout:
         except ValidationError:
             raise BadRecord(f"not a layout of a tensor: {data!r:.200}") from None
         rank, (cut, size) = len(found.shape), found.block
-        sizes = (*found.before, *found.after, found.pitch)
+        sizes = (*found.before, *found.after)
         sane = sorted(found.order) == list(range(rank)) and len(found.before) == len(found.after) == rank
         sane = sane and -1 <= cut < rank and 1 <= size <= MOST_PADDING and all(0 <= n <= MOST_PADDING for n in sizes)
         if not sane or not (found.pad_value in ("", "undef") or _is_number(found.pad_value)):

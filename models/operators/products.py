@@ -73,7 +73,7 @@ def _gemm(site: Site) -> Built:
     steps: list[Step] = [("scale", "{v}" + scale)] if scale else []
     extra = [2] if site.has(2) and beta != 0 else []
     if extra:
-        bias = element("bias", broadcast(site.shape(2), ["vi{i}", "vj{i}"])).replace("{{", "{")
+        bias = element("bias", broadcast(site.shape(2), ["vi{i}", "vj{i}"]))
         bias = _types(site.dtype()).widen(bias)
         factor = f" * {literal(beta, accumulator)}" if beta != 1 else ""
         steps = [("bias", "{v}" + scale + " + " + bias + factor)]

@@ -223,11 +223,9 @@ def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale
     program = Program("resize", precision(site.dtype()))
     program.inputs([("x", site.shape())])
     passed: list[int | str] = [0]
-    tables = {at: None if _linear_line(weights[at], scales[at]) else _tables(weights[at]) for at in order}
-    for at, table in tables.items():
-        if table is None:
-            continue
-        places, factors = table
+    lines = {at: _linear_line(weights[at], scales[at]) for at in order}
+    tables = {at: _tables(weights[at]) for at, line in lines.items() if line is None}
+    for at, (places, factors) in tables.items():
         program.inputs([(f"places{at}", places.shape)], "int64")
         program.inputs([(f"weights{at}", factors.shape)], program.precision.accumulator)
         passed += [site.new_constant(places), site.new_constant(factors.astype(program.precision.accumulator))]
@@ -235,9 +233,10 @@ def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale
     shape, source = list(site.shape()), "x"
     for number, at in enumerate(order):
         shape[at] = site.result().shape[at]
-        is_last = number == len(order) - 1 and not (program.precision.is_mixed and tables[at] is not None)
+        is_last = number == len(order) - 1 and not (program.precision.is_mixed and at in tables)
         into = "y" if is_last else program.alloc(f"t{number}", tuple(shape))
-        _along(program, source, into, tuple(shape), at, number, weights[at], scales[at], tables[at] is not None)
+        how = lines[at] or tables[at][0].shape[1]
+        _along(program, source, into, tuple(shape), at, number, site.shape()[at], how)
         source = into
     if source != "y":
         axes = list(zip([v[1:] for v in point(len(shape))], shape, strict=True))
@@ -246,12 +245,13 @@ def _summed(site: Site, weights: Mapping[int, Floats], given: Mapping[int, Scale
 
 
 def _along(
-    program: Program, source: str, into: str, shape: tuple[int, ...], at: int, number: int, weights: Floats,
-    scale: float, looked_up: bool,
+    program: Program, source: str, into: str, shape: tuple[int, ...], at: int, number: int, size: int, how: Line | int
 ) -> None:  # fmt: skip
-    """Add the block that interpolates along dimension `at`."""
-    size, count = weights.shape
-    types = program.precision
+    """Add the block that interpolates along dimension `at`, of extent `size` in the source.
+
+    It does so on a line, or by tables of so many places for each result.
+    """
+    count, types = shape[at], program.precision
     names = [f"{v}{number}" for v in point(len(shape))]
     axes = [(v[1:], e, "S") for v, e in zip(names, shape, strict=True)]
     target = element(into, names)
@@ -260,17 +260,15 @@ def _along(
         text = element(source, [*names[:at], place, *names[at + 1 :]])
         return types.widen(text) if source == "x" else text
 
-    line = None if looked_up else _linear_line(weights, scale)
-    if line is None:
-        taps = _tables(weights)[0].shape[1]
+    if isinstance(how, int):
         place = f"T.min(T.max(places{at}[{names[at]}, vt], T.int64(0)), T.int64({size - 1}))"
         update = f"{target} = {target} + {load(place)} * weights{at}[{names[at]}, vt]"
-        program.add(f"along{at}", [*axes, ("t", taps, "R")], update, f"{target} = {program.zero()}")
+        program.add(f"along{at}", [*axes, ("t", how, "R")], update, f"{target} = {program.zero()}")
         return
-    rest = f"T.Cast({types.accumulator!r}, ({line.text(names[at])}) % {line.c})"
-    part = f"{rest} * {literal(1 / line.c, types.accumulator)}"
-    first, second = (load(line.place(names[at], size, count, more)) for more in (0, 1))
-    text = f"{first} + ({second} - {first}) * ({part})" if line.c > 1 else first
+    rest = f"T.Cast({types.accumulator!r}, ({how.text(names[at])}) % {how.c})"
+    part = f"{rest} * {literal(1 / how.c, types.accumulator)}"
+    first, second = (load(how.place(names[at], size, count, more)) for more in (0, 1))
+    text = f"{first} + ({second} - {first}) * ({part})" if how.c > 1 else first
     program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...backends.artifact import Argument
 from ...backends.data import is_in_place
 from ...backends.executable import Memory
-from ...ir.expr import Load
+from ...ir.expr import Call, Const, Expr, Load
 from ...ir.stmt import stores
 from ..network import Foreign, Network, Node
 from .layouts import arguments_of
@@ -92,8 +92,14 @@ def layout_text(argument: Argument) -> str:
 
 
 def only_moves(func: PrimFunc) -> bool:
-    """Whether every store of a program puts down an element as it was read."""
-    return all(isinstance(store.value, Load) for store in stores(func.body))
+    """Whether every store of a program puts down an element as it was read, or a number where there is none."""
+    return all(_is_moved(store.value) for store in stores(func.body))
+
+
+def _is_moved(value: Expr) -> bool:
+    if isinstance(value, Call) and value.name == "if_then_else":
+        return all(_is_moved(branch) for branch in value.args[1:])
+    return isinstance(value, Load | Const)
 
 
 def copied_share(rows: Sequence[Row]) -> float:

@@ -19,6 +19,7 @@ from stridesmith.models.network import Foreign, Network, Node, Operator
 from stridesmith.models.run import in_place
 from stridesmith.models.run.kernels import Kernel, build_here
 from stridesmith.models.run.model import Model
+from stridesmith.models.run.report import only_moves
 from stridesmith.models.run.views import Move, moves, sharing_of
 from stridesmith.models.tasks import tasks_of
 from stridesmith.search.workers.protocol import Build, Built
@@ -286,3 +287,14 @@ def test_parts_on_a_device_begin_where_it_allows() -> None:
         network = make.network(make.map("{0} + T.float32(1)", make.concat(0, a, b)))
         assert idle(network, target) == expected
         agrees(untuned(network, target), 1)
+
+
+def test_what_only_moves_may_put_numbers_down_between() -> None:
+    """A border, and what fills padding; a function of an element, or a conversion, is computed."""
+    make = Maker()
+    x = make.input(3, 4)
+    make.map("T.if_then_else(v1 >= 1, a[v0, v1 - 1], T.float32(0))", x, shape=(3, 5))
+    make.concat(0, x, x)
+    make.map("T.if_then_else(v1 >= 1, a[v0, v1 - 1] + T.float32(1), T.float32(0))", x, shape=(3, 5))
+    make.map("T.max({0}, T.float32(0))", x)
+    assert [only_moves(node.func) for node in make.nodes] == [True, True, False, False]
