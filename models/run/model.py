@@ -19,6 +19,7 @@ from ...backends.executable import numpy_dtype
 from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
+from ...ir.dtypes import SCALAR_TYPES
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
 from .plan import plan
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .kernels import Kernel
 
 MOST_SAMPLES = 10_000
+PLACES = ("int32", "int64")
+"""The types of integers that say where something is in a tensor."""
 _READABLE, _WRITABLE = 0x0101, 0x0501  # of `ndarray.flags.num`: C-contiguous and aligned; writeable, too
 
 
@@ -91,8 +94,8 @@ class Model:
         return self._chain.native_call(arguments)
 
     def _expected(self, tensors: Sequence[Tensor]) -> tuple[_Expected, ...]:
-        native = self.plan.sharing.layouts.keys() | self.network.constants.keys()
-        return tuple(_Expected(t.name, t.shape, t.dtype, t.name in native) for t in tensors)
+        known = self.plan.sharing.layouts.keys() | self.network.constants.keys()
+        return tuple(_Expected(t.name, t.shape, t.dtype, t.name in known and t.dtype in SCALAR_TYPES) for t in tensors)
 
     def _by_name(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array]:
         arrays = _in_order(inputs, self.network.inputs, "input")
@@ -196,14 +199,20 @@ class Model:
         return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 
     def random_inputs(self, seed: int = 0) -> tuple[Array, ...]:
-        """Arrays that the model can run on: normal numbers, and integers from 0 to 3."""
+        """Arrays that the model can run on: normal numbers, and integers from 0 to 3.
+
+        Those of types that count places are 0, which is a place in every dimension.
+        """
         rng = np.random.default_rng(seed)
-        return tuple(
-            np.asarray(rng.standard_normal(e.shape) if e.dtype.kind == "f" else rng.integers(0, 4, e.shape)).astype(
-                e.dtype
-            )
-            for e in self._given
-        )
+
+        def drawn(given: _Expected) -> Array:
+            if str(given.dtype) in PLACES:
+                return np.zeros(given.shape, given.dtype)
+            is_float = given.dtype.kind == "f"
+            found = rng.standard_normal(given.shape) if is_float else rng.integers(0, 4, given.shape)
+            return np.asarray(found).astype(given.dtype)
+
+        return tuple(drawn(given) for given in self._given)
 
     def _cut(self) -> list[Callable[[list[float] | None], None]]:
         """The network as native calls of as many operators as follow each other, and foreign operators."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stridesmith.cli import main
+from stridesmith.models.run.model import Model
 
 onnx = pytest.importorskip("onnx")
 
@@ -76,6 +77,20 @@ def test_a_model_is_tuned_run_replayed_and_shown(
     assert [row["origin"] for row in rows] == ["tuned", "fallback"]
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     assert rows[0]["record"] and rows[0]["roofline"] > 0
+
+
+def test_given_inputs_are_what_is_measured(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How long a model takes may depend on its data, and random ones may be none that it takes."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "own.db"))
+    seen: list[Any] = []
+    monkeypatch.setattr(Model, "measure", lambda model, inputs=None: seen.append(inputs) or [1.0])
+    shape = ["--input", "x=2x24x24", "--format", "json"]
+    assert main(["run", str(folder / "net.onnx"), "--data", str(folder / "in.npz"), *shape]) == 0
+    ((given,),) = seen
+    np.testing.assert_array_equal(given, np.full((2, 24, 24), 0.5, np.float32))
+    assert events(capsys)
 
 
 BAD = [

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from model_networks import residual
 from network_maker import Maker
+from onnx import numpy_helper
+from onnx_models import model as model_of
+from onnx_models import node, value
 
+import stridesmith as ss
 from stridesmith.backends.devices import discover
 from stridesmith.backends.llvm.python_call import held
 from stridesmith.errors import UsageError
+from stridesmith.models.onnx import read
 from stridesmith.models.run.kernels import kernels_of
 from stridesmith.models.run.model import Model
 from stridesmith.models.tasks import tasks_of
@@ -119,3 +124,22 @@ def test_a_profile_times_each_operator_inside_of_whole_runs(model: Model) -> Non
     seconds = model.profile(runs=3)
     assert list(seconds) == ["conv1", "relu", "conv2", "add"]
     assert all(0 < value < 0.1 for value in seconds.values())
+
+
+def test_integers_are_drawn_that_are_a_place_anywhere() -> None:
+    """What counts elements along a dimension of one is 0, so that a model is measured without given inputs."""
+    made = model_of([node("ScatterElements", "x i x", "y", axis=0)], {"x": (1, 4)})
+    made.graph.input.append(value("i", (1, 4), "int64"))
+    found = ss.compile(read(made), threads=1)
+    assert found.measure(seconds=0.01) and found.profile(runs=1)
+    bytes_only = ss.compile(read(model_of([node("Identity", "x", "y")], {"x": (64,)}, dtype="uint8")), threads=1)
+    assert set(bytes_only.random_inputs()[0]) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("array", [np.array(["a", "bc"], object), np.array([1, 2], np.uint32)], ids=["texts", "uint32"])
+def test_a_constant_of_a_type_that_programs_have_not_may_leave(array: np.ndarray) -> None:
+    """It is the caller's as it is."""
+    tensor = numpy_helper.from_array(array, "t")
+    source = model_of([node("Relu", "x", "y")], {"x": (2, 3)}, outputs="y t", tensors=[tensor])
+    made = ss.compile(read(source), threads=1)
+    assert made(np.zeros((2, 3), np.float32))[1].tolist() == array.tolist()
