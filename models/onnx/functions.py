@@ -1,7 +1,7 @@
 """Functions that a model defines, put in the places of their calls.
 
-ONNX's own code does that, in C++, which ends the process where a function calls itself, and takes whatever memory
-comes of functions that call others several times: 30 that each call the next one twice are a billion nodes.  So the
+ONNX's own code does that, in C++, and takes whatever memory comes of functions that call others several times: 30 that
+each call the next one twice are a billion nodes.  Not all of its versions notice a function that calls itself.  So the
 calls are followed here first, each function once.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
-from onnx import FunctionProto, ModelProto, NodeProto, inliner
+from onnx import FunctionProto, ModelProto, NodeProto, checker, inliner
 
 from ...errors import ModelProblem
 from .reading import LARGEST_FILE, refuse_unbounded
@@ -42,7 +42,7 @@ def inlined(model: ModelProto) -> ModelProto:
     _refuse_large(_Sizes(functions).of(model.graph.node, ()), "the model")
     try:
         found: ModelProto = inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, DecodeError) as error:
+    except (RuntimeError, ValueError, DecodeError, checker.ValidationError) as error:
         raise ModelProblem(f"the functions that the model defines cannot be put in their places: {error}") from None
     refuse_unbounded(found.graph)
     return found

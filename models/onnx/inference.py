@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 from onnx import GraphProto, TensorProto, TypeProto, helper
@@ -61,13 +61,17 @@ def refuse_unsafe(graph: ModelGraph, node: ModelNode, types: Types, data: Data) 
     if node.op == "Einsum" and not (equation.isascii() and set(re.sub("[A-Za-z]", "", equation)) <= set(",.-> ")):
         raise invalid(node, f"its equation is {equation[:40]!r}")
     for inner in node.graphs:
-        _refuse_unsafe_inside(graph, inner, types, data)
+        given = _scanned(graph, node, types) if node.op == "Scan" else ()
+        _refuse_unsafe_inside(graph, inner, types, data, given)
 
 
-def _refuse_unsafe_inside(graph: ModelGraph, inner: GraphProto, types: Types, data: Data) -> None:
-    """`refuse_unsafe` for the nodes of an inner graph."""
+def _refuse_unsafe_inside(
+    graph: ModelGraph, inner: GraphProto, types: Types, data: Data, given: Sequence[TypeProto | None]
+) -> None:
+    """`refuse_unsafe` for the nodes of an inner graph, whose inputs are `given` where ONNX knows more than they say."""
     known, values = dict(types), {tensor.name: tensor for tensor in inner.initializer}
     known |= {item.name: item.type for item in (*inner.value_info, *inner.input)}
+    known |= {item.name: found for item, found in zip(inner.input, given, strict=False) if found is not None}
     known |= {n: helper.make_tensor_type_proto(t.data_type, list(t.dims)) for n, t in values.items()}
     values = {**data, **values}
     for proto in inner.node:
@@ -77,6 +81,27 @@ def _refuse_unsafe_inside(graph: ModelGraph, inner: GraphProto, types: Types, da
             # What is not valid in a graph of its own is left to ONNX, whose message is of the whole.
             with contextlib.suppress(ModelProblem):
                 known |= inferred(graph, part, known, values)
+
+
+def _scanned(graph: ModelGraph, node: ModelNode, types: Types) -> list[TypeProto | None]:
+    """What the graph of a Scan is given: each state whole, and of each tensor that is scanned a slice."""
+    if graph.opset(node) < 9:
+        return []
+    found = [types.get(name) for name in node.inputs]
+    states = len(found) - int(node.values["num_scan_inputs"])
+    axes = node.values.get("scan_input_axes", [0] * (len(found) - states))
+    return [*found[:states], *(_slice(whole, axis) for whole, axis in zip(found[states:], axes, strict=True))]
+
+
+def _slice(whole: TypeProto | None, axis: int) -> TypeProto | None:
+    """A tensor's type without one of its dimensions."""
+    rank = _rank(whole)
+    if whole is None or rank is None:
+        return None
+    made = TypeProto()
+    made.CopyFrom(whole)
+    del made.tensor_type.shape.dim[axis % rank if rank else 0]
+    return made
 
 
 def _rank(found: TypeProto | None) -> int | None:

@@ -281,6 +281,19 @@ def test_graphs_inside_of_nodes_are_looked_at_as_well(depth: int) -> None:
     np.testing.assert_allclose(evaluate(read(valid), {"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_what_a_scan_hands_to_its_graph_has_one_dimension_less() -> None:
+    """Also where the graph does not say which dimensions its inputs have."""
+    for axis, is_there in ((-1, True), (5, False)):
+        body = helper.make_graph(
+            [node("LayerNormalization", "v w", "r", axis=axis)], "body", [value("v", None)], [value("r", None)]
+        )
+        made = model([node("Scan", "x", "y", body=body, num_scan_inputs=1)], {"x": (4, 5)}, {"w": np.ones(5)})
+        if is_there:
+            assert read(made).tensors["y"].shape == (4, 5)
+        else:
+            assert "its `axis` is 5, but its inputs have 1 dimensions" in refusal(made, errors.ModelProblem)
+
+
 def test_nodes_that_have_not_what_they_need_are_named() -> None:
     """Parts that are not counted rightly, conditions of no element, branches and places that are not there."""
     parts = helper.make_node("Split", ["x"], ["y", "b", "c"], num_outputs=2)
