@@ -71,7 +71,7 @@ def tune(
         found = tune_network(
             whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
         )
-    except (Interrupted, DeviceLost):
+    except (KeyboardInterrupt, Interrupted, DeviceLost):
         _keep_layouts(networks, whole, options)
         raise
     _keep_layouts(networks, whole, options)
