@@ -121,7 +121,7 @@ class Conversion:
         call = Call(node, self.names, self.graph)
         result = convert(call)
         for made in call.nodes:
-            if not programs(self.graph, made):
+            if not programs(self.graph.trial(), made):
                 raise Unsupported(f"no program covers these arguments of {node.target}")
         self.names[node.name], self.emitted[node.name] = result, call.nodes
 

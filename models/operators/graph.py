@@ -6,7 +6,8 @@ set is the vocabulary, of which `Graph.opsets` says the version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -71,8 +72,8 @@ class Graph:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    types: dict[str, Type]
-    constants: dict[str, Array]
+    types: MutableMapping[str, Type]
+    constants: MutableMapping[str, Array]
     nodes: list[Node]
     opsets: Mapping[str, int]
     notes: list[tuple[str, str, str]] = field(default_factory=list)
@@ -87,6 +88,11 @@ class Graph:
     def opset(self, node: Node) -> int:
         """The version of the operators of a node's domain."""
         return self.opsets.get(node.domain, 0)
+
+    def trial(self) -> Graph:
+        """The same graph, in which a node is built to see whether it can be: tensors that are made stay out of this."""
+        types, constants = ChainMap({}, self.types), ChainMap({}, self.constants)
+        return replace(self, types=types, constants=constants, taken={*self.taken})
 
     def fresh(self, name: str) -> str:
         """The name, or one like it where that is another tensor's; nobody else is given it."""

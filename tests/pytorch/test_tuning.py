@@ -70,6 +70,15 @@ def test_a_run_that_chose_nothing_leaves_the_choices_of_the_parts(tmp_path: Path
         assert kept(networks[1], options.target, database) == Chosen(apart=frozenset({networks[1].nodes[0].name}))
 
 
+def test_a_part_has_the_names_that_its_nodes_give() -> None:
+    """Whether a node can be built is tried before, and leaves nothing: choices of layouts are kept by names."""
+    torch._dynamo.reset()
+    depthwise = torch.nn.Sequential(torch.nn.Conv2d(6, 6, 3, groups=6), torch.nn.ReLU()).eval()
+    (network,), _ = _networks(depthwise, torch.randn(1, 6, 8, 8), Options(threads=1))
+    assert [name for name in network.constants if name.endswith("/constant1")]
+    assert not [name for name in network.constants if "'" in name]
+
+
 def test_one_shape_after_the_other_is_tuned() -> None:
     """Dynamo takes an extent that changes from call to call for open; each example is a shape of its own here."""
     torch._dynamo.reset()
