@@ -50,9 +50,9 @@ def _cpu() -> Backend:
 
 def _opencl() -> Backend:
     from .opencl.chain import ALIGNMENT, load_opencl_chain
-    from .opencl.runtime import compile_opencl, load_opencl, open_device
+    from .opencl.runtime import OpenCLExecutable, compile_opencl, open_device
 
-    return Backend(compile_opencl, load_opencl, load_opencl_chain, ALIGNMENT, open_device)
+    return Backend(compile_opencl, OpenCLExecutable, load_opencl_chain, ALIGNMENT, open_device)
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "opencl": _opencl}

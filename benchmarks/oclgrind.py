@@ -117,13 +117,13 @@ def outputs_of(
     Where it is not all `defined`, values that nobody has written are not reported.
     """
     from stridesmith.backends.data import pack, unpack
-    from stridesmith.backends.opencl.runtime import load_opencl
+    from stridesmith.backends.opencl.runtime import OpenCLExecutable
     from stridesmith.backends.verification import POISONS, poisoned_like
 
     log.unlink(missing_ok=True)
     # Both are read when a context is made, and a program has one of its own.
     os.environ[LOG], os.environ[UNINITIALIZED] = str(log), str(int(defined))
-    bound = load_opencl(artifact).bind()
+    bound = OpenCLExecutable(artifact).bind()
     for index, argument in enumerate(arguments):
         if not argument.is_output:
             fill = poisoned_like(np.empty(argument.physical_shape, argument.dtype), POISONS[0])

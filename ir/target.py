@@ -54,15 +54,18 @@ class Target(metaclass=_FromText):
     code, `registers` the number of vector registers, `threads` what a kernel may use; `l1_ways` are the places that
     the first cache has for lines of `line_bytes` whose addresses compete.  For OpenCL `platform` and `name` identify
     the device and `units` are its compute units; for a CPU `name` is the model and `isa` the instruction set that is
-    used.  A device with `images` reads `image_args` images of at most `image_width` x `image_height` texels in one
-    kernel; `image_types` lists the element types that they may have.  `subgroups` lists the sizes that its subgroups
-    may be given, in work-items.  A device runs `warp` work-items in step, 1 on a CPU.  Calls are timed by the
-    `clock` of the ``host``, or where that of the ``device`` is sound, by that, which sees kernels and copies alone.
+    used; of several devices that agree in both, `number` says which, in the driver's order: they share records, and
+    each runs what is meant for it.  A device with `images` reads `image_args` images of at most `image_width` x
+    `image_height` texels in one kernel; `image_types` lists the element types that they may have.  `subgroups` lists
+    the sizes that its subgroups may be given, in work-items.  A device runs `warp` work-items in step, 1 on a CPU.
+    Calls are timed by the `clock` of the ``host``, or where that of the ``device`` is sound, by that, which sees
+    kernels and copies alone.
     """
 
     kind: str = "cpu"
     name: str = "generic"
     platform: str = ""
+    number: int = 0
     vendor: str = ""
     isa: str = ""
     cpu: str = ""

@@ -43,7 +43,7 @@ def run(body: Stmt, arrays: dict[Buffer, np.ndarray], *outputs: Buffer, workspac
     target = device()
     assert target is not None
     program = lowered(body, *arrays, *outputs, workspaces=workspaces)
-    bound = opencl.load_opencl(opencl.compile_opencl(program, target)).bind(guard_bytes=GUARD)
+    bound = opencl.OpenCLExecutable(opencl.compile_opencl(program, target)).bind(guard_bytes=GUARD)
     bound.poison_guards(b"\xa5\x5a\xff")
     for number, (buffer, array) in enumerate(arrays.items()):
         bound.write(number, np.asarray(array, numpy_dtype(buffer.dtype)))

@@ -45,8 +45,14 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
         kind = library.target.kind
         raise UsageError(f"the format {format} is for {wanted}, but this kernel is for {kind}; use {fitting}")
     path = Path(path)
+    if path.suffix in _BESIDE.get(format, ()):
+        raise UsageError(f"{path.name} is called like a file that the format {format} writes beside; use another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     return writer(library, path)
+
+
+_BESIDE = {"so": (".h", ".pc"), "c": (".h",), "ll": (".h",), "asm": (".h",), "cl": (".c",)}
+"""The suffixes of what is written beside a file of each format."""
 
 
 def name_of(path: str | Path, format: str) -> str:

@@ -10,7 +10,8 @@ from ..artifact import Argument
 from ..data import is_in_place
 from .cpu_check import architecture, needed
 from .interface import MESSAGES
-from .library import Function, Library, nbytes, parameter_names
+from .library import Function, Library, nbytes
+from .names import parameter_names
 
 C_TYPES = {
     "bool": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t", "uint8": "uint8_t",

@@ -17,6 +17,7 @@ from ... import __version__
 from ...ir import dtypes
 from ..artifact import Argument
 from ..llvm.types import memory_type
+from ..memory import HUGE_PAGE, LARGE
 from .library import Constant, Function, Given, Library, Place, nbytes
 
 OK, WRONG_CPU, BAD_POINTER, NO_MEMORY = range(4)
@@ -28,9 +29,6 @@ MESSAGES = {
 }
 """What the functions return."""
 SCRATCH_PLACES = 16
-HUGE_PAGE = 2 << 20
-LARGE = 1 << 17
-"""Scratch memory from this size on lies in huge pages where the system has them, as in `backends.memory`."""
 
 
 def interface_text(library: Library, entries: Mapping[tuple[str, int], str], has_pool: bool, system: str) -> str:
@@ -156,6 +154,7 @@ out:
 
 
 def _is_large(function: Function, system: str) -> bool:
+    """Whether its scratch memory lies in huge pages."""
     return function.scratch_bytes >= LARGE and system == "Linux"
 
 

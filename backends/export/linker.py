@@ -8,6 +8,7 @@ in none of the stubs is an error, so that nothing else is ever needed.
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import shutil
 import subprocess
@@ -97,7 +98,13 @@ def link(code: bytes, output: Path, target: Target, triple: str = "") -> None:
         stubs = [_stub(linker, name, symbols, Path(folder), target, triple) for name, symbols in STUBS.items()]
         made = Path(folder, "linked.so")
         _run(linker.arguments(output.name, [str(kernel), *stubs], str(made)))
-        shutil.copyfile(made, output)
+        # Processes that have loaded an older one keep its file: written over, their code would change under them.
+        partial = output.with_name(f".{output.name}.{os.getpid()}")
+        try:
+            shutil.copyfile(made, partial)
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _stub(linker: Linker, soname: str, symbols: Sequence[str], folder: Path, target: Target, triple: str) -> str:

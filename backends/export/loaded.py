@@ -125,7 +125,10 @@ class Kernel:
         return self._moved(name, f"{self._code.name}_unpack_{self._called.get(name)}", array, to_logical=True)
 
     def _moved(self, name: str, mover: str, array: Any, to_logical: bool) -> Any:
-        argument = next(a for a in self.signature if a.name == name)
+        argument = next((a for a in self.signature if a.name == name), None)
+        if argument is None:
+            known = ", ".join(a.name for a in self.signature)
+            raise TypeError(f"{self._name} has no argument {name!r}; there are {known}")
         if all(function["name"] != mover for function in self._code.functions):
             return _checked(argument, argument.logical_shape, array)
         shapes = argument.logical_shape, argument.physical_shape

@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct {
 } image_desc;
 
 static int (*clGetPlatformIDs)(unsigned, void **, unsigned *);
+static int (*clGetPlatformInfo)(void *, unsigned, size_t, void *, size_t *);
 static int (*clGetDeviceIDs)(void *, uint64_t, unsigned, void **, unsigned *);
 static int (*clGetDeviceInfo)(void *, unsigned, size_t, void *, size_t *);
 static void *(*clCreateContext)(const intptr_t *, unsigned, void *const *, void *, void *, int *);
@@ -47,8 +49,8 @@ static void load_opencl(void) {
     if (!library && !named) library = dlopen("libOpenCL.so", RTLD_NOW);
     if (!library) stop("there is no OpenCL library; install a driver, or name it in OPENCL_LIBRARY", 0);
 #define LOAD(name) if (!(*(void **)&name = dlsym(library, #name))) stop("the OpenCL library has no " #name, 0)
-    LOAD(clGetPlatformIDs); LOAD(clGetDeviceIDs); LOAD(clGetDeviceInfo); LOAD(clCreateContext);
-    LOAD(clCreateCommandQueue); LOAD(clCreateProgramWithSource); LOAD(clBuildProgram); LOAD(clGetProgramBuildInfo);
+    LOAD(clGetPlatformIDs); LOAD(clGetPlatformInfo); LOAD(clGetDeviceIDs); LOAD(clGetDeviceInfo);
+    LOAD(clCreateContext); LOAD(clCreateCommandQueue); LOAD(clCreateProgramWithSource); LOAD(clBuildProgram); LOAD(clGetProgramBuildInfo);
     LOAD(clCreateKernel); LOAD(clSetKernelArg); LOAD(clCreateBuffer); LOAD(clCreateImage); LOAD(clEnqueueWriteBuffer);
     LOAD(clEnqueueReadBuffer); LOAD(clEnqueueCopyBufferToImage); LOAD(clEnqueueNDRangeKernel); LOAD(clFinish);
 }
@@ -59,21 +61,42 @@ enum { MEMORIES = sizeof memories / sizeof *memories, PROGRAMS = sizeof sources 
 
 static void *context, *queue, *programs[PROGRAMS], *linear[MEMORIES], *images[MEMORIES];
 
+/* A driver's text with single blanks, and none at its ends. */
+static char *squeezed(char *text) {
+    char *end = text;
+    for (const char *next = text; *next; next++)
+        if (!isspace((unsigned char)*next)) *end++ = *next;
+        else if (end > text && end[-1] != ' ') *end++ = ' ';
+    if (end > text && end[-1] == ' ') end--;
+    *end = 0;
+    return text;
+}
+
+/* Whether the kernels were tuned for the device, which goes by its driver's version where several drivers have it. */
+static int is_meant(void *platform, void *device) {
+    char name[256], version[256], both[520];
+    if (clGetPlatformInfo(platform, 0x0902, sizeof name, name, NULL) || strcmp(squeezed(name), PLATFORM)) return 0;
+    if (clGetDeviceInfo(device, 0x102B, sizeof name, name, NULL)) return 0;
+    if (clGetDeviceInfo(device, 0x102D, sizeof version, version, NULL)) return 0;
+    snprintf(both, sizeof both, "%s, driver %s", squeezed(name), squeezed(version));
+    return !strcmp(name, DEVICE) || !strcmp(both, DEVICE);
+}
+
 /* The device that the kernels were tuned for, else the first one. */
 static void *find_device(void) {
     void *platforms[16], *devices[16], *first = NULL;
     unsigned count = 0, found = 0;
-    char name[256];
     check(clGetPlatformIDs(16, platforms, &count), "no OpenCL platform");
     for (unsigned p = 0; p < count && p < 16; p++) {
         if (clGetDeviceIDs(platforms[p], 0xFFFFFFFF, 16, devices, &found)) continue;
         for (unsigned d = 0; d < found && d < 16; d++) {
             if (!first) first = devices[d];
-            if (!clGetDeviceInfo(devices[d], 0x102B, sizeof name, name, NULL) && !strcmp(name, DEVICE)) return devices[d];
+            if (is_meant(platforms[p], devices[d])) return devices[d];
         }
     }
     if (!first) stop("no OpenCL device", 0);
-    fprintf(stderr, "the kernels were tuned for %s, which is not here; another device runs them\n", DEVICE);
+    fprintf(stderr, "the kernels were tuned for %s of %s, which is not here; another device runs them\n", DEVICE,
+            PLATFORM);
     return first;
 }
 

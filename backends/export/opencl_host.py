@@ -64,6 +64,7 @@ def host_text(library: Library) -> str:
         *_launches("prepare", plan.prepare),
         *_launches("compute", plan.compute),
         f"#define OPTIONS {_string(' '.join(build_options(sources)))}",
+        f"#define PLATFORM {_string(library.target.platform)}",
         f"#define DEVICE {_string(library.target.name)}",
         "",
         Path(__file__).with_name("opencl_host.c").read_text(encoding="utf-8"),

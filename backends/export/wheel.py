@@ -21,8 +21,9 @@ from pathlib import Path
 from ... import __version__
 from .cpu_check import architecture
 from .header import cpu_sentence, header_text
-from .library import Library, parameter_names
+from .library import Library
 from .module import shared_object
+from .names import parameter_names
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same library gives the same file
 _INIT = '''"""{about}."""

@@ -20,8 +20,9 @@ from .wait import wait
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ALIGNMENT = 256
-"""Devices ask for sub-buffers that begin at a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN: 128 bytes, at most 256."""
+ALIGNMENT = 512
+"""Devices ask for sub-buffers that begin at a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN: 128 bytes on CPUs, 512 on
+NVIDIA's GPUs, the most that is known."""
 
 
 @on_device
@@ -32,7 +33,11 @@ def load_opencl_chain(calls: Sequence[Call], blocks: Sequence[int]) -> Chain:
 
 
 class _Programs:
-    """Programs of a chain that were loaded, by their source."""
+    """Programs of a chain that were loaded.
+
+    Programs of one source may differ in how many work-groups they start and in their arguments, which the source does
+    not tell: only calls that agree in all of it share one.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -40,10 +45,12 @@ class _Programs:
 
     def of(self, call: Call) -> OpenCLExecutable:
         """The program of a call, whose places are as many as its buffers."""
-        code = call.artifact["code"]
-        if code not in self._loaded:
-            self._loaded[code] = OpenCLExecutable(call.artifact, self._home)
-        found = self._loaded[code]
+        artifact = call.artifact
+        launches = [{key: value for key, value in launch.items() if key != "binary"} for launch in artifact["launches"]]
+        key = repr((artifact["code"], launches, artifact["params"], artifact["workspaces"]))
+        if key not in self._loaded:
+            self._loaded[key] = OpenCLExecutable(artifact, self._home)
+        found = self._loaded[key]
         if len(call.places) != len(found.memories):
             raise ValueError(f"`{call.artifact['entry']}` takes other buffers than {len(call.places)} places")
         return found

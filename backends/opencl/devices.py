@@ -19,7 +19,7 @@ from ...ir.target import AVX512_BUILTINS, HOST_MEMORY, SUBGROUPS, THREAD_POOL, T
 from .. import cpu_topology
 from . import calling_thread, processor_name
 from .binary import POCL
-from .images import image_limits
+from .images import image_limits, refusal
 from .known_faults import faults_of
 
 SHORT = {
@@ -49,7 +49,9 @@ def selectors() -> list[tuple[str, Target, list[str]]]:
         devices = _devices(platform)
         for position, device in enumerate(devices):
             selector = f"opencl:{text}" + (f":{position}" if len(devices) > 1 else "")
-            found.append((selector, describe_device(device), [fault.text for fault in faults_of(device)]))
+            target = describe_device(device)
+            refused = [] if target.images or not device.image_support else refusal(device)
+            found.append((selector, target, [*(fault.text for fault in faults_of(device)), *refused]))
     return found
 
 
@@ -85,10 +87,11 @@ def find_device(platform: str = "", device: str = "") -> Any:
 
 def device_of(target: Target) -> Any:
     """The pyopencl device that `target` was described from.  Raises DeviceMissing."""
-    for device in _all_devices():
-        if _text(device.platform.name) == target.platform and target.name == _name(device):
-            return device
-    raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}` is not on this machine")
+    alike = _alike(target.platform, target.name)
+    if target.number < len(alike):
+        return alike[target.number]
+    which = f", number {target.number}," if alike else ""
+    raise DeviceMissing(f"the OpenCL device `{target.name}` of `{target.platform}`{which} is not on this machine")
 
 
 def describe_device(device: Any) -> Target:
@@ -105,6 +108,7 @@ def describe_device(device: Any) -> Target:
         kind="opencl",
         name=_name(device),
         platform=_text(platform.name),
+        number=next((k for k, d in enumerate(_alike(_text(platform.name), _name(device))) if d == device), 0),
         vendor=_text(device.vendor),
         isa=_text(getattr(device, "opencl_c_version", "")),
         features=_features(device),
@@ -176,6 +180,11 @@ def _name(device: Any) -> str:
     twins = {_text(d.driver_version) for d in _all_devices()
              if _text(d.name) == name and _text(d.platform.name) == platform}  # fmt: skip
     return name if len(twins) < 2 else f"{name}, driver {_text(device.driver_version)}"
+
+
+def _alike(platform: str, name: str) -> list[Any]:
+    """The devices of a platform that are called so, in the drivers' order."""
+    return [d for d in _all_devices() if _text(d.platform.name) == platform and _name(d) == name]
 
 
 def _all_devices() -> list[Any]:

@@ -110,7 +110,7 @@ def _named(path: Path) -> bool:
     """Whether a file in the folder that the loader reads names the library."""
     place = Path(os.environ.get(VENDORS, ""))
     files = sorted(place.glob("*.icd")) if place.is_dir() else [place]
-    return any(file.is_file() and Path(file.read_text().strip()) == path for file in files) or place == path
+    return any(Path(_said(file)) == path for file in files) or place == path
 
 
 def _load_error(path: Path) -> str:
@@ -124,8 +124,16 @@ def _load_error(path: Path) -> str:
 def system_files() -> dict[str, str]:
     """The system's files by name, with what they say, as far as their libraries are there or found by their name."""
     folder = Path(os.environ.get(SYSTEM) or SYSTEM_FOLDER)
-    found = {file.name: file.read_text().strip() for file in sorted(folder.glob("*.icd")) if file.is_file()}
-    return {name: text for name, text in found.items() if "/" not in text or Path(text).exists()}
+    found = {file.name: _said(file) for file in sorted(folder.glob("*.icd"))}
+    return {name: text for name, text in found.items() if text and ("/" not in text or Path(text).exists())}
+
+
+def _said(file: Path) -> str:
+    """The library that a file names; nothing for one that cannot be read, which a loader leaves out."""
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _written(files: dict[str, str]) -> Path:

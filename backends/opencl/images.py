@@ -90,13 +90,17 @@ def image_limits(device: Any) -> dict[str, Any]:
     """The facts of a target about images, as the driver tells them; a device may have none.
 
     PoCL allows larger images the more memory a process may use.  A process with less has to run what is made here,
-    so that of a CPU device no more counts than every device has.
+    so that of a CPU device no more counts than every device has.  A device that others keep from giving a context has
+    none for now.
     """
     import pyopencl as cl
 
     if not device.image_support:
         return {"images": False}
-    context = context_to_ask(device)
+    try:
+        context = context_to_ask(device)
+    except cl.Error:
+        return {"images": False}
     formats = cl.get_supported_image_formats(context, cl.mem_flags.READ_ONLY, cl.mem_object_type.IMAGE2D)
     known = {f.channel_data_type for f in formats if f.channel_order == cl.channel_order.RGBA}
     most = GUARANTEED if device.type & cl.device_type.CPU else 1 << 30
@@ -108,6 +112,17 @@ def image_limits(device: Any) -> dict[str, Any]:
         "image_args": int(device.max_read_image_args),
         "image_types": " ".join(types),
     }
+
+
+def refusal(device: Any) -> list[str]:
+    """Why nothing can run on the device now, in a sentence, if it gives no context."""
+    import pyopencl as cl
+
+    try:
+        context_to_ask(device)
+    except cl.Error as error:
+        return [f"the device does not answer: {error}; another program may hold it, or all of its memory"]
+    return []
 
 
 def make_image(context: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -91,16 +91,6 @@ def _options(code: str, target: Target) -> tuple[str, ...]:
     return (*build_options(code), *flat, *own)
 
 
-def source(lowered: Lowered, target: Target) -> str:
-    """The OpenCL C of `lowered`, for reading."""
-    return generate(lowered, target).text
-
-
-def load_opencl(artifact: Artifact) -> OpenCLExecutable:
-    """Build the artifact's program for its device, from the binary if there is one that fits."""
-    return OpenCLExecutable(artifact)
-
-
 @on_device
 def open_device(target: Target) -> None:
     """Make the context of a device that is no CPU."""
@@ -129,7 +119,7 @@ def home_of(artifacts: Sequence[Artifact]) -> Home:
 
 
 class OpenCLExecutable(Executable):
-    """A built program at a home of its own, or at that of a chain."""
+    """A program built for its device, from the binary if there is one that fits, at a home of its own or a chain's."""
 
     @on_device
     def __init__(self, artifact: Artifact, home: Home | None = None) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...backends.export.library import Constant, Function, Given, Library, Place, Scratch, Step, aligned, function_name
+from ...backends.export.library import Constant, Function, Given, Library, Place, Scratch, Step, aligned
+from ...backends.export.names import function_name
 from ...backends.lower import lower
 from ...errors import UsageError
 from ...search.calling.packing import pack_program, unpack_program

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...backends.data import is_in_place
-from ...backends.export.library import Function, Library, function_name, parameter_names, single
+from ...backends.export.library import Function, Library, single
+from ...backends.export.names import function_name, parameter_names
 from ...backends.lower import lower
 from ...space.interface import PACKED_AHEAD
 from .packing import pack_program, unpack_program

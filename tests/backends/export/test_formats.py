@@ -18,6 +18,7 @@ from exported import CONSTANT, CONVOLVE, compiled, convolution, numbers
 
 from stridesmith import configs
 from stridesmith.backends.devices import discover
+from stridesmith.backends.export import opencl_host
 from stridesmith.errors import DeviceMissing, UsageError
 from stridesmith.ir.script.parser import parse
 from stridesmith.search.calling.kernel import build
@@ -93,6 +94,10 @@ def test_unknown_formats_and_wrong_targets(tmp_path: Path) -> None:
         convolution().export(tmp_path / "conv.cl", "cl")
     with pytest.raises(UsageError, match="gives no name for a C library"):
         convolution().export(tmp_path / "---.so")
+    for format, file in (("c", "conv.h"), ("ll", "conv.h"), ("asm", "conv.h"), ("so", "conv.pc")):
+        with pytest.raises(UsageError, match=f"{file} is called like a file that the format {format} writes"):
+            convolution().export(tmp_path / file, format)
+    assert not list(tmp_path.iterdir())
 
 
 @needs_linker
@@ -217,6 +222,39 @@ def test_an_opencl_program_computes_the_reference(scope: str, tmp_path: Path) ->
     np.testing.assert_allclose(got, a @ b, atol=1e-5)
     usage = subprocess.run([program, "a.bin"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert usage.returncode == 2 and usage.stderr.endswith("a.bin b.bin c.bin\n")
+    with pytest.raises(UsageError, match=r"product.c is called like a file that the format cl writes"):
+        kernel.export(tmp_path / "product.c", "cl")
+
+
+def test_an_opencl_program_knows_its_device_by_name_and_version(tmp_path: Path) -> None:
+    """Drivers put blanks where they like, and several versions of one are told apart: both as targets have them."""
+    source = Path(opencl_host.__file__).with_name("opencl_host.c").read_text()
+    begin, end = source.index("/* A driver's text"), source.index("/* The device that")
+    assert "squeezed" in source[begin:end]
+    program = f"""
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#define PLATFORM "Portable Computing Language"
+#define DEVICE "cpu Xeon, driver 6.0"
+static int text(const char *given, size_t size, void *to, size_t *n) {{
+    return n || snprintf(to, size, "%s", given) < 0;
+}}
+static int clGetPlatformInfo(void *platform, unsigned what, size_t size, void *to, size_t *n) {{
+    return what != 0x0902 || text(platform, size, to, n);
+}}
+static int clGetDeviceInfo(void *device, unsigned what, size_t size, void *to, size_t *n) {{
+    return text(what == 0x102B ? "  cpu   Xeon " : device, size, to, n);
+}}
+{source[begin:end]}
+int main(void) {{
+    printf("%d%d%d", is_meant(PLATFORM " ", "6.0"), is_meant(PLATFORM, " 6.0 "), is_meant("Other", "6.0"));
+    printf("%d", is_meant(PLATFORM, "3.0"));
+}}
+"""
+    run = subprocess.run([compiled(program, tmp_path)], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, "1100")
 
 
 def loader() -> dict[str, str]:

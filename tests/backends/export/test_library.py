@@ -15,20 +15,10 @@ from stridesmith.backends.artifact import Argument
 from stridesmith.backends.data import arguments_of
 from stridesmith.backends.devices import discover
 from stridesmith.backends.export.formats import export
-from stridesmith.backends.export.library import (
-    Constant,
-    Function,
-    Given,
-    Library,
-    Scratch,
-    Step,
-    aligned,
-    c_name,
-    function_name,
-    parameter_names,
-    single,
-)
+from stridesmith.backends.export.library import Constant, Function, Given, Library, Scratch, Step, aligned, single
+from stridesmith.backends.export.linker import STUBS
 from stridesmith.backends.export.module import linked
+from stridesmith.backends.export.names import c_name, function_name, parameter_names
 from stridesmith.backends.lower import lower
 from stridesmith.errors import UsageError
 from stridesmith.ir.script.parser import parse
@@ -93,7 +83,8 @@ def test_what_nobody_calls_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("conv2d", "conv2d"), ("my conv-3", "my_conv_3"), ("3x3", "k_3x3"), ("double", "k_double")]
+    ("text", "name"),
+    [("conv2d", "conv2d"), ("my conv-3", "my_conv_3"), ("3x3", "k_3x3"), ("double", "k_double"), ("asm", "k_asm")],
 )
 def test_names_become_names_of_c(text: str, name: str) -> None:
     """Whatever a file is called, its function has a name that C takes."""
@@ -115,6 +106,7 @@ def test_functions_are_not_those_of_the_modules_that_are_linked() -> None:
     named |= set(re.findall(r"^@([\w.]+) =", text, re.MULTILINE))
     inside = {name for name in named if name.isidentifier() and "chain" not in name}
     assert "worker" in inside and "pthread_create" in inside
+    inside |= {name for names in STUBS.values() for name in names}
     assert {name for name in inside if function_name(name) == name} == set()
 
 

@@ -119,6 +119,20 @@ def test_it_loads_at_once_and_equals_the_kernel(folder: Path, expected: np.ndarr
     np.testing.assert_allclose(y, WORK.reference({"x": x, "w": w})["y"], atol=1e-4)
 
 
+def test_a_library_that_is_in_use_is_not_written_over(tmp_path: Path) -> None:
+    """Who has loaded it goes on with its own code; whoever comes later gets the other one, and nothing is left."""
+    library = tmp_path / "libconv.so"
+    convolution().export(library)
+    before, loaded = library.stat().st_ino, ctypes.CDLL(str(library))
+    old = library.read_bytes()
+    with library.open("rb") as held:
+        build(parse(OTHER), discover("cpu", 2)).export(library)
+        assert held.read() == old
+    assert library.read_bytes() != old and library.stat().st_ino != before
+    assert loaded.conv_supported() == 1
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["conv.h", "conv.pc", "libconv.so"]
+
+
 def test_wrong_pointers_are_refused(folder: Path) -> None:
     """A null or a misaligned pointer is an error code, and nothing is written."""
     library = ctypes.CDLL(str(folder / "libother.so"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 cl = pytest.importorskip("pyopencl")
 
-from stridesmith.backends.opencl import devices, drivers, processor_name  # noqa: E402
+from stridesmith.backends.opencl import devices, drivers, images, processor_name  # noqa: E402
 from stridesmith.errors import DeviceMissing  # noqa: E402
 
 POCL = "Portable Computing Language"
@@ -22,13 +23,15 @@ INTEL = "Intel(R) OpenCL"
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A system with a driver by its path, one by its name, and a file that names a library that is not there."""
+    """A system with a driver by its path, one by its name, and files that name no library that is there."""
     folder = tmp_path / "vendors"
     folder.mkdir()
     (tmp_path / "libsystem.so").touch()
     (folder / "system.icd").write_text(f"{tmp_path}/libsystem.so\n")
     (folder / "named.icd").write_text("libnamed.so.1\n")
     (folder / "gone.icd").write_text("/opt/nowhere/libgone.so\n")
+    (folder / "damaged.icd").write_bytes(b"/opt/\xff\xfe")
+    (folder / "folder.icd").mkdir()
     monkeypatch.setenv(drivers.SYSTEM, str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(drivers.VENDORS, raising=False)
@@ -127,9 +130,9 @@ def platform(name: str, version: str, *names: str, native: int = 8, driver: str 
             name=each, platform=made, type=cl.device_type.CPU, native_vector_width_float=native, vendor="v",
             version=f"OpenCL 3.0 {built_for}", driver_version=driver, extensions="", max_compute_units=2,
             max_work_group_size=64, local_mem_size=1 << 15, opencl_c_version="OpenCL C 1.2",
-            host_unified_memory=True,
+            host_unified_memory=True, image_support=False, int_ptr=number,
         )
-        for each in names
+        for number, each in enumerate(names)
     ]  # fmt: skip
     made.get_devices = lambda: found
     return made
@@ -170,6 +173,35 @@ def test_drivers_of_one_device_have_keys_of_their_own(monkeypatch: pytest.Monkey
     assert len({target.key for target in targets}) == 3
     assert [target.name for target in targets] == ["cpu, driver 3.0", "cpu, driver 6.0", "cpu"]
     assert [devices.device_of(target).driver_version for target in targets] == ["3.0", "6.0", "1"]
+
+
+def test_two_cards_of_one_kind_are_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share their records, and each runs what is meant for it; one that is not there is said so."""
+    have(monkeypatch, platform("NVIDIA CUDA", "OpenCL 3.0", "H100", "L4", "H100"))
+    found = devices.selectors()
+    targets = [target for _, target, _ in found]
+    assert [text for text, _, _ in found] == ["opencl:nvidia:0", "opencl:nvidia:1", "opencl:nvidia:2"]
+    assert [target.number for target in targets] == [0, 0, 1] and targets[0].key == targets[2].key
+    here = devices._all_devices()
+    assert [here.index(devices.device_of(target)) for target in targets] == [0, 1, 2]
+    with pytest.raises(DeviceMissing, match="`H100` of `NVIDIA CUDA`, number 2, is not on this machine"):
+        devices.device_of(replace(targets[2], number=2))
+
+
+def test_a_device_that_gives_no_context_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another program holds is a device without images for now, and hides no other one."""
+    made = platform("NVIDIA CUDA", "OpenCL 3.0", "held", "free")
+    for device in made.get_devices():
+        device.image_support = device.name == "held"
+    monkeypatch.setattr(devices, "_platforms", lambda: [made])
+
+    def refuse(device: Any) -> Any:
+        raise cl.MemoryError("clCreateContext failed: OUT_OF_HOST_MEMORY")
+
+    monkeypatch.setattr(images, "context_to_ask", refuse)
+    (_, held, reasons), (_, _, none) = devices.selectors()
+    assert held.name == "held" and not held.images and none == []
+    assert "does not answer: clCreateContext failed: OUT_OF_HOST_MEMORY" in reasons[0]
 
 
 @pytest.mark.parametrize(("mended", "bits"), [(False, 256), (True, 512)])

@@ -227,13 +227,13 @@ def test_lanes_outside_touch_no_memory(case: str, front: bool) -> None:
     """Buffers that end, or begin, at a page without access: a lane beyond would end the process."""
     import pyopencl as cl
 
-    from stridesmith.backends.opencl.runtime import compile_opencl, load_opencl
+    from stridesmith.backends.opencl.runtime import OpenCLExecutable, compile_opencl
 
     target = device()
     assert target is not None and target.is_cpu_device
     func = CASES[case]
     arrays, expected = interpreted(func)
-    executable = load_opencl(compile_opencl(lower(func, target), target))
+    executable = OpenCLExecutable(compile_opencl(lower(func, target), target))
     edges = [Edge(array, front) for array in arrays]
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
     buffers = [cl.Buffer(executable.context, flags, hostbuf=edge.data) for edge in edges]

@@ -74,7 +74,7 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(runtime.cl, "Program", lambda *args: pytest.fail("compiled again"))
         second = runtime.compile_opencl(program, target)
     assert second == first
-    kernel = runtime.load_opencl(second).bind()
+    kernel = runtime.OpenCLExecutable(second).bind()
     kernel.write(0, np.arange(8, dtype=np.float32))
     kernel.run()
     assert kernel.read(1).tolist() == [2.0 * k + 0.625 for k in range(8)]

@@ -397,8 +397,8 @@ def test_the_compiled_form_travels(tmp_path, alone) -> None:
     artifact = opencl.compile_opencl(program, target)
     code = (
         "import json, sys, pathlib\n"
-        "from stridesmith.backends.opencl.runtime import load_opencl\n"
-        "bound = load_opencl(json.load(sys.stdin)).bind()\n"
+        "from stridesmith.backends.opencl.runtime import OpenCLExecutable\n"
+        "bound = OpenCLExecutable(json.load(sys.stdin)).bind()\n"
         "cache = pathlib.Path(sys.argv[1])\n"
         "before = {p: p.stat().st_mtime_ns for p in cache.rglob('*.*')}\n"
         "bound.run()\n"
@@ -424,7 +424,7 @@ def test_a_write_outside_is_seen_in_the_guard_zone() -> None:
     assert target is not None
     for start, intact in ((0, True), (1, False), (-1, False)):
         body = loops([(I, 64)], Store(out, (I + start,), const(1.0)))
-        kernel = opencl.load_opencl(opencl.compile_opencl(lowered(body, out), target)).bind(guard_bytes=GUARD)
+        kernel = opencl.OpenCLExecutable(opencl.compile_opencl(lowered(body, out), target)).bind(guard_bytes=GUARD)
         kernel.poison_guards(b"\x7b")
         kernel.run()
         assert kernel.guards_intact() is intact
@@ -437,7 +437,7 @@ def test_binding_and_timing() -> None:
     body, a, out = doubling()
     target = device()
     assert target is not None
-    executable = opencl.load_opencl(opencl.compile_opencl(lowered(body, a, out), target))
+    executable = opencl.OpenCLExecutable(opencl.compile_opencl(lowered(body, a, out), target))
     one, two = executable.bind(), executable.bind(guard_bytes=100)
     assert one.names == ("a", "out")
     one.write(0, np.full(64, 3, np.float32))
@@ -465,7 +465,7 @@ def test_calls_are_timed_by_the_clock_of_the_device() -> None:
     x, y = Buffer("x", (1 << 16,)), Buffer("y", (1 << 16,))
     add = Store(y, (I * 256 + J,), x[I * 256 + J] + const(1.0))
     body = bound(I, 256, "blockIdx.x", bound(J, 256, "threadIdx.x", add))
-    made = opencl.load_opencl(opencl.compile_opencl(lowered(body, x, y), apart)).bind()
+    made = opencl.OpenCLExecutable(opencl.compile_opencl(lowered(body, x, y), apart)).bind()
     made.run()
     own = made.time(20)
     made._has_clock = False

@@ -185,6 +185,42 @@ def test_a_chain_runs_any_of_its_programs(target: Target) -> None:
 
 
 @needs_pool
+@pytest.mark.parametrize("pooled", [True, False], ids=["pool", "queue"])
+@pytest.mark.parametrize("sizes", [(N, 2 * N), (2 * N, N)])
+def test_a_chain_tells_programs_of_one_source_apart(target: Target, pooled: bool, sizes: tuple[int, int]) -> None:
+    """A source does not say how many work-groups there are: each call runs as many as its own program has."""
+    home = target if pooled else replace(target, features=target.features.replace(THREAD_POOL, ""))
+    artifacts = [write_opencl(lowered(*doubling(count=count)), home) for count in sizes]
+    assert artifacts[0]["code"] == artifacts[1]["code"]
+    calls = [Call(artifact, (Place(2 * k, 0), Place(2 * k + 1, 0))) for k, artifact in enumerate(artifacts)]
+    chain = load_opencl_chain(calls, [4 * size + 4 * N for size in sizes for _ in range(2)])
+    assert isinstance(chain, PoolChain if pooled else QueueChain)
+    for k, size in enumerate(sizes):
+        chain.write(Place(2 * k, 0), np.arange(size + N, dtype=np.float32))
+        chain.write(Place(2 * k + 1, 0), np.full(size + N, -1, np.float32))
+    chain.run()
+    for k, size in enumerate(sizes):
+        found = chain.read(Place(2 * k + 1, 0), 4 * (size + N)).view(np.float32)
+        np.testing.assert_array_equal(found, [*(2.0 * np.arange(size)), *[-1] * N])
+
+
+@needs_pool
+def test_a_chain_tells_arguments_apart(target: Target) -> None:
+    """Nor does it say which of a program's memories a kernel works on."""
+    body, a, out = doubling()
+    unused = Buffer("unused", (N,))
+    orders = ((a, unused, out), (a, out, unused))
+    artifacts = [write_opencl(lowered(body, *order), target) for order in orders]
+    assert artifacts[0]["code"] == artifacts[1]["code"]
+    places = tuple(Place(block, 0) for block in range(3))
+    chain = load_opencl_chain([Call(artifact, places) for artifact in artifacts], [4 * N] * 3)
+    chain.write(places[0], np.arange(N, dtype=np.float32))
+    chain.run()
+    for place in places[1:]:
+        np.testing.assert_array_equal(chain.read(place, 4 * N).view(np.float32), 2 * np.arange(N))
+
+
+@needs_pool
 def test_kernels_are_compiled_in_one_form(target: Target, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever range of work-groups a thread gets, and for one of them, too."""
     if target.platform != POCL:
