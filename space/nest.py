@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..ir.affine.sets import NotAffine, Unknown
+from ..ir.affine.sets import Domain, NotAffine, Unknown, access_map
+from ..ir.arith.linear import linear_form
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
-from ..ir.expr import Expr, Var, free_variables, reads_memory, substitute
+from ..ir.expr import Const, Expr, Var, as_int, conjuncts, free_variables, reads_memory, substitute
 from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, walk_stmts
 from .concurrency import check_concurrent
 from .errors import ScheduleError
@@ -105,18 +106,68 @@ def depth_of(func: PrimFunc, loop: For) -> int:
     return len(_loops_around(func, loop))
 
 
-def any_order(body: Stmt) -> bool:
-    """Whether `body` is one block with spatial and reduce iterators only, whose instances may run in any order.
+def any_order(nest: Nest) -> bool:
+    """Whether a nest holds one block with spatial and reduce iterators only, whose instances may run in any order.
 
-    Spatial instances are independent, reductions commute, and the all-minimum reduce
-    point stays first in every order of the loops, unless a loop moves along both kinds.
+    Spatial instances are independent, and reductions commute.  An init runs at the all-minimum reduce point, which
+    stays first in every order of the loops, unless a loop moves along both kinds, or a point runs again.  What
+    decides on memory whether and where a block runs may see what other instances write.
     """
+    body, loops, conditions = nest.body, list(nest.loops), list(nest.conditions)
     while isinstance(body, (For, Attr)) or (isinstance(body, If) and body.orelse is None):
+        if isinstance(body, For):
+            loops.append(body)
+        elif isinstance(body, If):
+            conditions += conjuncts(body.cond)
         body = body.then if isinstance(body, If) else body.body
     if not isinstance(body, Block) or not body.iters or any(i.kind == "opaque" for i in body.iters):
         return False
+    conditions += conjuncts(body.predicate)
+    deciding = (*conditions, *(i.binding for i in body.iters), *(loop.extent for loop in loops))
+    if any(map(reads_memory, deciding)):
+        return False
+    if body.init is None:
+        return True
     spatial, reduce = ({v for i in items for v in free_variables(i.binding)} for items in (body.spatial, body.reduce))
-    return body.init is None or spatial.isdisjoint(reduce)
+    return spatial.isdisjoint(reduce) and runs_once(body, loops, conditions)
+
+
+def runs_once(block: Block, loops: Sequence[For], conditions: Sequence[Expr]) -> bool:
+    """Whether `loops`, with those around them fixed, provably reach no point of a block's iterators twice.
+
+    `conditions` hold wherever the block runs.
+    """
+    bindings = [i.binding for i in block.iters]
+    if _are_digits(bindings, loops):
+        return True
+    own = {loop.var for loop in loops}
+    around = {v for e in (*bindings, *conditions, *(loop.extent for loop in loops)) for v in free_variables(e)} - own
+    fixed = sorted(around, key=lambda v: v.name)
+    domain = Domain((*((v, None) for v in fixed), *((loop.var, loop.extent) for loop in loops)), tuple(conditions))
+    try:
+        return access_map(domain.relaxed(), [*fixed, *bindings]).is_injective()
+    except (NotAffine, Unknown):
+        return False
+
+
+def _are_digits(bindings: Sequence[Expr], loops: Sequence[For]) -> bool:
+    """Whether each loop is a digit of a binding, as in ``i_0 * 12 + i_1 * 4 + i_2``, i_1 below 3 and i_2 below 4."""
+    if not all(isinstance(loop.extent, Const) for loop in loops):
+        return False
+    last = {loop.var: as_int(loop.extent) - 1 for loop in loops}
+    left = {var for var, most in last.items() if most > 0}
+    for binding in bindings:
+        terms, _ = linear_form(binding)
+        if any(not isinstance(atom, Var) and not last.keys().isdisjoint(free_variables(atom)) for atom in terms):
+            return False
+        digits = [(abs(size), last[atom]) for atom, size in terms.items() if isinstance(atom, Var) and last.get(atom)]
+        reach = 0
+        for size, most in sorted(digits):
+            if size <= reach:
+                return False
+            reach += size * most
+        left -= {atom for atom in terms if isinstance(atom, Var)}
+    return not left
 
 
 def check_still_concurrent(func: PrimFunc, loops: Sequence[For]) -> None:

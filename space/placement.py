@@ -12,7 +12,7 @@ from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
-from ..ir.stmt import Block, For, PrimFunc, Seq, path_to
+from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, path_to, walk_stmts
 from .errors import ScheduleError
 
 
@@ -44,6 +44,14 @@ def check_below(target: For, found: Iterable[Statement], number: str, what: str)
                 "({number}) {what} {label} is not below loop `{loop}`",
                 number=number, what=what, label=statement.label, loop=target.var.name,
             )  # fmt: skip
+
+
+def check_no_views(func: PrimFunc, buffer: Buffer, number: str) -> None:
+    """Raises ScheduleError where the memory of a buffer is declared as another one as well."""
+    for stmt in walk_stmts(func.body):
+        if isinstance(stmt, Declare) and stmt.buffer.memory == buffer.memory:
+            raise ScheduleError("({number}) `{view}` is a view of the memory of `{memory}`", number=number,
+                                view=stmt.buffer.name, memory=buffer.memory)  # fmt: skip
 
 
 def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:

@@ -1,16 +1,32 @@
-"""Conversions of constants, as the interpreter makes them, where they are exact."""
+"""Conversions of constants, as the interpreter makes them."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from .. import dtypes
 from ..expr import Const, Expr, const
+from ..interpreter.numbers import convert
 
 # Integers up to 2 to this power are exact.
 _EXACT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
+def rounded(value: float, dtype: str) -> float:
+    """What a float type holds of a number: infinite where that is too large for it."""
+    with np.errstate(over="ignore"):
+        return float(convert("float64", dtype, float(value)))
+
+
+def is_finite_constant(value: Const) -> bool:
+    """Whether a constant is a finite number in its own type."""
+    return not dtypes.is_float(value.dtype) or math.isfinite(rounded(float(value.value), value.dtype))
+
+
 def fold_cast(value: Const, dtype: str) -> Expr | None:
-    """``cast(dtype, value)`` of an integer or bool constant, where the result is exact; None otherwise."""
+    """``cast(dtype, value)`` of an integer or bool constant where the result is exact, else None."""
     if dtypes.is_float(value.dtype) or dtypes.lanes(dtype) > 1 or dtypes.lanes(value.dtype) > 1:
         return None
     number = int(value.value)

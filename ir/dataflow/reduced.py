@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
+from ..arith.constants import is_finite_constant, rounded
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
 from ..node import children, walk
 from .accesses import Access
@@ -190,10 +191,10 @@ def _binary(expr: Binary, a: Expr, b: Expr, cell: Cell) -> Expr:
     if expr.op == "-" and y is not None and y.value == 0 and not (cell.strict and _is_negative_zero(y)):
         return a
     if expr.op == "*":
-        for number, other, source in ((x, b, expr.b), (y, a, expr.a)):
+        for number, other in ((x, b), (y, a)):
             if number is not None and number.value == 1:
                 return other
-            if number is not None and number.value == 0 and _vanishes(source, cell):
+            if number is not None and number.value == 0 and _vanishes(other, cell):
                 return const(0, expr.dtype) if dtypes.lanes(expr.dtype) == 1 else number
     if expr.op in ("/", "//") and y is not None and y.value == 1:
         return a
@@ -210,11 +211,11 @@ def _number(expr: Expr) -> Const | None:
     return expr if isinstance(expr, Const) else None
 
 
-def _vanishes(source: Expr, cell: Cell) -> bool:
-    """Whether ``0 * x`` is 0: always for integers, for floats if x is known to be finite."""
-    if not dtypes.is_float(source.dtype):
+def _vanishes(other: Expr, cell: Cell) -> bool:
+    """Whether ``0 * x`` is 0: always for integers, for floats if x, reduced, is known to be finite."""
+    if not dtypes.is_float(other.dtype):
         return True
-    return not cell.strict and _is_finite_in(cell, source)
+    return not cell.strict and _is_finite_in(cell, other)
 
 
 def _is_zero_of_sum(number: Const, dtype: str, cell: Cell) -> bool:
@@ -245,7 +246,7 @@ def is_finite(expr: Expr, loaded: Callable[[Load], bool], scalars: Collection[Va
     if isinstance(expr, Load):
         return loaded(expr)
     if isinstance(expr, Const):
-        return math.isfinite(float(expr.value))
+        return is_finite_constant(expr)
     if isinstance(expr, Undef):
         return False
     if not dtypes.is_float(expr.dtype):
@@ -262,7 +263,7 @@ def _is_finite_in(cell: Cell, expr: Expr) -> bool:
 
     def loaded(load: Load) -> bool:
         value = cell.known.get(load)
-        return math.isfinite(float(value.value)) if isinstance(value, Const) else value is None and load in cell.finite
+        return is_finite_constant(value) if isinstance(value, Const) else value is None and load in cell.finite
 
     return is_finite(expr, loaded, cell.scalars)
 
@@ -273,7 +274,7 @@ def _cast(dtype: str, value: Expr) -> Expr:
         return Cast(dtype, value)
     if dtypes.is_int(dtype) and not _fits(int(number.value), dtype):
         return Cast(dtype, value)
-    return const(number.value, dtype)
+    return const(rounded(float(number.value), dtype) if dtypes.is_float(dtype) else number.value, dtype)
 
 
 def _fits(value: int, dtype: str) -> bool:

@@ -8,13 +8,13 @@ their padding what the layout promises.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import ProgramError
 from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
+from ..arith.constants import is_finite_constant
 from ..arith.intervals import negate
 from ..caches import cached
 from ..expr import (
@@ -255,7 +255,7 @@ def is_finite_value(value: Expr | None) -> bool:
     """Whether a piece is data or a value that is not undef, infinite or NaN."""
     if isinstance(value, Undef):
         return False
-    return not isinstance(value, Const) or math.isfinite(float(value.value))
+    return not isinstance(value, Const) or is_finite_constant(value)
 
 
 @cached(512)

@@ -29,6 +29,7 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ..errors import ScheduleError
+from ..placement import check_no_views
 from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
@@ -53,13 +54,14 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     name.  The copy stands before the block's loop nest.  In the root block of a function of
     bare loops every read goes to the copy, which is bare loops too, and stands before
     everything, or after the last writer of what it copies.  Elements that hold nothing there
-    are not copied.  Conditions: (1) the block reads such a buffer; (2) nothing in its nest
-    writes it, nor anything between readers in the root block; (3) which elements hold
-    something can be decided.  Returns the block that copies, or the outermost loop where it
-    is bare.
+    are not copied.  Conditions: (1) the block reads such a buffer, whose memory has no other
+    view; (2) nothing in its nest writes it, nor anything between readers in the root block;
+    (3) which elements hold something can be decided.  Returns the block that copies, or the
+    outermost loop where it is bare.
     """
     reader = find_block(func, block)
     source = _named_buffer(func, reader, read_buffer_index)
+    check_no_views(func, source, "1")
     cache, name = cache_buffer(func, source, source.shape, storage_scope)
     if reader is func.body:
         return _cache_read_bare(func, source, cache)
@@ -112,14 +114,16 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
     """Write a copy first: ``A[i] = e`` -> ``A_cache[i] = e``, then ``A[v] = A_cache[v]`` for all v.
 
     The buffer is given by its place among what the block writes, or by name.  Conditions:
-    (1) the block writes such a buffer; (2) it is its only writer; (3) no other block of its
-    nest, and in the root block no other statement up to the last writer, reads it; (4) it
-    writes every element, since all are copied back; (5) it reads only what it wrote.  Returns
-    the block that copies back, which stands after the block's loop nest; in the root block of
-    a function of bare loops the copy is bare too, and its outermost loop is returned.
+    (1) the block writes such a buffer, whose memory has no other view; (2) it is its only
+    writer; (3) no other block of its nest, and in the root block no other statement up to the
+    last writer, reads it; (4) it writes every element, since all are copied back; (5) it reads
+    only what it wrote.  Returns the block that copies back, which stands after the block's
+    loop nest; in the root block of a function of bare loops the copy is bare too, and its
+    outermost loop is returned.
     """
     writer = find_block(func, block)
     target = _named_buffer(func, writer, write_buffer_index, written=True)
+    check_no_views(func, target, "1")
     cache, name = cache_buffer(func, target, target.shape, storage_scope)
     if not _writes_all(func, writer, target):
         raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)

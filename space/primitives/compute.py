@@ -9,8 +9,22 @@ from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map, points
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
-from ...ir.expr import TRUE, Buffer, Expr, Load, Var, all_of, as_expr, binary, conjuncts, free_variables, substitute
+from ...ir.expr import (
+    TRUE,
+    Buffer,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    as_expr,
+    binary,
+    conjuncts,
+    free_variables,
+    let_variables,
+    substitute,
+)
 from ...ir.node import transform
+from ...ir.passes.renaming import another
 from ...ir.stmt import (
     Block,
     For,
@@ -28,10 +42,12 @@ from ...ir.stmt import (
     stores,
 )
 from ..errors import ScheduleError
+from ..nest import runs_once
 from ..placement import (
     check_alone,
     check_below,
     check_final,
+    check_no_views,
     check_passing,
     check_unconditional,
     condition_to_be_stored,
@@ -55,7 +71,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order, under no condition around it; (2) it is the only writer; (3) every reader
     is below `loop`; (4) the block is not below `loop` already; (5) nothing that it passes
-    writes what it reads.
+    writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once.
     """
     producer = find_block(func, block)
     if loop in (ROOT, INLINE):
@@ -73,7 +89,9 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_passing(func, moved, users, buffer, "5")
     if path_to(target, producer) is not None:
         raise ScheduleError("(4) block `{block}` is below loop `{loop}`", block=block, loop=loop)
+    check_no_views(func, buffer, "6")
     around = loops_above(func, producer)
+    _check_once(producer, around, "7")
     func = remove_stmt(func, producer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -95,7 +113,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     of `loop`, so the element is final; (4) the block's other inputs are not written below
     `loop`; (5) nothing that it passes writes what it reads, or touches what it writes;
     (6) where the block reduces, no loop is part of both its result and its reduction, so that
-    the first point of the reduction stays first.
+    the first point of the reduction stays first; (7) the buffer has no other view; (8) what the block
+    adds to what it stores is added once at each point.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     written = {s.buffer for s in stores(target)}
@@ -109,8 +128,10 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_below(target, sources, "2", "writer")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
-    check_final(func, target, source, "3", once=bool(consumer.reduce))
+    check_final(func, target, source, "3", once=bool(consumer.reduce) or _updates(consumer))
+    check_no_views(func, source, "7")
     around = loops_above(func, consumer)
+    _check_once(consumer, around, "8")
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -145,12 +166,17 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
         raise ScheduleError("(3) block `{block}` skips instances", block=block)
     check_unconditional(func, producer, "3")
     check_passing(func, moved, users, store.buffer, "4")
-    iters = [_var(i) for i in store.indices]
+    iters, bound = [_var(i) for i in store.indices], sorted(let_variables(store.value), key=lambda v: v.name)
+    taken, values = names(func), dict[tuple[Expr, ...], Expr]()
 
     def expand(node: object) -> object:
-        if isinstance(node, Load) and node.buffer == store.buffer:
-            return substitute(store.value, dict(zip(iters, node.indices, strict=True)))
-        return node
+        if not isinstance(node, Load) or node.buffer != store.buffer:
+            return node
+        if node.indices not in values:
+            # A variable is bound to one value in a function: that of another element gets another name.
+            again = {v: Var(another(v.name, taken), v.dtype) for v in bound} if values else {}
+            values[node.indices] = substitute(store.value, {**dict(zip(iters, node.indices, strict=True)), **again})
+        return values[node.indices]
 
     return _without(transform(remove_stmt(func, producer), expand), store.buffer), None
 
@@ -272,6 +298,24 @@ class _Part:
 
     def loops(self) -> Stmt:
         return loops(self.variables, self.block)
+
+
+def _updates(block: Block) -> bool:
+    """Whether a block stores to memory that it reads."""
+    return not {s.buffer.memory for s in stores(block)}.isdisjoint(b.memory for b in read_buffers(block.body))
+
+
+def _check_once(block: Block, around: Sequence[For], number: str) -> None:
+    """Raises ScheduleError (`number`) where a block may update at one point several times, since it is moved for one.
+
+    An init begins anew: after it, only the loops that the reduction begins with and those inside of them count.
+    """
+    if not _updates(block):
+        return
+    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if block.init is not None else set()
+    first = next((k for k, loop in enumerate(around) if loop.var in reduce), len(around) if reduce else 0)
+    if not runs_once(block, around[first:], conjuncts(block.predicate)):
+        raise ScheduleError("({number}) block `{block}` may update at one point twice", number=number, block=block.name)
 
 
 def _check_first_point_stays(block: Block) -> None:

@@ -124,7 +124,7 @@ def reorder(func: PrimFunc, *loops: str) -> Result:
     order = iter(find_loop(func, name) for name in loops)
     new_loops = [next(order) if loop.var.name in loops else loop for loop in nest.loops]
     outer = nest.loops[0]
-    if not any_order(nest.body):
+    if not any_order(nest):
         check_order(func, outer, _permuted(depth_of(func, outer), [loop.var for loop in new_loops]), 3)
     body = guard(nest.body, all_of(nest.conditions))
     for loop in reversed(new_loops):

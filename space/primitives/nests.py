@@ -48,7 +48,7 @@ def transform_loops(
     images = mapping.map_indices(nest.variables)
     sizes, inverse, new_vars = _invert(func, nest, images, extents)
     outer = nest.loops[0]
-    if not any_order(nest.body):
+    if not any_order(nest):
         start = 2 * depth_of(func, outer)
         inner = start + 2 * len(nest.loops)
 

@@ -23,6 +23,7 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, path_to, seq, stores
 from ..errors import ScheduleError
+from ..nest import runs_once
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_block, find_loop, loop_bounds, loops_above, with_stmt
 from .nests import chain_to_sequence, separate
@@ -35,7 +36,8 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     The init stands before `loop`, with a copy of the spatial loops below it.
     Conditions: (1) the block has an init, or statements before its first update; (2) `loop` is
     above it, and no loop outside `loop` is part of a reduction; (3) wherever some point of the
-    reduction is executed, its first one is.  Returns the block that initialises.
+    reduction is executed, its first one is, and `loop` and those inside of it reach no point
+    twice, since each time would begin with the init.  Returns the block that initialises.
 
     In bare loops, ``for i: {B[i] = 0; for f: B[i] += e}`` -> ``for i: B[i] = 0``, then
     ``for i: for f: B[i] += e``: what stands before the first update is distributed, from
@@ -55,6 +57,8 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     for item in above[:position]:
         if item.var in reduce_vars and extent_of(item) > 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
+    if not runs_once(target, above[position:], conjuncts(target.predicate)):
+        raise ScheduleError("(3) loop `{loop}` may reach a point of block `{block}` twice", loop=loop, block=block)
     spatial_vars = {v for i in target.spatial for v in free_variables(i.binding)}
     spatial = [item for item in above[position:] if item.var in spatial_vars or item.var not in reduce_vars]
     init, name = _init_nest(func, target, spatial, reduce_vars - spatial_vars, above)

@@ -18,6 +18,7 @@ from ...ir.node import walk
 from ...ir.passes.padding import BLOCK
 from ...ir.stmt import Block, PrimFunc, Stmt, Store, fresh, names, seq, stores
 from ..errors import ScheduleError
+from ..placement import check_no_views
 from ..primitive import Result, index_rank, primitive
 from ..tree import find_block, insert_after, insert_before, nest_of, with_alloc, with_stmt
 from .cache import read_buffer, write_buffer
@@ -44,7 +45,8 @@ def reindex_cache_read(
     the cache that nothing is copied to are padding: with `pad_value` it is stored there,
     with `physical_shape` the cache is larger than the image of f.
 
-    Conditions: (1) the block has iterators and reads such a buffer, and does not write it;
+    Conditions: (1) the block has iterators and reads such a buffer, whose memory has no other
+    view, and does not write it;
     (2) it reads it at a single point; (3) f takes as many indices as there are iterators;
     (4) instances that f sends to one element read the same; (5) nothing in its nest writes
     the buffer; (6) `physical_shape` holds the image of f; (7) `pad_value` has the element
@@ -54,6 +56,7 @@ def reindex_cache_read(
     """
     reader = find_block(func, block)
     source = read_buffer(reader, read_buffer_index)
+    check_no_views(func, source, "1")
     plan = reindexing(func, reader, source, index_map, storage_scope, physical_shape)
     blocks = [reader, *(find_block(func, name) for name in consumer_blocks or ())]
     for other in blocks:
@@ -90,9 +93,9 @@ def reindex_cache_write(
     write are padding: with `pad_value` it is stored there, after the block, and with
     `physical_shape` the cache is larger than the image of f.
 
-    Conditions: (1) the block has iterators and writes such a buffer; (2) all its accesses of
-    it are at one point; (3) f takes as many indices as there are iterators, and uses those
-    that e uses; (4) two instances have one element of the cache if and only if they have one
+    Conditions: (1) the block has iterators and writes such a buffer, whose memory has no other
+    view; (2) all its accesses of it are at one point; (3) f takes as many indices as there are
+    iterators, and uses those that e uses; (4) two instances have one element of the cache if and only if they have one
     of the buffer; (5) nothing else in its nest touches the buffer; (6) `physical_shape`
     holds the image of f; (7) `pad_value` has the element type and reads only what is
     written; (8) what the block writes is an affine set, and every instance stores; (9) the
@@ -101,6 +104,7 @@ def reindex_cache_write(
     """
     writer = find_block(func, block)
     target = write_buffer(writer, write_buffer_index)
+    check_no_views(func, target, "1")
     plan = reindexing(func, writer, target, index_map, storage_scope, physical_shape)
     check_writer(func, writer, plan)
     written = plan.touched_set(func, writer)

@@ -423,9 +423,9 @@ def test_transform_layout_refuses(index_map: object, shape: object, sentence: st
         schedule(CHAIN).transform_layout("scale", "t", index_map, physical_shape=shape)
 
 
-def packed(pad_a: object, pad_b: object) -> Schedule:
+def packed(pad_a: object, pad_b: object, text: str = MATMUL) -> Schedule:
     """A matrix product with both inputs packed along a reduction that is split by 4."""
-    sch = schedule(MATMUL)
+    sch = schedule(text)
     copy = sch.cache_read("matmul", 0, "global")
     sch.transform_layout(copy, ["write", 0], lambda i, k: [k // 4, i, k % 4], pad_a, rewrite_loops=True)
     copy = sch.cache_read("matmul", 1, "global")
@@ -447,6 +447,24 @@ def test_overcompute_of_a_reduction_needs_zero_times_finite(pad_a: object, pad_b
     """`undef` may be NaN, unwritten padding may be anything, and two numbers need not multiply to zero."""
     with pytest.raises(ScheduleError, match=r"stays: .*(not neutral|nothing has written)"):
         packed(pad_a, pad_b).remove_branching_through_overcompute("matmul")
+
+
+HALF = MATMUL.replace("float32", "float16")
+SQUARED = HALF.replace("a[vi, vk] *", "a[vi, vk] * a[vi, vk] *")
+NARROWED = HALF.replace('a: T.Buffer((7, 9), "float16")', 'a: T.Buffer((7, 9), "float32")').replace(
+    "a[vi, vk] *", 'T.Cast("float16", a[vi, vk]) *'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "small", "large"), [(SQUARED, 100.0, 1000.0), (NARROWED, 1e4, 1e5)], ids=["product", "cast"]
+)
+def test_overcompute_sees_what_a_type_holds(text: str, small: float, large: float) -> None:
+    """Zero times a number that float16 holds vanishes; times one that it takes for infinite is NaN."""
+    sch = packed(small, 0, text)
+    sch.remove_branching_through_overcompute("matmul")
+    with pytest.raises(ScheduleError, match=r"stays: .*not neutral"):
+        packed(large, 0, text).remove_branching_through_overcompute("matmul")
 
 
 def test_overcompute_outside_of_the_allocation_is_refused_with_a_point() -> None:
