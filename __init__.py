@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from .backends.devices import list_devices
     from .errors import (
         DeviceMissing,
+        Interrupted,
         NoRecord,
         NoSchedule,
         StorageError,
         StridesmithError,
+        TemporaryError,
+        ToolMissing,
         UsageError,
         WrongResult,
     )
@@ -56,7 +59,8 @@ _HOMES = {
     "backends.devices": ("Target", "list_devices"),
     "ir.caches": ("clear_caches",),
     "errors": (
-        "DeviceMissing", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "UsageError", "WrongResult",
+        "DeviceMissing", "Interrupted", "NoRecord", "NoSchedule", "StorageError", "StridesmithError", "TemporaryError",
+        "ToolMissing", "UsageError", "WrongResult",
     ),
     "ir.layout.index_map": ("AXIS_SEPARATOR", "IndexMap"),
     "ir.interpreter.interpret": ("interpret",),
@@ -89,6 +93,7 @@ __all__ = [
     "Database",
     "DeviceMissing",
     "IndexMap",
+    "Interrupted",
     "Kernel",
     "Model",
     "Module",
@@ -103,7 +108,9 @@ __all__ = [
     "StridesmithError",
     "T",
     "Target",
+    "TemporaryError",
     "TensorIntrin",
+    "ToolMissing",
     "Trace",
     "UsageError",
     "VerifyError",

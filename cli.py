@@ -79,7 +79,8 @@ work_options = _options(
     click.option("--config", metavar="FILE.toml", help="Your own list of workloads."),
     click.option("--only", metavar="NAME", help="One entry of the suite or config."),
     click.option("--dtype", metavar="TYPE", help="Element type of the workload, float32 by default."),
-    click.option("--interface", metavar="A=fixed,B=constant,C=free", help="Who may choose each argument's layout."),
+    click.option("--interface", metavar="A=fixed,B=constant,C=free",
+                 help="Who may choose each argument's layout: fixed, constant, streamed or free; one word is for all."),
 )
 input_option = click.option(
     "--input", multiple=True, metavar="X=1x3x320x320", help="Shape of a model's input that the file leaves open."
@@ -95,7 +96,8 @@ model_option = _options(
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
                  help="cpu, opencl[:PLATFORM[:DEVICE]] by number or part of a name, or recorded:FILE."),
-    click.option("--threads", type=click.IntRange(1, 4096), metavar="N", help="Threads that a kernel may use."),
+    click.option("--threads", type=click.IntRange(1, 4096), metavar="N",
+                 help="Threads of a CPU's kernel; default all that may be used."),
 )  # fmt: skip
 db_option = click.option("--db", metavar="URL", help="Path or URL; default STRIDESMITH_DB, else the data folder.")
 format_option = click.option(
@@ -109,12 +111,16 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @work_options
 @model_option
 @target_options
-@click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Candidates to build in this run; default 256.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit of the run.")
+@click.option("--trials", type=click.IntRange(min=1), metavar="N",
+              help="Candidates to build, for each workload; default 256 without any limit.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S",
+              help="Time limit for each workload; with --model of the run, default 600.")
 @click.option("--stop-at", type=click.FloatRange(0, 1, min_open=True), metavar="X", help="Stop at this roofline share.")
-@click.option("--preset", metavar="NAME", help="A shipped budget: quick, standard or thorough.")
+@click.option("--preset", metavar="NAME",
+              help="quick (32 trials), standard (256) or thorough (2000, or 97 % of the roofline).")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Seed of the search; default 0.")
-@click.option("--sampler", metavar="NAME", help="stridesmith (default), random, tpe, or another Optuna sampler.")
+@click.option("--sampler", metavar="NAME",
+              help="stridesmith (default), or Optuna's random, tpe, qmc, nsgaii, cmaes or gp.")
 @click.option("--pin", multiple=True, metavar="DECISION=VALUE ...", help="Fix decisions of the search.")
 @click.option("--address", metavar="auto|HOST:PORT", help="Join a Ray cluster; default RAY_ADDRESS, else a local one.")
 @click.option("--devices", type=click.Choice(["all"]),
@@ -303,7 +309,7 @@ def compare(a: str, b: str, **options: Any) -> int:
 @db_option
 @format_option
 def import_(file: Path, **options: Any) -> int:
-    """Merge the records of FILE into the database; they count once a replay has verified them here."""
+    """Merge the records of FILE into the database; each counts here once it is verified and has won a race here."""
     from .commands.records import import_ as run
 
     return run(file, options, _output(options))
