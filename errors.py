@@ -26,7 +26,7 @@ StridesmithError               1  internal          a bug, unless a subclass say
 │   └── NoRecord               3  no_record         the text is the command that makes one
 ├── DeviceMissing              4  device_missing    a known kind without such a device
 │   └── DeviceLost             4  device_lost       it was there, and does not answer any more
-├── ToolMissing                4  tool_missing      a program of the machine, such as a linker, or a package is not there
+├── ToolMissing                4  tool_missing      a linker or the like, or a package, is not there
 ├── WrongResult                5  wrong_result      a kernel disagrees with its reference
 ├── StorageError              74  storage           a file that cannot be read or written
 ├── TemporaryError            75  temporary         locked; trying again may help
