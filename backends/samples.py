@@ -1,15 +1,18 @@
 """Inputs for which the right result is known.
 
-A sum of products runs on small non-zero integers, chosen so that every partial
-sum is exact in the element type; then the order of the additions does not
-matter and results compare for equality.  Beside that stands a normal sample,
-compared with a float64 reference within
+A sum of products runs on small integers, chosen so that every partial sum is
+exact in the element type; then the order of the additions does not matter and
+results compare for equality.  None is 0, unless a sum is too long for that.
+Beside that stands a normal sample, compared with a float64 reference within
 
     ``4 (sum over stores of eps K) sum|a b|``,
 
 where K counts how often an element is stored to by that store, and eps is the
 rounding unit of what it stores: a float16 result that is summed in float32 is
 rounded to float16 once.  Division and transcendental functions widen the bound.
+A long reduction with such functions runs on a sample as well whose last
+elements along each axis weigh more than all others, since its sum would hide
+that one is left out.
 """
 
 from __future__ import annotations
@@ -30,9 +33,20 @@ Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
 
 EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "fma")
-AMPLITUDES = (4, 2, 1)
+INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
+"""The largest of the integers that are tried one after the other, and the share of them that are not 0."""
 WIDENING = 16.0
 USUAL = 0.9
+VISIBLE = 0.1
+"""What the bound may allow of a term of a sum."""
+EDGE = 12.0
+"""What is added to the last elements of a sample: they weigh 160,000 times as much in a sum of exponentials."""
+DRAWS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
+    lambda rng, shape: rng.standard_normal(shape),
+    lambda rng, shape: np.abs(rng.standard_normal(shape)) + 1,
+    lambda rng, shape: rng.uniform(0.05, 0.95, shape),
+)
+"""Numbers that are tried one after the other: roots and logarithms may need positive ones, above or below 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +76,7 @@ class Numerics:
 
 
 def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = False) -> tuple[Sample, ...]:
-    """An exact sample where the program allows one, and a normal one; at least one in all.
+    """An exact sample where the program allows one, else perhaps one of edges, and a normal one; at least one in all.
 
     `reference` maps logical inputs to outputs and computes in the inputs' types.  With `first` the first sample alone.
     """
@@ -74,7 +88,10 @@ def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = 
     if exact and first:
         return (exact,)
     normal = _normal_sample(func, reference, numerics, rng)
-    return (exact, normal) if exact else (normal,)
+    if exact or first:
+        return (exact, normal) if exact else (normal,)
+    edges = _edge_sample(func, reference, numerics, normal)
+    return (edges, normal) if edges else (normal,)
 
 
 def analyse(func: PrimFunc) -> Numerics:
@@ -142,23 +159,27 @@ def _store_volumes(node: Node, volume: int) -> Iterator[tuple[Store, int]]:
 
 
 def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample | None:
-    """Integers of the largest amplitude whose absolute sums stay exact, None if there is none."""
+    """The first of `INTEGERS` whose absolute sums stay exact, None if there is none."""
     if not (numerics.exact and numerics.monotone):
         return None
-    for amplitude in AMPLITUDES:
-        sample = _integer_sample(func, reference, rng, amplitude)
+    for amplitude, share in INTEGERS:
+        sample = _integer_sample(func, reference, rng, amplitude, share)
         sizes = reference({name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
         if all(_finite_max(a) < _exact_limit(func) for a in sizes.values()):
             return sample
     return None
 
 
-def _integer_sample(func: PrimFunc, reference: Reference, rng: np.random.Generator, amplitude: int) -> Sample:
+def _integer_sample(
+    func: PrimFunc, reference: Reference, rng: np.random.Generator, amplitude: int, share: float = 1.0
+) -> Sample:
     inputs = {}
     for buffer, shape in _logical_inputs(func):
         values = rng.integers(0, 2, shape) if buffer.dtype == "bool" else rng.integers(1, amplitude + 1, shape)
         if not (buffer.dtype.startswith("u") or buffer.dtype == "bool"):
             values = values * rng.choice(np.array([-1, 1]), shape)
+        if share < 1:
+            values = np.where(rng.random(shape) < share, values, 0)
         inputs[buffer.name] = values.astype(buffer.dtype)
     expected = _checked(reference(_widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
@@ -175,13 +196,17 @@ def _rounded(array: Array, dtype: str) -> Array:
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
-    inputs = {}
-    for buffer, shape in _logical_inputs(func):
-        floats = dtypes.is_float(buffer.dtype)
-        values = rng.standard_normal(shape) if floats else rng.integers(0, 4, shape)
-        inputs[buffer.name] = values.astype(buffer.dtype)
-    wide = _widened(inputs)
-    expected = _checked(reference(wide))
+    for draw in DRAWS:
+        inputs = {}
+        for buffer, shape in _logical_inputs(func):
+            values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
+            inputs[buffer.name] = values.astype(buffer.dtype)
+        wide = _widened(inputs)
+        with np.errstate(all="ignore"):
+            expected = reference(wide)
+        if not _has_nan(expected):
+            break
+    _checked(expected)
     if not (numerics.exact and numerics.monotone):
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
     else:
@@ -190,15 +215,45 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
     return Sample("normal", inputs, expected, bounds)
 
 
+def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, normal: Sample) -> Sample | None:
+    """The normal sample with larger numbers at the end of each axis.
+
+    None where one of K equal terms is ten times what the bound allows, so that the normal sample shows its absence; and
+    where the program in its own types, in which the reference computes what it is given, misses half of the bound: such
+    numbers are too large for it.
+    """
+    longest = max((count for _, count in _chains(func)), default=1)
+    if 2 * WIDENING * numerics.spread * longest < VISIBLE:
+        return None
+    inputs = {n: a + EDGE * _ends(a.shape) if a.dtype.kind == "f" else a for n, a in normal.inputs.items()}
+    inputs = {name: array.astype(normal.inputs[name].dtype) for name, array in inputs.items()}
+    with np.errstate(all="ignore"):
+        expected, own = reference(_widened(inputs)), reference(inputs)
+        bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
+        fits = all(np.all(np.abs(own[n] - value) <= bounds[n] / 2) for n, value in expected.items())
+    return Sample("edge", inputs, expected, bounds) if fits else None
+
+
+def _ends(shape: tuple[int, ...]) -> Array:
+    """Where an element is the last one along an axis of several."""
+    found = np.zeros(shape, np.bool_)
+    for axis, extent in enumerate(shape):
+        if extent > 1:
+            found[(slice(None),) * axis + (-1,)] = True
+    return found
+
+
 def _wide_bound(expected: Array, numerics: Numerics) -> Array:
-    """``4 rounding |y| + 16 spread max(|y|, Y)``: after a division no sum of absolute terms is at hand.
+    """``min(4 rounding, 16 spread) |y| + 16 spread max(|y|, Y)``: after a division no sum of absolute terms is at hand.
 
     Y is what nine in ten of the results that are not 0 stay below: a single quotient may be thousands of times as large
-    as all others, and says nothing of their errors.
+    as all others, and says nothing of their errors.  A bound that grows with K would excuse a sum of many that lacks
+    some of them.
     """
     sizes = np.abs(_without_infinities(expected))
     most = float(np.quantile(sizes[sizes > 0], USUAL)) if np.any(sizes > 0) else 0.0
-    result: Array = 4 * numerics.rounding * sizes + WIDENING * numerics.spread * np.maximum(sizes, most)
+    independent = WIDENING * numerics.spread
+    result: Array = min(4 * numerics.rounding, independent) * sizes + independent * np.maximum(sizes, most)
     return result
 
 
@@ -247,8 +302,12 @@ def _exact_limit(func: PrimFunc) -> float:
     return min(limits, default=2.0**24)
 
 
+def _has_nan(expected: Arrays) -> list[str]:
+    """The outputs with a NaN."""
+    return [name for name, value in expected.items() if value.dtype.kind == "f" and np.isnan(value).any()]
+
+
 def _checked(expected: dict[str, Array]) -> dict[str, Array]:
-    for name, value in expected.items():
-        if value.dtype.kind == "f" and np.isnan(value).any():
-            raise ValueError(f"the reference result `{name}` has NaN for a finite sample, so nothing can be verified")
+    for name in _has_nan(expected):
+        raise ValueError(f"the reference result `{name}` has NaN for a finite sample, so nothing can be verified")
     return expected

@@ -48,7 +48,7 @@ RECORD = np.dtype([
     ("groups", np.int64), ("range", np.int64), ("threads", np.int64), ("most", np.int64), ("error", np.int64),
     ("slots", np.int64), ("local", np.int64, 3), ("rest", np.int64, 7),
 ])  # fmt: skip
-SLOT = np.dtype([("busy", np.int64), ("queue", np.int64), ("kernel", np.int64), ("rest", np.int64, 5)])
+SLOT = np.dtype([("busy", np.int64), ("queue", np.int64), ("kernel", np.int64), ("rest", np.int64, (5,))])
 """A queue and its kernel, and whether a thread uses them: a cache line for each, which threads write in turns."""
 
 TEXT = r"""
@@ -215,7 +215,7 @@ class PoolLaunches:
         self._queues = [queue_in_caller(context) for _ in range(threads)]
         self._kernels = [[_kernel(shared) for _ in self._queues] for shared in launches]
         line, words = SLOT.itemsize, len(self._queues)
-        kind = np.dtype([("record", RECORD), ("slots", SLOT, words)])
+        kind = np.dtype([("record", RECORD), ("slots", SLOT, (words,))])
         memory = np.zeros(max(1, len(launches)) * kind.itemsize + line, np.uint8)
         begin = -memory.ctypes.data % line
         self._records = memory[begin : begin + len(launches) * kind.itemsize].view(kind)

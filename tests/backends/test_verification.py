@@ -363,3 +363,80 @@ def test_a_result_that_its_type_does_not_hold_is_infinite() -> None:
         other[at] = wrong
         with pytest.raises(WrongResult):
             compare(sample, {"c": other})
+
+
+SOFTMAX = workload("softmax", rows=2, cols=50257)
+"""As a language model has it: the last column stands alone behind whole vectors."""
+
+
+def softmax(x: np.ndarray, summed: slice | np.ndarray = slice(None), in_order: bool = False) -> np.ndarray:
+    """In float32, with the sum over some of the columns, by halves or in the order of the columns."""
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    part = e[:, summed]
+    total = np.cumsum(part, axis=1)[:, -1:] if in_order else part.sum(axis=1, keepdims=True)
+    return e / total
+
+
+@pytest.mark.parametrize(
+    "summed", [slice(0, -1), np.r_[0:1000, 2000:50257]], ids=["without the last", "without a thousand"]
+)
+def test_a_long_sum_of_exponentials_misses_nothing(summed: slice | np.ndarray) -> None:
+    """What rounding may be does not grow with the number of terms, and right sums pass in any order."""
+    samples = make_samples(SOFTMAX.func, SOFTMAX.reference, 5)
+    assert [sample.name for sample in samples] == ["edge", "normal"]
+    for sample in samples:
+        for in_order in (False, True):
+            compare(sample, {"y": softmax(sample.inputs["x"], in_order=in_order)})
+        with pytest.raises(WrongResult):
+            compare(sample, {"y": np.zeros((2, 50257), np.float32)})
+    with pytest.raises(WrongResult):
+        for sample in samples:
+            compare(sample, {"y": softmax(sample.inputs["x"], summed)})
+
+
+def test_numbers_that_are_too_large_for_a_program_are_no_sample() -> None:
+    """Exponentials of squares are infinite at the edges: there is the normal sample alone, and right kernels pass."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((2, 40000), "float32"), c: T.Buffer((2,), "float32")):
+    for i, k in T.grid(2, 40000):
+        with T.block("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                c[vi] = T.float32(0)
+            c[vi] = c[vi] + T.exp(a[vi, vk] * a[vi, vk])
+"""
+    (sample,) = made(text, lambda a: np.exp(a * a).sum(axis=1))
+    assert sample.name == "normal"
+
+
+def test_sums_that_are_too_long_for_ones_have_zeros() -> None:
+    """An exact sample beyond 2**24 terms, so that no bound excuses a part that is missing."""
+    work = workload("row_sum", rows=1, cols=(1 << 24) + 5)
+    exact, _ = make_samples(work.func, work.reference, 0)
+    (x,) = exact.inputs.values()
+    assert exact.bounds is None and 0.1 < np.mean(x != 0) < 0.9
+    with pytest.raises(WrongResult):
+        compare(exact, {name: np.zeros_like(value) for name, value in exact.expected.items()})
+
+
+@pytest.mark.parametrize(
+    ("function", "computed"),
+    [
+        ("T.log(a[i])", np.log),
+        ("T.float32(1) / T.sqrt(a[i] - T.float32(1))", lambda a: 1 / np.sqrt(a - 1)),
+        ("T.sqrt(T.float32(1) - a[i] * a[i])", lambda a: np.sqrt(1 - a * a)),
+    ],
+)
+def test_inputs_are_such_that_functions_are_defined(function: str, computed: Callable[..., np.ndarray]) -> None:
+    """Roots and logarithms get positive numbers, large or small ones, all others normal ones."""
+    text = f"""
+@T.prim_func
+def main(a: T.Buffer((64,), "float32"), c: T.Buffer((64,), "float32")):
+    for i in range(64):
+        c[i] = {function}
+"""
+    (sample,) = made(text, computed)
+    assert not np.isnan(sample.expected["c"]).any() and len(np.unique(sample.inputs["a"])) > 32
+    (usual,) = made(text.replace(function, "T.exp(a[i])"), np.exp)
+    assert (usual.inputs["a"] < 0).any()
