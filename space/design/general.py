@@ -8,12 +8,20 @@ but which loops may run concurrently, and that is proven.  With concurrent loops
 so that a recurrence runs in the lanes of vectors, or several at once hide each other's latency.  Each nest is one
 decision among *forms*: which loop is inside, in how many lanes or copies, and which other one is tiled around it.
 Every form is tried when the space is derived, so that each one builds.
+
+A stencil that advances in time reads neighbours of the step before, so that its concurrent loops cannot come outside:
+
+    for t: for x: u[t + 1, x] = f(u[t, x - 1], u[t, x], u[t, x + 1])
+
+Where no form builds for such a reason, the nest has the same forms with its loops *in order*: tiles are inside of them,
+and threads share what is concurrent of the outermost ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ...ir.arith.linear import linear_form
 from ...ir.expr import Load, Var, substitute
@@ -46,20 +54,25 @@ class Nest:
 
 @dataclass(frozen=True)
 class Form:
-    """A way to run a nest; `inner` and `row` are numbers among its concurrent loops, -1 for none."""
+    """A way to run a nest; `inner` and `row` are numbers among its concurrent loops, -1 for none.
+
+    With loops `in_order`, concurrent ones do not come outside of others.
+    """
 
     inner: int = -1
     size: int = 1
     vector: bool = False
     row: int = -1
     rows: int = 1
+    in_order: bool = False
 
     def __str__(self) -> str:
-        """``c1 x16, c0 x4``: lanes of vectors, then copies; ``c1 *4`` where the inner loop is unrolled."""
+        """``c1 x16, c0 x4``: lanes of vectors, then copies; ``c1 *4`` where the inner loop is unrolled; ``plain``."""
+        order = ", in order" if self.in_order else ""
         if self.inner < 0:
-            return "plain"
-        inner = f"c{self.inner} {'x' if self.vector else '*'}{self.size}"
-        return inner if self.row < 0 else f"{inner}, c{self.row} *{self.rows}"
+            return f"plain{order}"
+        row = "" if self.row < 0 else f", c{self.row} *{self.rows}"
+        return f"c{self.inner} {'x' if self.vector else '*'}{self.size}{row}{order}"
 
 
 def schedule_left_over(sch: Schedule, anchors: Sequence[Anchor], target: Target) -> None:
@@ -76,7 +89,10 @@ def schedule_left_over(sch: Schedule, anchors: Sequence[Anchor], target: Target)
 
 
 def forms_of(sch: Schedule, nest: Nest, target: Target) -> list[Form]:
-    """The forms that every primitive accepts; the first one is the best guess."""
+    """The forms that every primitive accepts; the first one is the best guess.
+
+    Where none is accepted that brings the concurrent loops outside, those with all loops in order.
+    """
     lanes = target.vector_lanes(nest.dtype)
     last = len(nest.concurrent) - 1
     found = []
@@ -85,7 +101,11 @@ def forms_of(sch: Schedule, nest: Nest, target: Target) -> list[Form]:
         for size, vector in [(lanes, True), (max(2, lanes // 2), True), *((c, False) for c in COPIES)]:
             found.append(Form(inner, size, vector))
             found.extend(Form(inner, size, vector, row, rows) for row in others for rows in ROWS)
-    return [form for form in (*found, Form()) if _accepted(sch, nest, form, target)]
+    found.append(Form())
+    accepted = [form for form in found if _accepted(sch, nest, form, target)]
+    if accepted:
+        return accepted
+    return [form for form in (replace(form, in_order=True) for form in found) if _accepted(sch, nest, form, target)]
 
 
 def _accepted(sch: Schedule, nest: Nest, form: Form, target: Target) -> bool:
@@ -98,26 +118,39 @@ def _accepted(sch: Schedule, nest: Nest, form: Form, target: Target) -> bool:
 
 def schedule_nest(sch: Schedule, nest: Nest, form: Form, target: Target) -> None:
     """Run a nest in a form.  Raises ScheduleError where a primitive refuses."""
-    outer = list(nest.concurrent)
-    tiles: list[str] = []
-    ragged = False
-    for number, size in ((form.row, form.rows), (form.inner, form.size)):
-        if number >= 0 and size > 1:
-            extent = extent_of(sch.get(outer[number]))  # type: ignore[arg-type]
-            if size > extent:
-                raise ScheduleError("a tile of {size} is longer than its loop", size=size)
-            ragged |= extent % size != 0
-            outer[number], inside = sch.split(outer[number], [None, size])
-            tiles.append(inside)
+    outer, tiles, ragged = _tiled(sch, nest, form)
     rest = [loop for loop in nest.loops if loop not in nest.concurrent]
-    order = [*outer, *rest, *tiles]
+    if form.in_order:
+        order = [outer.get(loop, loop) for loop in nest.loops]
+        shared = [outer[loop] for loop in takewhile(lambda loop: loop in outer, nest.loops)]
+    else:
+        shared = list(outer.values())
+        order = [*shared, *rest]
+    order += tiles
     if order != list(nest.loops) and len(order) > 1:
         sch.reorder(*order)
     if nest.has_init and rest:
         sch.decompose_reduction(nest.block, rest[0])
-    if outer:
-        distribute(sch, sch.fuse(*outer) if len(outer) > 1 else outer[0], target, WORK_GROUP)
+    if shared:
+        distribute(sch, sch.fuse(*shared) if len(shared) > 1 else shared[0], target, WORK_GROUP)
     _inside(sch, tiles, form, ragged)
+
+
+def _tiled(sch: Schedule, nest: Nest, form: Form) -> tuple[dict[str, str], list[str], bool]:
+    """Split the tiled loops: what is outside of each concurrent loop, the tiles, and whether one does not divide."""
+    outer = {loop: loop for loop in nest.concurrent}
+    tiles: list[str] = []
+    ragged = False
+    for number, size in ((form.row, form.rows), (form.inner, form.size)):
+        if number >= 0 and size > 1:
+            loop = nest.concurrent[number]
+            extent = extent_of(sch.get(loop))  # type: ignore[arg-type]
+            if size > extent:
+                raise ScheduleError("a tile of {size} is longer than its loop", size=size)
+            ragged |= extent % size != 0
+            outer[loop], inside = sch.split(loop, [None, size])
+            tiles.append(inside)
+    return outer, tiles, ragged
 
 
 def _inside(sch: Schedule, tiles: Sequence[str], form: Form, ragged: bool) -> None:

@@ -209,7 +209,8 @@ def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
     if any(structures(a, target) for a in anchors_of(normal.func, dict(interface))):
         return
     schedule = Schedule(func)
-    found = {f"n{k}": (nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func))}
+    nests = ((f"n{k}", nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func)))
+    found = {key: (nest, forms) for key, nest, forms in nests if forms}
 
     def script(sch: Schedule, **forms: Form) -> None:
         for key, form in forms.items():

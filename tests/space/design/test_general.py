@@ -8,11 +8,14 @@ from draws import func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
+from stridesmith.backends.lower import lower
+from stridesmith.cost_model.features import FeatureMap
 from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Var
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.space.design import rules
 from stridesmith.space.design.space import Space, generate
 
 SCAN = """
@@ -57,6 +60,15 @@ def main(a: T.Buffer((6, 8), "float32"), b: T.Buffer((8, 20), "float32"), y: T.B
             vi = T.axis.opaque(6, i)
             y[vi, vj] = c[vi, vj] + T.if_then_else(vi > 0, y[vi - 1, vj], T.float32(0))
 """
+STENCIL = """
+@T.prim_func
+def main(a: T.Buffer((5, 21), "float32"), u: T.Buffer((5, 21), "float32")):
+    for t, x in T.grid(5, 21):
+        u[t, x] = a[t, x]
+    for t in range(4):
+        for x in range(19):
+            u[t + 1, x + 1] = (u[t, x] + u[t, x + 1] + u[t, x + 2]) * T.float32(0.5)
+"""
 PROGRAMS = {"scan": SCAN, "bare loops": BARE, "a diagonal": DIAGONAL}
 
 
@@ -90,6 +102,46 @@ def test_a_scan_runs_in_lanes_and_on_threads() -> None:
     scheduled = sketch.schedule([labels.index("c0 x8")]).func
     assert len(loops(scheduled, "parallel")) == 1 and len(loops(scheduled, "vectorized")) == 1
     assert [v.name for v in loops(scheduled, "serial")] == ["j"]
+
+
+@pytest.mark.parametrize("target", [CPU, OPENCL], ids=lambda target: target.kind)
+def test_a_stencil_that_advances_in_time_has_forms_in_order(target: Target) -> None:
+    """Its concurrent loop cannot come outside: vectors and copies of neighbours run inside of the steps in time."""
+    func = func_of(STENCIL)
+    (sketch,) = (s for s in general(func, target).sketches if s.name == "general")
+    labels = sketch.decisions[1].labels
+    assert {"c0 x8, in order", "c0 *4, in order", "plain, in order"} <= set(labels)
+    for number in range(len(labels)):
+        scheduled = sketch.schedule([0, number]).func
+        check_in_bounds(scheduled)
+        same_results(func, scheduled)
+        lower(scheduled, target)
+    features = FeatureMap([sketch], target).matrix(0, np.array([[0, 0], [0, len(labels) - 1]]))
+    assert len(features) == 2
+
+
+def test_leading_loops_of_a_stencil_are_shared() -> None:
+    """Rows that do not depend on each other run on threads, each with its steps in time."""
+    text = """
+@T.prim_func
+def main(u: T.Buffer((6, 5, 21), "float32")):
+    for b in range(6):
+        for t in range(4):
+            for x in range(19):
+                u[b, t + 1, x + 1] = (u[b, t, x] + u[b, t, x + 1] + u[b, t, x + 2]) * T.float32(0.5)
+"""
+    sketch = general(func_of(text)).sketches[-1]
+    labels = sketch.decisions[0].labels
+    assert all(label.endswith("in order") for label in labels)
+    scheduled = sketch.schedule([labels.index("plain, in order")]).func
+    assert [v.name for v in loops(scheduled, "parallel")] == ["b"]
+    assert [v.name for v in loops(scheduled, "serial")] == ["t", "x"]
+
+
+def test_a_nest_without_a_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is decided about it, and no decision is without alternatives."""
+    monkeypatch.setattr(rules, "forms_of", lambda *_: [])
+    assert list(rules.general(func_of(STENCIL), CPU, {})) == []
 
 
 def test_beside_anchors_a_nest_has_its_first_form() -> None:
