@@ -112,9 +112,7 @@ class Geometry:
         out["rows"] = log2(rows)
         out["vectors"] = log2(vectors)
         out["accumulators"] = log2(accumulators)
-        # The operand with most values passes one by one while those of the others stay in registers.
-        held = sum(live, start=np.zeros(1, np.float32)) - np.max(np.broadcast_arrays(*live), axis=0) + ONE
-        out["pressure"] = (accumulators + held) * wide / registers
+        out["pressure"] = (accumulators + _held(live)) * wide / registers
         out["spill"] = np.maximum(out["pressure"] - ONE, np.float32(0))
         out["tested"] = tested
         out["loads_per_fma"] = np.asarray(sum(out[f"loads:{kind}"] for kind in LOADS), np.float32)
@@ -356,6 +354,16 @@ class Geometry:
             flags = (floats(candidates.in_memory(kind, number)) for number, _ in self.inputs)
             found = sum(flags, np.zeros(1, np.float32))
             out[f"emulated:{kind}"] = np.asarray(found * np.float32(self.target.is_cpu_device), np.float32)
+
+
+def _held(live: Sequence[Vector]) -> Vector:
+    """Registers for values of operands: that with most passes one by one while those of the others stay.
+
+    A program that reads nothing computes its values, one by one as well.
+    """
+    if not live:
+        return ONE
+    return np.asarray(sum(live) - np.max(np.broadcast_arrays(*live), axis=0) + ONE, np.float32)
 
 
 def _traffic(nest: tuple[str, ...], sizes: list[Vector], totals: Columns, tiles: Columns, capacity: int) -> Vector:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from stridesmith.configs import load
 from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.target import Target
@@ -37,6 +38,14 @@ def f(a: T.Buffer((37, 40), "float32"), c: T.Buffer((37, 40), "float32")):
             x, y = T.axis.remap("SS", [i, j])
             c[x, y] = T.max(a[x, y], T.float32(0))
 """
+COUNTED = """
+@T.prim_func
+def f(c: T.Buffer((37, 40), "float32")):
+    for i, j in T.grid(37, 40):
+        with T.block("c"):
+            x, y = T.axis.remap("SS", [i, j])
+            c[x, y] = T.Cast("float32", x)
+"""
 
 
 @pytest.mark.parametrize("target", [CPU, OPENCL], ids=["cpu", "opencl"])
@@ -54,6 +63,17 @@ def test_every_workload_has_features(name, target):
         assert np.isfinite(estimate).all()
         assert not np.isinf(matrix).any()
         assert len(rows) < 8 or np.ptp(estimate) > 0.5
+
+
+@pytest.mark.parametrize("target", [CPU, OPENCL, load.target("opencl-gpu")], ids=["cpu", "opencl", "warps"])
+def test_a_program_that_reads_nothing_has_features(target):
+    """Its values are computed from indices alone: candidates are ranked like those of any other program."""
+    space = generate(parse(COUNTED), target)
+    search_space, columns = SearchSpace(space), FeatureMap(space.sketches, target)
+    rows = search_space.draw(np.random.default_rng(0), 0, 64)
+    matrix = columns.matrix(0, rows)
+    assert len(rows) > 8 and not np.isinf(matrix).any()
+    assert np.isfinite(matrix[:, columns.columns.index(ESTIMATE)]).all()
 
 
 def test_names_do_not_matter():
