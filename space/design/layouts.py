@@ -308,7 +308,7 @@ class Pitched(_AsBefore):
 
 @dataclass(frozen=True)
 class First(Layout):
-    """The dimension of an axis that every operand has, as groups, moved first: what a group reads lies together.
+    """The dimension of an axis that every array has, as groups, moved first: what a group reads lies together.
 
     It is offered for an axis that is outside of the register tile, where something longer than one point lies before
     its dimension.
@@ -319,9 +319,10 @@ class First(Layout):
     @classmethod
     def offers(cls, anchor: Anchor, operand: Operand, structure: Structure) -> Iterator[Layout]:
         outside = (a for a in anchor.spatial if a not in (structure.vec, structure.row) and anchor.axes[a].extent > 1)
+        arrays = [o for o in anchor.operands if o.shape]
         for axis in outside:
             dim = operand.plain_dim(axis)
-            if dim is not None and prod(operand.shape[:dim]) > 1 and all(o.uses(axis) for o in anchor.operands):
+            if dim is not None and prod(operand.shape[:dim]) > 1 and all(o.uses(axis) for o in arrays):
                 yield cls(dim)
 
     def order(self, operand: Operand, tiles: Sequence[Size]) -> list[Dim]:
@@ -406,7 +407,7 @@ def code(layout: Layout) -> int:
 
 def meeting(operand: Operand, layout: Layout, vec: int, target_kind: str) -> float:
     """How a vector along the axis `vec` meets an operand in a layout."""
-    if not operand.dims:
+    if not operand.is_linear:
         return STRIDED
     return layout.meets(operand, vec, target_kind) if operand.uses(vec) else BROADCAST
 

@@ -44,7 +44,7 @@ class Operand:
     """A buffer that an anchor touches, seen along the anchor's axes.
 
     `dims` has, for each dimension, ``((axis number, coefficient), ...)``, with the constant
-    in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty.
+    in `offsets`; a dimension that is not linear in the axes makes the whole `dims` empty (see `is_linear`).
     `source` says who may change its layout: ``constant``, ``fixed``, ``free`` (parameters),
     ``stage`` (a producer's buffer), ``output``, or ``other``, such as a buffer that is read at several points.
     `tested` are the dimensions along which a producer chooses its value by a condition, as padding does; `padded` says
@@ -81,6 +81,11 @@ class Operand:
         """Whether the caller brings it in the layout that the search chooses: the kernel itself moves nothing."""
         return self.source in ("constant", "free")
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether `dims` tells all indices; of a buffer without dimensions there are none."""
+        return len(self.dims) == len(self.shape)
+
     def plain_dim(self, axis: int) -> int | None:
         """The dimension whose index is this axis itself, if there is one."""
         for dim, (terms, offset) in enumerate(zip(self.dims, self.offsets, strict=True)):
@@ -98,7 +103,7 @@ class Operand:
 
     def uses(self, axis: int) -> bool:
         """Whether an index depends on the axis; an access that is not linear may."""
-        return not self.dims or any(a == axis for terms in self.dims for a, _ in terms)
+        return not self.is_linear or any(a == axis for terms in self.dims for a, _ in terms)
 
     def stride(self, axis: int) -> int:
         """The distance in elements of neighbours along an axis, in the row-major layout."""

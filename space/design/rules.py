@@ -109,7 +109,7 @@ def joined(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Ske
     start = prepared(written, _constants(interface), without=[DIGITS])
     anchors = tuple(a for a in anchors_of(start.func, dict(interface)) if structures(a, target))
     options = [along_joined_axes(a, structures(a, target), target) for a in anchors]
-    if anchors and all(operand.dims for a in anchors for operand in a.operands):
+    if anchors and all(operand.is_linear for a in anchors for operand in a.operands):
         schedule_left_over(start, anchors, target)
         yield from _sketches(func, start, anchors, options, target, "joined;", most=MAX_PARTED)
 

@@ -25,7 +25,7 @@ def may_overcompute(anchor: Anchor, axis: int) -> bool:
     if anchor.axes[axis].extent == 1:
         return False
     users = [o for o in anchor.inputs if o.uses(axis)]
-    if not anchor.reduce or any(not o.dims or o.source == "other" for o in users):
+    if not anchor.reduce or any(not o.is_linear or o.source == "other" for o in users):
         return False
     if anchor.axes[axis].kind == "spatial":
         dim = anchor.output.plain_dim(axis)

@@ -39,7 +39,7 @@ def partner(anchor: Anchor, structure: Structure) -> int | None:
         outer = output.plain_dim(axis)
         if axis == structure.vec or dim is None or outer != dim - 1 or anchor.axes[axis].extent == 1:
             continue
-        if all(operand.dims and operand.uses(axis) == operand.uses(row) for operand in anchor.inputs):
+        if all(operand.is_linear and operand.uses(axis) == operand.uses(row) for operand in anchor.inputs):
             return axis
     return None
 

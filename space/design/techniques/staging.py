@@ -145,7 +145,8 @@ def _stage(plan: Plan) -> None:
         if plain and operand.source in ("fixed", "other", "output"):
             continue
         if not operand.dims:
-            plan.staged.append((operand.producer, place, 1))
+            if operand.producer:
+                plan.staged.append((operand.producer, place, 1))
             continue
         text = layout.index_map(operand, cover)
         logical = [one(extent) for extent in plan.chosen.logical(number)]
