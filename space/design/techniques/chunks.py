@@ -123,7 +123,7 @@ def chunk_sizes(rows: Rows, anchors: Sequence[Anchor], target: Target) -> list[i
     """
     lanes = target.vector_lanes(anchors[0].output.dtype)
     unit, most = (lanes, MOST_VECTORS * lanes) if rows.along else (1, MOST_ROWS)
-    divisors = [d for d in range(unit, rows.extent, unit) if rows.extent % d == 0]
+    divisors = [d for d in range(unit, min(rows.extent, 2 * most), unit) if rows.extent % d == 0]
     found: dict[int, None] = {}
     size = unit
     while size <= min(most, rows.extent // max(2, target.threads)):

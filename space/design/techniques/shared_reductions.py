@@ -104,8 +104,8 @@ def _cut(anchor: Anchor, wanted: int, target: Target) -> Cut | None:
     axes = _outermost_first(anchor)
     for axis in axes:
         extent = anchor.axes[axis].extent
-        even = [d for d in range(target.threads, extent + 1) if extent % d == 0 and _is_busy(d, d, target)]
-        near = [d for d in even if wanted / 2 < d < 2 * wanted]
+        least, most = max(target.threads, wanted // 2 + 1), min(extent, 2 * wanted - 1)
+        near = [d for d in range(least, most + 1) if extent % d == 0 and _is_busy(d, d, target)]
         if near:
             return axis, extent // min(near, key=lambda d: (abs(d - wanted), d))
     for axis in axes:

@@ -90,6 +90,14 @@ def test_parts_are_of_the_outermost_axis_that_falls_into_even_ones() -> None:
     assert cuts(total((21, 5, 4001), (0, 2))) == [(2, [("r0", 11)]), (8, [("r0", 3)])]
 
 
+def test_the_longest_axes_are_cut_as_quickly() -> None:
+    """Only the divisors near the wanted number of parts are looked for, of 10^15 steps as of a thousand."""
+    (anchor,) = anchors(total((1, 40_000), (1,)), {})
+    long = tuple(replace(axis, extent=10**15) if axis.kind == "reduce" else axis for axis in anchor.axes)
+    found = shared_reductions([replace(anchor, axes=long)], CPU)
+    assert [(count, cut[1]) for count, cuts in found for cut in cuts.values()] == [(2, 10**15 // 2), (8, 10**15 // 8)]
+
+
 def test_enough_results_or_little_work_are_not_cut() -> None:
     """Threads share many results as they are, a short sum is done before they meet, and one thread shares nothing."""
     assert not cuts(total((8, 30_000), (1,))) and cuts(total((7, 30_000), (1,)))

@@ -22,8 +22,10 @@ from stridesmith.ir.stmt import Allocate, For, PrimFunc
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.workers import jobs
 from stridesmith.search.workers.protocol import Compiled, Verified, Verify
+from stridesmith.space.design.program import anchors
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.design.techniques.chunks import Rows, chunk_sizes
 from stridesmith.space.workloads import workload
 
 SHAPES = {"softmax": {"rows": 12, "cols": 21}, "layernorm": {"rows": 6, "cols": 19}}
@@ -298,3 +300,9 @@ def test_a_single_row_in_a_chunk_may_have_axes_before_it() -> None:
         for choice in sketch.draw(np.random.default_rng(0), 4):
             loops = [n for n in walk(sketch.schedule([int(c) for c in choice]).func) if isinstance(n, For)]
             assert sum(loop.kind == "parallel" for loop in loops) == 1
+
+
+def test_sizes_of_many_rows_are_found_as_quickly() -> None:
+    """Only divisors that a chunk may have are looked for, of 10^15 rows as of a thousand."""
+    found = anchors(workload("softmax", rows=64, cols=16).func, {})
+    assert chunk_sizes(Rows((0,) * len(found), 10**15, along=False), found, CPU) == [1, 2, 4, 8, 16, 32]
