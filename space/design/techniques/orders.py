@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
+from math import factorial
 
 from ..candidates import Candidates, Columns
 from ..decision import Collector
@@ -12,18 +13,26 @@ from ..structure import Site
 from .technique import Phase, Technique
 
 MAX_ORDERS = 6
+"""Orders of the outer loops."""
 
 
 def _opens(site: Site, out: Collector) -> None:
     """All orders of the outer loops, or of many some; of the reductions the rotations of the canonical order."""
-    wide = site.wide
-    found = list(permutations(wide))
-    if len(found) > MAX_ORDERS:
-        rotations = [tuple(wide[k:] + wide[:k]) for k in range(len(wide))]
-        found = rotations + [tuple(reversed(r)) for r in rotations[: MAX_ORDERS - len(rotations)]]
-    _add(site, out, 0, "order", found)
+    _add(site, out, 0, "order", orders(site.wide))
     loops = [a for a in site.anchor.reduce if site.anchor.axes[a].extent > 1]
-    _add(site, out, 1, "order:reduce", [tuple(loops[k:] + loops[:k]) for k in range(len(loops))])
+    _add(site, out, 1, "order:reduce", _rotations(loops))
+
+
+def orders(axes: Sequence[int]) -> list[tuple[int, ...]]:
+    """All orders of some axes; of more than `MAX_ORDERS` so many, rotations first and then the reverse of these."""
+    if factorial(len(axes)) <= MAX_ORDERS:
+        return list(permutations(axes))
+    rotations = _rotations(axes)
+    return [*rotations, *(order[::-1] for order in rotations)][:MAX_ORDERS]
+
+
+def _rotations(axes: Sequence[int]) -> list[tuple[int, ...]]:
+    return [(*axes[k:], *axes[:k]) for k in range(len(axes))]
 
 
 def _add(site: Site, out: Collector, at: int, name: str, found: Sequence[tuple[int, ...]]) -> None:

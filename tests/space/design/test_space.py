@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from stridesmith.ir.target import Target
 from stridesmith.space.design.decision import KINDS
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
+from stridesmith.space.design.techniques.orders import MAX_ORDERS, orders
 from stridesmith.space.workloads import Workload, workload
 
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
@@ -203,3 +206,29 @@ def test_every_decision_has_an_alternative() -> None:
     assert isinstance(func, PrimFunc)
     sketches = generate(func, CPU).sketches
     assert sketches and all(len(decision) for sketch in sketches for decision in sketch.decisions)
+
+
+def test_many_loops_have_a_few_orders() -> None:
+    """Seven or twenty loops have as many orders as three, each a different one of all loops."""
+    assert sorted(orders([4, 0, 2])) == list(permutations([0, 2, 4]))
+    assert orders(range(4)) == [(0, 1, 2, 3), (1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2), (3, 2, 1, 0), (0, 3, 2, 1)]
+    for count in (5, 7, 20):
+        assert len({*orders(range(count))}) == len(orders(range(count))) == MAX_ORDERS
+        assert all(sorted(order) == list(range(count)) for order in orders(range(count)))
+
+
+def test_a_program_of_many_axes_has_a_space() -> None:
+    """Twelve axes of two points, of which all orders would be half a billion."""
+    axes = [f"v{k}" for k in range(12)]
+    func = parse(f"""
+@T.prim_func
+def main(x: T.Buffer({(2,) * 12}, "float32"), y: T.Buffer({(2,) * 12}, "float32")):
+    for {", ".join(f"i{k}" for k in range(12))} in T.grid({", ".join("2" * 12)}):
+        with T.block("negative"):
+            {", ".join(axes)} = T.axis.remap("{"S" * 12}", [{", ".join(f"i{k}" for k in range(12))}])
+            y[{", ".join(axes)}] = T.float32(0) - x[{", ".join(axes)}]
+""")
+    assert isinstance(func, PrimFunc)
+    space = generate(func, CPU)
+    assert space.sketches
+    assert all(len(d) == MAX_ORDERS for s in space.sketches for d in s.decisions if d.name.endswith("/order"))
