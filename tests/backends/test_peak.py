@@ -80,3 +80,13 @@ def test_other_devices_are_measured_by_kernels():
     other = replace(target, is_cpu_device=False, max_work_group=min(target.max_work_group, 64))
     assert 1 < peak.measure_peak(other) < 1e6
     assert 1e8 < peak.measure_bandwidth(other) < 1e14
+
+
+@pytest.mark.skipif(HOST.isa not in ("sse2", "avx", "avx2", "avx512"), reason="reads x86 instructions")
+def test_a_burst_without_fused_multiply_adds_is_products_and_sums():
+    """A CPU that has none multiplies and adds vectors in registers, and calls no function for it."""
+    plain = replace(HOST, cpu="x86-64", features="", vector_bits=128)
+    text = compile_assembly(peak._burst_text("float32", 4, 12), plain)
+    assert len(re.findall(r"\tmulps\b", text)) == 12 * peak._UNROLL
+    assert len(re.findall(r"\taddps\b", text)) >= 12 * peak._UNROLL
+    assert "call" not in text
