@@ -110,8 +110,8 @@ def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str
     """Vectorize the innermost loop of a copy if source and target are contiguous in it; returns its outer part."""
     func = sch.func
     extent = extent_of(find_loop(func, loop))
-    dtype = func.buffers[0].dtype
-    lanes = target.vector_lanes(dtype)
+    stores = block_stores(find_block(func, block))
+    lanes = target.vector_lanes(stores[0].buffer.dtype) if stores else 1
     if extent < lanes or lanes < 2 or not is_contiguous(func, block, loop):
         return loop
     if extent == lanes:
