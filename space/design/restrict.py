@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from .decision import Decision
+from .rules import ScriptedSketch
+from .sketch import Sketch
 from .space import Space, fingerprint
 
 Keep = Callable[[Decision, Any], bool]
@@ -26,15 +28,17 @@ def restricted(space: Space, keep: Keep) -> Space:
     says what was left out, so that stored choices of one space are never read as those of
     another.
     """
-    sketches = []
-    for sketch in space.sketches:
-        parts = tuple(
-            replace(part, decisions=tuple(_filtered(decision, keep) for decision in part.decisions))
-            for part in sketch.parts
-        )
-        if all(len(decision) for part in parts for decision in part.decisions):
-            sketches.append(replace(sketch, parts=parts))
-    return replace(space, sketches=tuple(sketches), version=fingerprint(sketches))
+    found = (_narrowed(sketch, keep) for sketch in space.sketches)
+    sketches = tuple(sketch for sketch in found if all(len(decision) for decision in sketch.decisions))
+    return replace(space, sketches=sketches, version=fingerprint(sketches))
+
+
+def _narrowed(sketch: Sketch, keep: Keep) -> Sketch:
+    """The sketch with what is kept of its decisions: those of its anchors, or the choices of a script."""
+    if isinstance(sketch, ScriptedSketch):
+        return replace(sketch, choices=tuple(_filtered(choice, keep) for choice in sketch.choices))
+    parts = (replace(part, decisions=tuple(_filtered(d, keep) for d in part.decisions)) for part in sketch.parts)
+    return replace(sketch, parts=tuple(parts))
 
 
 def _filtered(decision: Decision, keep: Keep) -> Decision:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 import pytest
 
 from stridesmith.backends.host import host_cpu
+from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
 from stridesmith.space.design.decision import BRANCH, Decision
 from stridesmith.space.design.restrict import restricted
+from stridesmith.space.design.rules import scripted
+from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import generate
+from stridesmith.space.schedule import Schedule
 from stridesmith.space.workloads import workload
 
 
@@ -54,3 +61,21 @@ def test_what_is_read_of_padding_can_be_restricted(kept: str) -> None:
     for sketch in part.sketches:
         rows = sketch.draw(rng, 8, [np.arange(len(d)) for d in sketch.decisions])
         assert len(rows) and sketch.mask(rows).all()
+
+
+def test_choices_of_a_script_are_restricted() -> None:
+    """They are decisions like others: what is kept schedules as before, and without any the sketch is gone."""
+
+    def tiled(func: PrimFunc, target: Target, _: Mapping[str, str]) -> Iterator[Sketch]:
+        def script(sch: Schedule, size: int) -> None:
+            sch.split(sch.get_loops("matmul")[0], [None, size])
+
+        yield scripted("tiled", func, target, script, size=(2, 4, 8))
+
+    whole = generate(workload("matmul", m=16, n=16, k=16).func, host_cpu(), {}, rules=[tiled])
+    part = restricted(whole, lambda d, value: value != 2)
+    (sketch,), (before,) = part.sketches, whole.sketches
+    assert [d.values for d in sketch.decisions] == [(4, 8)]
+    assert part.size == 2 and part.version != whole.version
+    assert sketch.trace([0]).to_json() == before.trace([1]).to_json()
+    assert restricted(whole, lambda d, value: False).sketches == ()
