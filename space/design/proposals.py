@@ -71,7 +71,7 @@ def propose_pad_values(
 
     `buffer` is a parameter or an allocation that blocks read; `values` replaces the
     candidates.  Raises ScheduleError where the layout itself is refused with every value,
-    or where nothing of it concerns a consumer.
+    where there is none to try, or where nothing of it concerns a consumer.
     """
     known = [b for b in (*func.buffers, *_allocated(func)) if b.name == buffer]
     if not known:
@@ -79,20 +79,22 @@ def propose_pad_values(
     readers = [b.name for b in consumers(func, known[0])]
     if not readers:
         raise ScheduleError("no block reads `{name}`", name=buffer)
+    wanted = candidates(known[0].dtype) if values is None else values
+    if not wanted:
+        raise ScheduleError("there is no pad value to try for `{name}`", name=buffer)
     found: list[Proposal] = []
-    first: ScheduleError | None = None
-    for value in candidates(known[0].dtype) if values is None else values:
+    refused: list[ScheduleError] = []
+    for value in wanted:
         sch = Schedule(func)
         try:
             sch.transform_layout(readers[0], buffer, index_map, value, physical_shape=physical_shape)
         except ScheduleError as error:
-            first = first or error
+            refused.append(error)
             found.append(Proposal(value, (), str(error)))
             continue
         found.append(_tried(sch, value, known[0], index_map, physical_shape, readers))
-    if all(not p.blocks and "transform_layout" in p.refusal for p in found):
-        assert first is not None
-        raise first
+    if len(refused) == len(wanted):
+        raise refused[0]
     return tuple(found)
 
 

@@ -78,6 +78,8 @@ def test_what_is_refused_altogether_raises() -> None:
         propose_pad_values(func, "A", "lambda i: [i // 2]")
     with pytest.raises(ScheduleError, match="no block reads"):
         propose_pad_values(func, "W", "lambda i: [i // 4, i % 4]")
+    with pytest.raises(ScheduleError, match="there is no pad value to try for `A`"):
+        propose_pad_values(func, "A", "lambda i: [i // 4, i % 4]", values=[])
 
 
 @pytest.mark.parametrize(
