@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ..candidates import Bools, Candidates, Ints, product
 from ..decision import ROOT, SELDOM, Collector
-from ..layouts import is_read_in_words
+from ..layouts import Size, is_read_in_words
 from ..plan import Plan, one
 from ..program import Operand
 from ..structure import Site
@@ -20,6 +21,8 @@ from .technique import Technique, Verdicts
 
 TEXEL = 4
 TEXTURE = "global.texture"
+
+_Extent = TypeVar("_Extent", int, Ints)
 
 
 def _opens(site: Site, out: Collector) -> None:
@@ -61,14 +64,24 @@ def _fits(c: Candidates, number: int) -> Bools:
     """Whether some cut between the physical axes leaves rows and columns within the limits."""
     found = []
     for layout in c.layouts(number):
-        shape = [np.asarray(e, np.int64) for e in layout.shape(c.operands[number], c.cover, c.logical(number))]
-        shape[-1] = -(-shape[-1] // TEXEL) * TEXEL
         fits: Bools = np.zeros(1, bool)
-        for cut in range(1, len(shape)):
-            rows, columns = product(shape[:cut]), product(shape[cut:])
-            fits = fits | ((rows <= c.target.image_height) & (columns // TEXEL <= c.target.image_width))
+        for _, here in _cuts(layout.shape(c.operands[number], c.cover, c.logical(number)), c.target):
+            fits = fits | here
         found.append(fits)
     return c.by_layout(number, found)
+
+
+def _cuts(shape: Sequence[Size], target: Target) -> Iterator[tuple[int, Bools]]:
+    """Each cut of physical axes into rows and columns, the last one first, and whether both are within the limits."""
+    extents = [np.asarray(extent, np.int64) for extent in shape]
+    extents[-1] = _whole_texels(extents[-1])
+    for cut in range(len(extents) - 1, 0, -1):
+        rows, columns = product(extents[:cut]), product(extents[cut:])
+        yield cut, (rows <= target.image_height) & (columns // TEXEL <= target.image_width)
+
+
+def _whole_texels(extent: _Extent) -> _Extent:
+    return -(-extent // TEXEL) * TEXEL
 
 
 def is_image(plan: Plan, number: int) -> bool:
@@ -82,16 +95,8 @@ def image_shape(shape: Sequence[int], target: Target) -> tuple[int, tuple[int, .
     The last extent is rounded up to whole texels.  Of the cuts that fit the device's largest image the last is
     taken, which gives the most rows.
     """
-    extents = (*shape[:-1], -(-shape[-1] // TEXEL) * TEXEL)
-    for cut in range(len(extents) - 1, 0, -1):
-        rows, columns = 1, 1
-        for extent in extents[:cut]:
-            rows *= extent
-        for extent in extents[cut:]:
-            columns *= extent
-        if rows <= target.image_height and columns // TEXEL <= target.image_width:
-            return cut, extents
-    return None
+    cut = next((cut for cut, fits in _cuts(shape, target) if one(fits)), None)
+    return None if cut is None else (cut, (*shape[:-1], _whole_texels(shape[-1])))
 
 
 def image_layout(text: str, shape: Sequence[int], target: Target) -> tuple[str, tuple[int, ...]]:
