@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, const, substitute
+from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, const, substitute, variables
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
@@ -332,16 +332,10 @@ def _axis_order(block: Block, accesses: Sequence[Store | Load]) -> list[Var]:
     for item in block.iters:
         found: list[tuple[int, int]] = []
         for access in accesses:
-            where = [d for d, index in enumerate(access.indices) if item.var in _vars(index)]
+            where = [d for d, index in enumerate(access.indices) if item.var in variables(index)]
             found.append((0 if where else 1, where[0] if where else -1))
         places[item.var] = tuple(found)
     return sorted(places, key=lambda v: places[v])
-
-
-def _vars(expr: Expr) -> set[Var]:
-    from ...ir.expr import variables
-
-    return variables(expr)
 
 
 def _named_axes(block: Block, order: Sequence[Var]) -> tuple[Axis, ...]:
@@ -379,7 +373,7 @@ def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], 
             del terms[atom]
             terms[one.of] = terms.get(one.of, 0) + scale // one.low
             continue
-        used = _vars(atom)
+        used = variables(atom)
         if len(used) != 1 or extents.get(next(iter(used)), SHORT_AXIS + 1) > SHORT_AXIS:
             continue
         if any(isinstance(node, Load) for node in walk(atom)):
@@ -450,7 +444,7 @@ def _conditions(func: PrimFunc, block: str) -> list[Expr]:
 
 def _tested(func: PrimFunc, producer: str) -> tuple[int, ...]:
     """The dimensions of a producer's buffer that its conditions depend on."""
-    used = {var for cond in _conditions(func, producer) for var in _vars(cond)}
+    used = {var for cond in _conditions(func, producer) for var in variables(cond)}
     if not used:
         return ()
     (store,) = block_stores(find_block(func, producer))

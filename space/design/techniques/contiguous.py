@@ -22,6 +22,7 @@ from ....ir.stmt import Block, PrimFunc
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
+from ..index_maps import fusing
 from ..program import accesses_of, variables_outside_of_indices
 from .technique import Technique
 
@@ -102,17 +103,10 @@ def _fuse(sch: Schedule, found: _Together) -> None:
     """Fuse the iterators and the dimensions.  Raises ScheduleError where a primitive refuses."""
     for name, (high, low) in found.pairs.items():
         extents = [item.extent for item in find_block(sch.func, name).iters]
-        sch.transform_block_layout(name, _map(len(extents), high, low, extents[low]))
+        sch.transform_block_layout(name, fusing(len(extents), high, low, extents[low]))
     for buffer, at in found.dims.items():
         block = next(b for b in leaf_blocks(sch.func.body) if any(a.buffer.name == buffer.name for a in accesses_of(b)))
-        sch.transform_layout(block.name, buffer.name, _map(len(buffer.shape), at, at + 1, buffer.shape[at + 1]))
-
-
-def _map(count: int, high: int, low: int, width: int) -> str:
-    """The index map that puts ``high width + low`` in the place of `high`."""
-    names = [f"d{k}" for k in range(count)]
-    parts = [f"{n} * {width} + {names[low]}" if k == high else n for k, n in enumerate(names) if k != low]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
+        sch.transform_layout(block.name, buffer.name, fusing(len(buffer.shape), at, at + 1, buffer.shape[at + 1]))
 
 
 CONTIGUOUS = Technique(prepares=_with_one_axis)

@@ -34,6 +34,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ...tree import find_block, leaf_blocks
+from ..index_maps import fusing
 from ..program import Anchor, accesses_of, variables_outside_of_indices
 from ..structure import Structure
 from .technique import Technique
@@ -158,10 +159,7 @@ def _with_fused_iterators(schedule: Schedule) -> Schedule:
 
 
 def _fusing(block: Block, high: int, low: int) -> str:
-    names = [f"d{k}" for k in range(len(block.iters))]
-    one = f"{names[high]} * {block.iters[low].extent} + {names[low]}"
-    parts = [one if k == high else name for k, name in enumerate(names) if k != low]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
+    return fusing(len(block.iters), high, low, block.iters[low].extent)
 
 
 def _together(block: Block) -> tuple[int, int] | None:

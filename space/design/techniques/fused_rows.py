@@ -19,6 +19,7 @@ from ...schedule import Schedule
 from ...tree import block_stores, find_block
 from ..candidates import Candidates
 from ..decision import INNER, Collector
+from ..index_maps import fusing
 from ..plan import Plan
 from ..program import Anchor
 from ..structure import Site, Structure
@@ -99,8 +100,8 @@ def _fuse_iterators(sch: Schedule, block: str, high: int, low: int, width: int) 
 
     The block's iterators are bound to its loops one by one.
     """
-    names = [f"v{k}" for k in range(len(find_block(sch.func, block).iters))]
-    return [str(loop) for loop in sch.transform_block_layout(block, _fusing(names, names[high], names[low], width))]
+    count = len(find_block(sch.func, block).iters)
+    return [str(loop) for loop in sch.transform_block_layout(block, fusing(count, high, low, width))]
 
 
 def _fuse_result(sch: Schedule, writer: str, reader: str, dims: tuple[int, int], width: int) -> None:
@@ -113,15 +114,8 @@ def _fuse_result(sch: Schedule, writer: str, reader: str, dims: tuple[int, int],
     load = next(n for n in walk(block.body) if isinstance(n, Load) and n.buffer == buffer)
     iterators = [item.var for item in block.iters]
     high, low = (iterators.index(load.indices[dim]) for dim in dims)  # type: ignore[arg-type]
-    axes = [f"d{k}" for k in range(len(buffer.shape))]
-    sch.transform_layout(writer, ["write", 0], _fusing(axes, axes[dims[0]], axes[dims[1]], width))
+    sch.transform_layout(writer, ["write", 0], fusing(len(buffer.shape), *dims, width))
     _fuse_iterators(sch, reader, high, low, width)
-
-
-def _fusing(names: list[str], high: str, low: str, width: int) -> str:
-    """The index map that puts ``high W + low`` in the place of `high`."""
-    parts = [f"{high} * {width} + {low}" if name == high else name for name in names if name != low]
-    return f"lambda {', '.join(names)}: [{', '.join(parts)}]"
 
 
 FUSED_ROWS = Technique(("fused",), opens=_opens, excludes=_excludes, applies={Phase.FUSE: _fuse_axes})
