@@ -52,9 +52,14 @@ def suffix(dtype: str) -> str:
     return scalar if count == 1 else f"v{count}{scalar}"
 
 
-@cached(4096)
 def literal(value: int | float | bool, dtype: str) -> str:
     """A constant of `dtype`; the same in every lane of a vector."""
+    return _literal(value, repr(value), dtype)
+
+
+@cached(4096)
+def _literal(value: int | float | bool, _text: str, dtype: str) -> str:
+    """`literal`, kept by the value and its text, because 0.0 and -0.0 are one key by value alone."""
     base, count = dtypes.split_dtype(dtype)
     scalar = _scalar_literal(value, base)
     return scalar if count == 1 else vector_literal((scalar,) * count, base)

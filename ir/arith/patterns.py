@@ -5,6 +5,7 @@ The text is Python's expression syntax, read through `ast`.  Its names are metav
     x y z w  any expression            a b      any condition
     k m n    constants                 T U      types
     L        a number of lanes
+    0        zero of either sign       0.0 -0.0 zero of that sign alone
 
 A name that comes twice stands for equal expressions; an expression with `undef` in it
 equals nothing, not even itself.  Calls are ``min``, ``max``, ``select``,
@@ -191,13 +192,12 @@ def _matcher(node: ast.expr) -> Match:
 
 
 def _match_number(number: int | float | bool) -> Match:
-    text = repr(number)
+    text, signed = repr(number), isinstance(number, float) and number == 0
 
     def match(expr: Any, _env: Env) -> bool:
         if type(expr) is Broadcast:
             expr = expr.value
-        # Zeros of either sign are one number, but -0.0 in a rule is only itself.
-        return type(expr) is Const and expr.value == number and (text != "-0.0" or repr(expr.value) == text)
+        return type(expr) is Const and expr.value == number and (not signed or repr(float(expr.value)) == text)
 
     return match
 

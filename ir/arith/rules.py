@@ -35,7 +35,7 @@ INTEGERS = rules("int", """
 FLOATS = rules("float", """
     x * 1            -> x
     x / 1            -> x
-    x - 0            -> x
+    x - 0.0          -> x
     x + -0.0         -> x
     min(x, x)        -> x
     max(x, x)        -> x
@@ -47,6 +47,7 @@ FLOATS = rules("float", """
 # Floats that are finite data, where 0.0 and -0.0 are one number; strict mode leaves these out.
 FINITE = rules("finite", """
     x + 0            -> x
+    x - 0            -> x
     x * 0            -> 0    if data(x)
 """)  # fmt: skip
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stridesmith.backends.llvm.codegen import generate
-from stridesmith.backends.llvm.types import CodegenError, bfloat16_bits, float_literal
+from stridesmith.backends.llvm.types import CodegenError, bfloat16_bits, float_literal, literal
 from stridesmith.backends.passes.vectorize import vectorize_loops
 from stridesmith.ir.expr import (
     Binary,
@@ -370,3 +370,10 @@ def test_what_has_no_code_is_refused(value, sentence):
     out, body = over(4, value)
     with pytest.raises(CodegenError, match=sentence.replace("(", r"\(")):
         run(body, {}, out)
+
+
+def test_zeros_of_either_sign_have_literals_of_their_own():
+    """Which zero was written before does not show."""
+    positive, negative = "0x0000000000000000", "0x8000000000000000"
+    assert [literal(zero, "float32") for zero in (0.0, -0.0, 0.0)] == [positive, negative, positive]
+    assert literal(-0.0, "float64x2") == f"<double {negative}, double {negative}>"

@@ -227,3 +227,14 @@ def test_what_is_shared_does_not_show_in_the_result():
     first = simplify(copies[0])
     assert [simplify(c) for c in (stmt, *copies)] == [first] * 4
     assert len(first.body.stmts) == 3 and simplify(first) == first
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(("op", "zero", "goes"), [("+", 0.0, 0), ("+", -0.0, 1), ("-", 0.0, 1), ("-", -0.0, 0)])
+def test_strict_sums_lose_the_zeros_that_change_nothing(op, zero, goes, width):
+    """-0.0 - -0.0 and -0.0 + 0.0 are 0.0, so that such a zero stays where the sign of zero counts."""
+    f, number = Var("f", "float32"), const(zero)
+    whole = Binary(op, f, number) if width == 1 else Binary(op, Broadcast(f, width), Broadcast(number, width))
+    assert simplify(whole) == (f if width == 1 else Broadcast(f, width))
+    kept = f if goes else Binary(op, f, number)
+    assert simplify(whole, strict=True) == (kept if width == 1 else Broadcast(kept, width))
