@@ -467,6 +467,13 @@ def reads_memory(node: Node) -> bool:
     return isinstance(node, Load) or any(map(reads_memory, children(node)))
 
 
+@remembered
+def can_fail(node: Node) -> bool:
+    """Whether `node` reads memory, which an index may miss, or divides integers by what may be 0."""
+    divides = isinstance(node, Binary) and node.op in ("//", "%") and not (isinstance(node.b, Const) and node.b.value)
+    return divides or isinstance(node, Load) or any(map(can_fail, children(node)))
+
+
 def as_int(expr: ExprLike) -> int:
     """The value of a constant index.  Raises ValueError otherwise."""
     if isinstance(expr, (int, bool)):

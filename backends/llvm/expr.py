@@ -26,6 +26,8 @@ from ...ir.expr import (
     Select,
     Undef,
     Var,
+    can_fail,
+    reads_memory,
 )
 from ...ir.node import walk
 from . import arith
@@ -292,7 +294,10 @@ class Expressions(Loads):
         return self.opaque(self.emit(text), min(alo, blo), max(ahi, bhi))
 
     def _if_then_else(self, expr: Call) -> Value:
-        """Lazy: a scalar condition branches unless neither side can fail, a vector one masks the loads."""
+        """Lazy: a scalar condition branches unless neither side can fail, a vector one masks the loads.
+
+        A load beside a constant needs no branch where its index reads no memory: that is evaluated in any case.
+        """
         cond_expr, a, b = expr.args
         cond = self.value(cond_expr)
         if isinstance(cond, bool):
@@ -300,10 +305,15 @@ class Expressions(Loads):
         mask, dtype = self.materialise(cond, "bool"), self.dtype(expr)
         if dtypes.lanes(self.dtype(cond_expr)) > 1:
             return self._masked(mask, cond_expr, a, b, dtype)
-        if not any(_can_fail(n) for side in (a, b) for n in walk(side)):
+        if not can_fail(a) and not can_fail(b):
             return self._chosen(mask, cond_expr, a, b, dtype)
         other = b.value if isinstance(b, Broadcast) else b
-        if self.mask is None and isinstance(a, Load) and isinstance(other, Const):
+        if (
+            self.mask is None
+            and isinstance(a, Load)
+            and isinstance(other, Const)
+            and not any(map(reads_memory, a.indices))
+        ):
             offset = self.flat(a.buffer, a.indices)
             if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == Linear(1)):
                 return self.load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
@@ -360,13 +370,6 @@ class _Form:
         self.variables = tuple({n.name for n in nodes if isinstance(n, Var)})
         self.pure = not any(isinstance(n, (Load, Call)) for n in nodes)
         self.stamp, self.value = -1, ZERO
-
-
-def _can_fail(node: Any) -> bool:
-    """Reading memory, or dividing integers by what may be zero."""
-    if isinstance(node, Load):
-        return True
-    return isinstance(node, Binary) and node.op in ("//", "%") and not isinstance(node.b, Const)
 
 
 def _ramped(value: Linear | Ramped | Lanes, count: int) -> Ramped | None:

@@ -377,3 +377,14 @@ def test_zeros_of_either_sign_have_literals_of_their_own():
     positive, negative = "0x0000000000000000", "0x8000000000000000"
     assert [literal(zero, "float32") for zero in (0.0, -0.0, 0.0)] == [positive, negative, positive]
     assert literal(-0.0, "float64x2") == f"<double {negative}, double {negative}>"
+
+
+def test_an_index_that_reads_memory_is_read_where_it_is_asked_for():
+    """A load beside a constant has no branch, but the load in its index stays inside of the condition."""
+    at, table, out = Buffer("at", (4,), "int64"), Buffer("table", (10,)), Buffer("out", (8,))
+    value = if_then_else(i < 4, table[minimum(maximum(at[i], 0), 9)], const(0.0))
+    body = For(i, const(8), Store(out, (i,), value))
+    text = generate(lowered(body, at, table, out), Target(threads=1))
+    assert text.index("\nthen") < text.index("load i64, ptr %v")
+    places, numbers = np.array([3, -1, 12, 9]), np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(run(body, {at: places, table: numbers}, out), [3, 0, 9, 9, 0, 0, 0, 0])
