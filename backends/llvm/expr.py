@@ -70,6 +70,7 @@ class Expressions(Loads):
         plan = self._plans.get(id(expr))
         if plan is None:
             plan = self._plans[id(expr)] = self._plan(expr)
+            self.keep(expr)
         return plan(expr)
 
     def _plan(self, expr: Expr) -> Callable[[Any], Value]:

@@ -26,6 +26,7 @@ class Loads(Masks):
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
         self._types: dict[int, str] = {}
+        self._alive: list[Expr] = []
 
     @abstractmethod
     def value(self, expr: Expr) -> Value:
@@ -56,12 +57,17 @@ class Loads(Masks):
             result = self.emit(f"insertelement {kind} {result}, {one} {scalar}, i64 {lane}")
         return result
 
+    def keep(self, expr: Expr) -> None:
+        """Keep `expr` as long as what is known about it by its address: no other expression has that address then."""
+        self._alive.append(expr)
+
     def dtype(self, expr: Expr) -> str:
         """The type of `expr`; remembered, because a derived one costs a walk."""
         try:
             return self._types[id(expr)]
         except KeyError:
             result = self._types[id(expr)] = expr.dtype
+            self.keep(expr)
             return result
 
     def wrapped(self, name: str, dtype: str) -> Value:

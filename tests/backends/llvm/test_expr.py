@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stridesmith.backends.llvm.codegen import generate
-from stridesmith.backends.llvm.types import CodegenError, bfloat16_bits, float_literal, literal
+from stridesmith.backends.llvm.expr import Expressions
+from stridesmith.backends.llvm.types import CodegenError, ModuleText, bfloat16_bits, float_literal, literal
 from stridesmith.backends.passes.vectorize import vectorize_loops
 from stridesmith.ir.expr import (
     Binary,
@@ -388,3 +389,13 @@ def test_an_index_that_reads_memory_is_read_where_it_is_asked_for():
     assert text.index("\nthen") < text.index("load i64, ptr %v")
     places, numbers = np.array([3, -1, 12, 9]), np.arange(10, dtype=np.float32)
     np.testing.assert_array_equal(run(body, {at: places, table: numbers}, out), [3, 0, 9, 9, 0, 0, 0, 0])
+
+
+def test_expressions_of_one_address_are_evaluated_each_by_itself():
+    """What is known of an expression that is gone is not said of one that lies where it lay."""
+    out = Expressions(ModuleText(), "f", ())
+    for number in range(50):
+        assert out.value(Binary("<", const(number), const(25))) is (number < 25)
+        assert out.value(Not(const(number < 25))) is (number >= 25)
+        assert out.dtype(Broadcast(const(number), 4)) == "int64x4"
+        assert out.dtype(Cast("int32", const(number))) == "int32"
