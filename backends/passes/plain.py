@@ -46,7 +46,8 @@ LARGEST_VALUE = 1 << 14
 def plain_statements(stmt: Stmt) -> Stmt:
     """`stmt` without attributes, let expressions, and loops and indices of types other than int64.
 
-    Raises LoweringError where let expressions in lazy positions would grow too large.
+    Raises LoweringError where let expressions in lazy positions would grow too large, and where those of one statement
+    give one variable several values.
     """
     return _widen(_without_lets(_without_attributes(stmt)), nothing_known())
 
@@ -79,7 +80,8 @@ def _bind(expr: Expr, bound: dict[Var, Expr], lazy: bool) -> Expr:
     if isinstance(expr, LetExpr):
         value = _bind(expr.value, bound, lazy)
         if not lazy:
-            bound.setdefault(expr.var, value)
+            if bound.setdefault(expr.var, value) != value:
+                raise LoweringError(f"let expressions of one statement bind `{expr.var.name}` to different values")
             return _bind(expr.body, bound, lazy)
         body: Expr = substitute(_bind(expr.body, bound, lazy), {expr.var: value})
         return _limited(body)

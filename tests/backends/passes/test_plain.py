@@ -141,3 +141,12 @@ def test_a_view_of_another_type_names_its_memory() -> None:
     """A view by another element type stays a buffer of that type over its owner's memory."""
     body = lower(view("int16", 32, "B[i // 2] = T.Cast('float32', v[i])"), CPU).body
     assert Buffer("v", (32,), "int16", data="A") in buffers(body)
+
+
+def test_a_variable_of_two_values_in_one_statement_is_refused() -> None:
+    """A let expression may bind its variable again to an equal value, and to no other."""
+    twice = [LetExpr(X, A[place], X * X) for place in (1, 2)]
+    same = plain_statements(store(twice[0] + twice[0]))
+    assert same == Let(X, A[1], store(X * X + X * X))
+    with pytest.raises(LoweringError, match="let expressions of one statement bind `x` to different values"):
+        plain_statements(store(twice[0] + twice[1]))
