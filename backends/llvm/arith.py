@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...ir import dtypes
+from ...ir.arith.compare import decide_zero
 from .index import INLINE, INT64_MAX, INT64_MIN, Linear
 from .types import FAST, STRICT, CodegenError, literal, suffix, value_type
 
@@ -25,19 +26,6 @@ _ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
 # --- linear forms -----------------------------------------------------------------------------
-
-
-def decide(op: str, lo: int, hi: int) -> bool | None:
-    """The truth of ``x op 0`` for every x in [lo, hi], or None where it varies."""
-    if op == "<":
-        return True if hi < 0 else False if lo >= 0 else None
-    if op == "<=":
-        return True if hi <= 0 else False if lo > 0 else None
-    if op in (">", ">="):
-        opposite = decide("<=" if op == ">" else "<", lo, hi)
-        return None if opposite is None else not opposite
-    equal = True if lo == hi == 0 else False if lo > 0 or hi < 0 else None
-    return equal if op == "==" or equal is None else not equal
 
 
 def _products(a: Linear, b: Linear) -> tuple[int, int]:
@@ -195,7 +183,7 @@ def extremum(out: Builder, op: str, a: Linear, b: Linear) -> Linear:
     """``min`` or ``max`` of linear forms, decided where their intervals allow it."""
     difference = a - b
     if a.bounded and b.bounded:
-        below = decide("<=", *difference.bounds())
+        below = decide_zero("<=", *difference.bounds())
         if below is not None:
             return a if below == (op == "min") else b
     choose = min if op == "min" else max

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...ir import dtypes
+from ...ir.arith.compare import decide_zero
 from ...ir.arith.linear import shared_form
 from ...ir.expr import (
     COMPARISONS,
@@ -258,7 +259,7 @@ class Expressions(Loads):
 
     def _linear_compare(self, op: str, a: Linear, b: Linear) -> bool | str:
         difference = a - b
-        decided = arith.decide(op, *difference.bounds()) if a.bounded and b.bounded else None
+        decided = decide_zero(op, *difference.bounds()) if a.bounded and b.bounded else None
         if decided is not None:
             return decided
         if difference.bounded:

@@ -15,7 +15,7 @@ masked (`masks`) the condition becomes one of all lanes::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -24,6 +24,7 @@ from ...ir import dtypes
 from ...ir.arith.intervals import Facts, Interval, nothing_known
 from ...ir.arith.linear import build, shared_form, variables_of
 from ...ir.arith.statements import simplify_stmt
+from ...ir.context import map_with_facts
 from ...ir.expr import (
     Binary,
     Broadcast,
@@ -42,7 +43,7 @@ from ...ir.expr import (
     conjuncts,
     substitute,
 )
-from ...ir.node import rebuild, walk
+from ...ir.node import walk
 from ...ir.passes.loop_extents import is_masked, restrict, trim_loops
 from ...ir.stmt import For, If, Let, Seq, Stmt, Store, seq, walk_stmts
 from ...ir.target import Target
@@ -66,7 +67,7 @@ def settle_masks(stmt: Stmt, target: Target) -> Stmt:
 
 
 def _settle(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
-    result = _with_facts(stmt, facts, lambda child, inside: _settle(child, inside, target))
+    result = map_with_facts(stmt, facts, lambda child, inside: _settle(child, inside, target))
     if not isinstance(result, For) or "mask" not in dict(result.annotations):
         return result
     return result if is_masked(result) and _has_masked_form(result, facts, target) else without_mask(result)
@@ -82,17 +83,6 @@ def _has_masked_form(loop: For, facts: Facts, target: Target) -> bool:
     return True
 
 
-def _with_facts(stmt: Stmt, facts: Facts, fn: Callable[[Stmt, Facts], Stmt]) -> Stmt:
-    """`stmt` with `fn` applied to each statement in it and what holds there."""
-    if isinstance(stmt, If):
-        then = fn(stmt.then, facts.assuming(stmt.cond))
-        other = None if stmt.orelse is None else fn(stmt.orelse, facts.assuming(stmt.cond, False))
-        return If(stmt.cond, then, other)
-    inside = loop_facts(facts, stmt) if isinstance(stmt, For) else facts
-    result: Stmt = rebuild(stmt, lambda child: fn(child, inside) if isinstance(child, Stmt) else child)
-    return result
-
-
 def guard_vectors(stmt: Stmt, target: Target, strict: bool = False) -> Stmt:
     """``for v {vectorized}: if c(v): S -> if c(v) for all v: for v {vectorized}: S else: for v: if c(v): S``.
 
@@ -103,7 +93,7 @@ def guard_vectors(stmt: Stmt, target: Target, strict: bool = False) -> Stmt:
 
 
 def _guard(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
-    result = _with_facts(stmt, facts, lambda child, inside: _guard(child, inside, target))
+    result = map_with_facts(stmt, facts, lambda child, inside: _guard(child, inside, target))
     if not isinstance(result, For) or result.kind != "vectorized":
         return result
     if is_masked(result):
@@ -160,7 +150,7 @@ def vectorize_loops(stmt: Stmt, target: Target, strict: bool = False) -> Stmt:
 
 
 def _vectorize(stmt: Stmt, facts: Facts, target: Target) -> Stmt:
-    result = _with_facts(stmt, facts, lambda child, inside: _vectorize(child, inside, target))
+    result = map_with_facts(stmt, facts, lambda child, inside: _vectorize(child, inside, target))
     if not isinstance(result, For) or result.kind != "vectorized":
         return result
     if not isinstance(result.extent, Const) or as_int(result.extent) < 2 or not independent_lanes(result, facts):
