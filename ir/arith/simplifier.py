@@ -41,6 +41,7 @@ from ..expr import (
     Ramp,
     Select,
     Var,
+    can_fail,
     const,
     fold_constants,
     substitute,
@@ -282,7 +283,10 @@ class Simplifier:
         return join(op, items) if items else neutral
 
     def _refine(self, op: str, items: list[Expr], absorbing: Expr) -> list[Expr]:
-        """One round over the parts; parts that exclude each other decide the whole."""
+        """One round over the parts; parts that exclude each other decide the whole.
+
+        All parts are evaluated, so that one may use the others only where nothing in it can fail.
+        """
         items = list(items)
         for index, part in enumerate(items):
             facts = self.facts
@@ -291,7 +295,8 @@ class Simplifier:
             if facts.impossible:
                 return [absorbing]
             if facts is not self.facts:
-                items[index] = simplifier_for(facts).expr(part)
+                new = simplifier_for(facts).expr(part)
+                items[index] = part if can_fail(new) else new
         if nested(op, items) or any(type(p) is not Binary or p.a.dtype != dtypes.INDEX for p in items):
             resolved = resolve(op, items, lambda p: self.expr(Not(p)))
             return [absorbing] if resolved is None else absorb(op, [self.expr(p) for p in resolved])

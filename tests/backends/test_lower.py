@@ -561,3 +561,14 @@ def main(a: T.Buffer((127,), "float32"), b: T.Buffer((127,), "float32")):
     assert isinstance(func, PrimFunc)
     check_every_pass(func)
     lower(func, CPU)
+
+
+def test_both_sides_of_a_conjunction_stay_in_bounds():
+    """Both are evaluated: an index that wraps around keeps its modulo beside a test after which it would not."""
+    check_every_pass(function("""
+@T.prim_func
+def main(a: T.Buffer((4,), "float32"), b: T.Buffer((4, 4), "float32")):
+    for i, j in T.grid(4, 4):
+        if i + j < 4 and a[(i + j) % 4] > T.float32(2):
+            b[i, j] = a[i]
+"""))

@@ -19,11 +19,13 @@ from stridesmith.ir.expr import (
     Var,
     all_of,
     binary,
+    can_fail,
     const,
     if_then_else,
     maximum,
     minimum,
 )
+from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import If, Seq, Store, loops
 
 i, j, k, x = Var("i"), Var("j"), Var("k"), Var("x")
@@ -238,3 +240,23 @@ def test_strict_sums_lose_the_zeros_that_change_nothing(op, zero, goes, width):
     assert simplify(whole) == (f if width == 1 else Broadcast(f, width))
     kept = f if goes else Binary(op, f, number)
     assert simplify(whole, strict=True) == (kept if width == 1 else Broadcast(kept, width))
+
+
+@pytest.mark.parametrize("op", ["and", "or"])
+def test_parts_of_a_condition_that_can_fail_do_not_use_the_others(op):
+    """Both sides of `and` and `or` are evaluated: an index keeps its modulo, and a divisor its maximum."""
+    a = Buffer("A", (4,))
+    guard = i + j < 4 if op == "and" else i + j >= 4
+    read = a[(i + j) % 4] > const(0.0)
+    assert simplify(Binary(op, guard, read), B) == Binary(op, guard, read)
+    other = i >= 1 if op == "and" else Binary("<", i, const(1))
+    divided = Binary("<", k // maximum(i, 1), j)
+    assert can_fail(simplify(Binary(op, other, divided), {i: (0, 9), j: (0, 5), k: (-9, 9)}))
+    assert maximum(i, 1) in set(walk(simplify(Binary(op, other, divided), {i: (0, 9), j: (0, 5), k: (-9, 9)})))
+
+
+def test_parts_of_a_condition_that_read_memory_go_where_the_others_decide_them():
+    """A test of an element that a stricter one implies is not evaluated."""
+    x = Buffer("X", (8,), "int64")
+    assert simplify(Binary("and", x[i] < 3, x[i] < 5), B) == (x[i] < 3)
+    assert simplify(Binary("and", x[i] < 3, Binary("or", x[i] < 5, x[j] < 2)), B) == (x[i] < 3)
