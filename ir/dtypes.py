@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from .caches import cached
@@ -80,6 +81,22 @@ def int_range(dtype: str) -> tuple[int, int]:
     if dtype.startswith("u"):
         return 0, 2**width - 1
     return -(2 ** (width - 1)), 2 ** (width - 1) - 1
+
+
+LARGEST = {
+    "float16": 65504.0, "bfloat16": float.fromhex("0x1.fep127"), "float32": float.fromhex("0x1.fffffep127"),
+    "float64": float.fromhex("0x1.fffffffffffffp1023"),
+}  # fmt: skip
+"""The largest finite number of each float type."""
+
+_OVERFLOW = {
+    "float16": 65520.0, "bfloat16": float.fromhex("0x1.ffp127"), "float32": float.fromhex("0x1.ffffffp127"),
+}  # fmt: skip
+
+
+def overflows(value: float, dtype: str) -> bool:
+    """Whether a finite number is none of a float type: rounded to the type it would be infinite."""
+    return math.isfinite(value) and abs(value) >= _OVERFLOW.get(element(dtype), math.inf)
 
 
 def wrap(value: int, dtype: str) -> int:

@@ -135,23 +135,39 @@ def _constant(value: Any, dtype: str) -> Expr | None:
     if value == "undef":
         return Undef(dtype)
     try:
-        number = float(value)
+        number = _number(value)
+        if dtypes.is_float(dtype):
+            number = float(number)
     except (TypeError, ValueError, OverflowError):
         raise PadValueError(
             f'pad_value must be None, "undef", a number or a function of the transformed indices, but got {value!r}'
         ) from None
-    if dtypes.is_float(dtype):
-        return const(number, dtype)
-    if not number.is_integer() or not _fits(int(number), dtype):
+    if not _fits(number, dtype):
         raise PadValueError(f"pad_value {value} is not a {dtype}")
-    return const(int(number) if isinstance(value, str) else int(value), dtype)
+    return const(number, dtype)
 
 
-def _fits(value: int, dtype: str) -> bool:
+def _number(value: Any) -> int | float:
+    """A number, or what a text says, exactly: an integer is not rounded to a float."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if value in ("True", "False"):
+            return value == "True"
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    return float(value)
+
+
+def _fits(value: int | float, dtype: str) -> bool:
+    if dtypes.is_float(dtype):
+        return not dtypes.overflows(value, dtype)
     if dtypes.is_bool(dtype):
         return value in (0, 1)
     low, high = dtypes.int_range(dtype)
-    return low <= value <= high
+    return low <= value <= high and value == int(value)
 
 
 def _parse_lambda(text: str, buffer: Buffer) -> PadValue:

@@ -26,9 +26,6 @@ ALIASES: Mapping[str, str] = {
     "Min": "min", "Max": "max",
 }  # fmt: skip
 
-_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
-            "float64": 1.7976931348623157e308}  # fmt: skip
-
 
 def number(value: int | float | bool, dtype: str | None = None) -> Const:
     """A literal of type `dtype`, or of its default type.  Raises ValueError where the type cannot hold it."""
@@ -42,6 +39,8 @@ def number(value: int | float | bool, dtype: str | None = None) -> Const:
         low, high = dtypes.int_range(result.dtype)
         if result.value != value or not low <= result.value <= high:
             raise ValueError(f"the number {_short(value)} is no {result.dtype}")
+    elif dtypes.is_float(result.dtype) and dtypes.overflows(result.value, result.dtype):
+        raise ValueError(f"the number {_short(value)} is no {result.dtype}")
     return result
 
 
@@ -199,7 +198,7 @@ def _limit(sign: int, dtype: str) -> Expr:
     if dtypes.lanes(dtype) > 1 or dtypes.is_bool(dtype):
         raise ValueError(f"the type {dtype} has no smallest and largest number")
     if dtypes.is_float(dtype):
-        return const(sign * _LARGEST[dtype], dtype)
+        return const(sign * dtypes.LARGEST[dtype], dtype)
     return const(dtypes.int_range(dtype)[sign > 0], dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -58,6 +59,14 @@ def test_every_form_is_text_and_back(value: Any, text: str) -> None:
     ("value", "dtype", "sentence"),
     [
         (0.5, "int32", "is not a int32"),
+        (2**63, "int64", "is not a int64"),
+        ("1e40", "int64", "is not a int64"),
+        ("inf", "int32", "is not a int32"),
+        (float("nan"), "int32", "is not a int32"),
+        (2, "bool", "is not a bool"),
+        (1e5, "float16", "is not a float16"),
+        (10**39, "float32", "is not a float32"),
+        ("lambda i, j: T.if_then_else(i < 2, 1e5, 0)", "float16", "the number 100000.0 is no float16"),
         (300, "uint8", "is not a uint8"),
         ("zero", "float32", "must be None"),
         ("lambda i: i", "float32", "takes 1 indices, but `B` has 2"),
@@ -74,6 +83,21 @@ def test_what_is_no_pad_value_is_refused(value: Any, dtype: str, sentence: str) 
     """The refusal says what a pad value is, or which name or type does not fit."""
     with pytest.raises(PadValueError, match=sentence):
         PadValue.make(value, Buffer("B", (4, 4), dtype), AXES)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (2**63 - 1, "int64"), (-(2**63), "int64"), (2**53 + 1, "int64"), (255, "uint8"),
+        (True, "bool"), (False, "bool"), (65504.0, "float16"), (-math.inf, "float16"), (3.39e38, "bfloat16"),
+    ],
+)  # fmt: skip
+def test_numbers_are_exact_and_their_text_reads_back(value: Any, dtype: str) -> None:
+    """A pad value is the number that was given: no integer passes through a float."""
+    buffer = Buffer("B", (4, 4), dtype)
+    made = PadValue.make(value, buffer, AXES)
+    assert made.single == const(value, dtype)
+    assert PadValue.parse(made.text, buffer, AXES) == made
 
 
 def test_text_is_never_evaluated() -> None:
