@@ -96,17 +96,23 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
     extents = [extent_of(loop) for loop in chain]
     name = fresh("_".join([*loops, "fused"]), names(func))
     var = Var(name, chain[0].var.dtype)
-    mapping: dict[Var, Expr] = {}
-    step = prod(extents)
-    for loop, extent in zip(chain, extents, strict=True):
-        step //= extent
-        index = var // step
-        mapping[loop.var] = index if loop is chain[0] else index % extent
-    if len(chain) == 1:
-        mapping = {chain[0].var: var}
-    bounds = {**enclosing_bounds(func, chain[0]), var: (0, prod(extents) - 1)}
+    mapping = dict(zip((loop.var for loop in chain), fused_indices(var, extents), strict=True))
+    bounds = {**enclosing_bounds(func, chain[0]), var: (0, prod(map(_counted, extents)) - 1)}
     body = substitute_loops(chain[-1].body, mapping, bounds)
     return with_stmt(func, chain[0], For(var, as_expr(prod(extents), var), body)), name
+
+
+def fused_indices(index: Expr, extents: Sequence[int]) -> list[Expr]:
+    """The variables of nested loops, outermost first, as digits of the one that counts all of their iterations."""
+    sizes = [_counted(extent) for extent in extents]
+    steps = [prod(sizes[place + 1 :]) for place in range(len(sizes))]
+    quotients = [index // step for step in steps]
+    return [quotients[0], *(q % size for q, size in zip(quotients[1:], sizes[1:], strict=True))]
+
+
+def _counted(extent: int) -> int:
+    """The extent of a loop in index arithmetic: one without iterations never runs, and divides as if it had one."""
+    return max(extent, 1)
 
 
 @primitive

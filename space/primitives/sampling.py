@@ -40,9 +40,9 @@ def sample_perfect_tile(
 ) -> Result:
     """Draw ``n`` factors, outermost first, whose product is the extent of `loop`.
 
-    Conditions: (1) `n` is at least 2, and `max_innermost_factor` at least 1; (2) the decision has
-    `n` positive factors whose product is the extent; (3) its last one is at most `max_innermost_factor`.
-    Returns the factors.
+    Conditions: (1) `n` is at least 2, `max_innermost_factor` at least 1, and `loop` has iterations; (2) the
+    decision has `n` positive factors whose product is the extent; (3) its last one is at most
+    `max_innermost_factor`.  Returns the factors.
     """
     extent = _checked_extent(func, loop, n, max_innermost_factor)
     factors = list(decision or [])
@@ -61,7 +61,10 @@ def _checked_extent(func: PrimFunc, loop: str, n: int, most: int) -> int:
     if n < 2 or most < 1:
         raise ScheduleError("(1) a tile has at least 2 factors and an innermost factor of at least 1, "
                             "but got n={n}, max_innermost_factor={most}", n=n, most=most)  # fmt: skip
-    return extent_of(find_loop(func, loop))
+    extent = extent_of(find_loop(func, loop))
+    if extent == 0:
+        raise ScheduleError("(1) loop `{loop}` has no iterations: no positive factors make 0", loop=loop)
+    return extent
 
 
 def _divisors(number: int) -> list[int]:

@@ -21,6 +21,7 @@ from ..primitive import Result
 from ..tree import extent_of, find_block, find_loop
 from ..wrappers import Rewritable, Unrecorded, wrapper
 from .buffers import buffer_of
+from .loops import fused_indices
 
 
 @wrapper
@@ -184,11 +185,8 @@ class _Plan:
         for var, size in zip(new, sizes, strict=True):
             value = value * size + var
         bounds = {v: (0, n - 1) for v, n in zip(new, sizes, strict=True)}
-        mapping: dict[Var, Expr] = {}
-        step = prod(self.extents[v] for v in part.loops)
-        for loop in part.loops:
-            step //= self.extents[loop]
-            mapping[loop] = value // step if loop is part.loops[0] else value // step % self.extents[loop]
+        indices = fused_indices(value, [self.extents[v] for v in part.loops])
+        mapping: dict[Var, Expr] = dict(zip(part.loops, indices, strict=True))
         for d, var in zip(part.dims, new, strict=True):
             if simplify(substitute(self.indices[d], mapping), bounds) != var:
                 return []

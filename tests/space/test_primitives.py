@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from stridesmith.ir.analysis import evaluate
-from stridesmith.ir.expr import Var, free_variables
+from stridesmith.ir.expr import Var, const, free_variables
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
-from stridesmith.space.tree import leaf_blocks
+from stridesmith.space.tree import find_loop, leaf_blocks
 
 MATMUL = """
 @T.prim_func
@@ -695,3 +696,22 @@ def main(x: T.Buffer((6,), "float32"), y: T.Buffer((8,), "float32")):
 """
     with pytest.raises(ScheduleError, match="does not write all of `y`"):
         schedule(text).cache_write("shift", 0, "local")
+
+
+@pytest.mark.parametrize("extents", [(0, 4), (4, 0), (0, 0), (3, 0, 4)])
+def test_loops_without_iterations_fuse_and_split(extents: tuple[int, ...]) -> None:
+    """A nest that never runs is one loop that never runs, and stays a program."""
+    names = ", ".join("ijk"[: len(extents)])
+    sch = schedule(f"""
+@T.prim_func
+def main(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")):
+    for {names} in T.grid{extents}:
+        y[i, j] = x[i, j]
+""")
+    fused = sch.fuse(*names.split(", "))
+    verify(sch.func)
+    assert find_loop(sch.func, fused).extent == const(0)
+    sch.split(fused, [None, 4])
+    verify(sch.func)
+    y = np.ones((4, 4), "float32")
+    interpret(sch.func, y, y.copy())

@@ -115,3 +115,17 @@ def test_decisions_outside_the_rules_are_refused(call, sentence: str) -> None:
     with pytest.raises(ScheduleError, match=sentence):
         call(sch)
     assert len(sch.trace) == 0
+
+
+def test_a_loop_without_iterations_has_no_tiles() -> None:
+    """No positive factors make 0, whether they are drawn or given."""
+    func = parse("""
+@T.prim_func
+def main(y: T.Buffer((4,), "float32")):
+    for i in range(0):
+        y[i] = T.float32(0)
+""")
+    assert isinstance(func, PrimFunc)
+    for decision in (None, [0, 1]):
+        with pytest.raises(ScheduleError, match=r"\(1\) loop `i` has no iterations"):
+            Schedule(func).sample_perfect_tile("i", 2, decision=decision)

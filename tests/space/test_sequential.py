@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from goldens.execute import same_results
 from scale import scaled
 
 from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import verify
@@ -270,3 +272,26 @@ def test_random_layouts_and_buffers() -> None:
         except Exception as error:
             pytest.fail(f"seed {seed}: {error!r}\n{text}\n{sch.trace.script()}\n{sch.func.script()}")
     assert outcomes["accepted"] >= 0.8 * outcomes.total(), outcomes
+
+
+def never(extents: str) -> Schedule:
+    """A nest without iterations, which would go over the elements of `y`."""
+    func = parse(f"""
+@T.prim_func
+def main(x: T.Buffer((4, 4), "int32"), y: T.Buffer((4, 4), "int32")):
+    for i, j in T.grid({extents}):
+        y[(i * 4 + j) // 4, (i * 4 + j) % 4] = x[i, j]
+""")
+    assert isinstance(func, PrimFunc)
+    return Schedule(func)
+
+
+def test_loops_without_iterations_are_rewritten_or_refused() -> None:
+    """Where the extents fit the buffer nothing is written as before; a map of no point at all is refused in words."""
+    sch = never("0, 4")
+    sch.sequential_buffer_access("root", "y")
+    verify(sch.func)
+    y = np.ones((4, 4), "int32")
+    interpret(sch.func, y, y.copy())
+    with pytest.raises(ScheduleError, match="no instance of the loops runs"):
+        never("4, 0").sequential_buffer_access("root", "y")
