@@ -11,7 +11,7 @@ from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
 from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
-from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, fresh, names
+from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, fresh, names, path_to, walk_stmts
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
 from ..nest import (
@@ -189,9 +189,14 @@ def bind(func: PrimFunc, loop: str, thread_axis: str) -> Result:
     The iterations of a ``subgroup`` are work-items that stand beside each other along x; an OpenCL device that
     has subgroups of so many reduces what they have without a barrier, and others refuse.
     Conditions: (1) as for `parallel`, but that iterations of a ``subgroup`` may update elements together,
-    ``C[s] = C[s] op e`` by +, min or max; (2) the axis is known and not used in this nest.
+    ``C[s] = C[s] op e`` by +, min or max; (2) the axis is known, and no loop around or below has it.
     """
     if thread_axis not in THREAD_AXES:
         raise ScheduleError("(2) unknown thread axis `{axis}`; known are {known}", axis=thread_axis, known=THREAD_AXES)
-    check_concurrent(func, find_loop(func, loop), reduces=thread_axis == SUBGROUP)
+    target = find_loop(func, loop)
+    check_concurrent(func, target, reduces=thread_axis == SUBGROUP)
+    for other in (*(path_to(func.body, target) or ()), *walk_stmts(target)):
+        if isinstance(other, For) and other is not target and other.thread == thread_axis:
+            raise ScheduleError("(2) loop `{other}` of this nest is bound to {axis} already",
+                                other=other.var.name, axis=thread_axis)  # fmt: skip
     return _set_kind(func, loop, "thread_binding", thread_axis)

@@ -715,3 +715,17 @@ def main(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")):
     verify(sch.func)
     y = np.ones((4, 4), "float32")
     interpret(sch.func, y, y.copy())
+
+
+@pytest.mark.parametrize(("first", "second"), [("i", "j"), ("j", "i")])
+def test_a_thread_axis_is_bound_once_in_a_nest(first: str, second: str) -> None:
+    """Two loops, one in the other, cannot both be one axis; loops beside each other can."""
+    sch = schedule(CHAIN)
+    i, j = sch.get_loops("scale")
+    named = {"i": i, "j": j}
+    sch.bind(named[first], "threadIdx.x")
+    with pytest.raises(ScheduleError, match=rf"\(2\) loop `{named[first]}` of this nest is bound to threadIdx.x"):
+        sch.bind(named[second], "threadIdx.x")
+    sch.bind(named[second], "threadIdx.y")
+    sch.bind(sch.get_loops("shift")[0], "threadIdx.x")
+    sch.bind(named[first], "threadIdx.x")
