@@ -24,7 +24,7 @@ from .accesses import Access
 from .instances import Program, Statement
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
-TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else", "round", "trunc"))
+TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else"))
 _ROUNDS = 4
 
 

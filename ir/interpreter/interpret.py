@@ -10,9 +10,8 @@ state for every element (`memory`), and raises `InterpreterError` on
 5. an assumption that does not hold,
 6. an iterator that leaves its range,
 7. an integer division by zero,
-8. arguments that do not fit the parameters, or overlap where one is written,
-9. a view that is longer than the memory that it names,
-10. a lazy conditional whose condition is a vector.
+8. arguments that do not fit the parameters, or overlap where one is written, and
+9. a view that is longer than the memory that it names.
 
 The init of a block runs before each instance whose reduce iterators are all 0.
 Loops of every kind run in order.  A bfloat16 array is passed as the uint16 array

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.arith.simplify import simplify
+from ...ir.dataflow.order import COMMUTATIVE
 from ...ir.expr import TRUE, Binary, Broadcast, Buffer, Expr, Load, Ramp, Var, as_expr, substitute, variables
 from ...ir.node import Node, transform
 from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, names
@@ -17,8 +18,6 @@ from ..primitive import Result, primitive
 from ..tensor_intrinsics import TensorIntrin, nest_of_description
 from ..tree import extent_of, find_block, with_stmt
 from .blockize import blockize
-
-COMMUTATIVE = ("+", "*", "min", "max")
 
 
 @primitive
