@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..errors import ToolMissing
 from .network import Network
 
 if TYPE_CHECKING:
@@ -22,13 +23,21 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
 
     `inputs` gives shapes to inputs that a file leaves open.  With `winograd`, convolutions of three taps have fewer
     multiplications on CPUs where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
+    Raises ToolMissing for a file where the package `onnx` is not installed.
     """
     from .fusion import fused
     from .weights import without_subnormals
     from .winograd import with_winograd
 
     if not isinstance(source, Network):
-        from .onnx import read
+        try:
+            from .onnx import read
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "onnx":
+                raise
+            raise ToolMissing(
+                "a model's file is read by the package `onnx`, which is not installed: pip install 'stridesmith[onnx]'"
+            ) from None
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
     network = fused(source, target)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,17 @@ def test_a_mistake_is_one_clear_paragraph(
     out, err = capsys.readouterr()
     assert words in err and err.startswith("tune: ") and err.count("\n") == 1
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("command", [["--model"], ["run"]], ids=["tune", "run"])
+def test_without_the_extra_it_says_what_to_install(command: list[str], tmp_path: Path) -> None:
+    """A plain installation has no package for models' files, and is no bug for that."""
+    (tmp_path / "net.onnx").write_bytes(b"")
+    code = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "from stridesmith.cli import main\n"
+        f"sys.exit(main([*{command}, 'net.onnx', '--db', 'empty.db']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 4 and "pip install 'stridesmith[onnx]'" in done.stderr
+    assert "bug" not in done.stderr
