@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 DEFAULT_SECONDS = 600.0
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
-OTHER_SEARCH = ("trials", "stop_at", "sampler", "pin", "dry_run")
+OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "dry_run")
 SHOWN_ROWS = 40
 
 
@@ -36,7 +36,7 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
     if not options["resume"]:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
-    seconds = _seconds(options)
+    seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
     network = _network(options, target, output)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
@@ -195,17 +195,6 @@ def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         if options.get(name):
             raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
-
-
-def _seconds(options: Mapping[str, Any]) -> float:
-    """The time limit of `--seconds`, else of the preset, else the default."""
-    if options.get("seconds"):
-        return float(options["seconds"])
-    if options.get("preset"):
-        from ..configs import preset
-
-        return float(preset(options["preset"]).seconds or DEFAULT_SECONDS)
-    return DEFAULT_SECONDS
 
 
 def _measured(model: Model, inputs: Sequence[Array] | None = None) -> float:

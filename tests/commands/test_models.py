@@ -99,6 +99,7 @@ BAD = [
     (["--model", "missing.onnx"], 74, "missing.onnx"),
     (["--model", "{net}", "--workload", "conv2d"], 2, "--workload does not go with --model"),
     (["--model", "{net}", "--trials", "3"], 2, "--trials does not go with --model"),
+    (["--model", "{net}", "--preset", "quick"], 2, "--preset does not go with --model"),
     (["--model", "{net}", "--input", "x=1xa"], 2, "NAME=EXTENTS"),
     (["--model", "{net}", "--input", "q=2x24x24"], 2, "no input `q`"),
     (["--workload", "matmul", "--input", "x=2x3"], 2, "--input goes with --model"),
