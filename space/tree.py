@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..ir import dtypes
 from ..ir.arith.simplify import simplify
-from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, free_variables, reads_memory, substitute
+from ..ir.expr import TRUE, Buffer, Const, Expr, Load, Var, binary, can_fail, free_variables, reads_memory, substitute
 from ..ir.node import Node, rebuild, remembered, transform
 from ..ir.stmt import (
     Allocate,
@@ -250,17 +250,33 @@ def add_predicate(block: Block, cond: Expr) -> Block:
 
 
 def guard(stmt: Stmt, cond: Expr) -> Stmt:
-    """Let only instances for which `cond` holds run: in the predicates of blocks, else as an If."""
+    """Let only instances for which `cond` holds run: in the predicates of blocks, else as an If.
+
+    Around what can fail where `cond` does not hold it is an If, too: both sides of ``and`` are evaluated.
+    """
     if cond == TRUE:
         return stmt
+    if can_fail(_entry(stmt)):
+        return If(cond, stmt)
     if isinstance(stmt, Block):
         return add_predicate(stmt, cond)
     if isinstance(stmt, If) and stmt.orelse is None:
         return If(binary("and", cond, stmt.cond), stmt.then)
     holds_blocks = isinstance(stmt, (For, Allocate, Declare, Attr, Seq)) and bool(blocks_below(stmt))
-    if holds_blocks or (isinstance(stmt, Let) and not reads_memory(stmt.value)):
+    if holds_blocks or isinstance(stmt, Let):
         return map_children(stmt, lambda child: guard(child, cond))
     return If(cond, stmt)
+
+
+def _entry(stmt: Stmt) -> Expr:
+    """What is evaluated on the way into a statement."""
+    if isinstance(stmt, Block):
+        return stmt.predicate
+    if isinstance(stmt, If):
+        return stmt.cond
+    if isinstance(stmt, For):
+        return stmt.extent
+    return stmt.value if isinstance(stmt, Let) else TRUE
 
 
 def substitute_loops(stmt: Stmt, mapping: dict[Var, Expr], bounds: dict[Var, tuple[int, int]]) -> Stmt:

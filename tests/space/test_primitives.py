@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.analysis import evaluate
 from stridesmith.ir.expr import Var, const, free_variables
 from stridesmith.ir.interpreter.interpret import interpret
@@ -729,3 +730,42 @@ def test_a_thread_axis_is_bound_once_in_a_nest(first: str, second: str) -> None:
     sch.bind(named[second], "threadIdx.y")
     sch.bind(sch.get_loops("shift")[0], "threadIdx.x")
     sch.bind(named[first], "threadIdx.x")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x[i] > T.float32(3):\n            y[i] = x[i]",
+        """with T.block("b"):
+            v = T.axis.spatial(10, i)
+            T.where(x[i] > T.float32(3))
+            y[v] = x[v]""",
+        """d: T.int64 = 9 // (10 - i)
+        with T.block("b"):
+            v = T.axis.spatial(10, i)
+            T.where(d > 2)
+            y[v] = x[v]""",
+        """for j in range(T.min(n[i], 10)):
+            with T.block("b"):
+                v = T.axis.spatial(10, i)
+                w = T.axis.opaque(10, j)
+                y[v] = x[w]""",
+    ],
+    ids=["condition", "predicate", "let", "extent"],
+)
+def test_the_rest_of_a_ragged_tile_evaluates_nothing(body: str) -> None:
+    """What reads memory or divides stays inside of the condition that a split makes."""
+    sch = schedule(f"""
+@T.prim_func
+def main(n: T.Buffer((10,), "int64"), x: T.Buffer((10,), "float32"), y: T.Buffer((10,), "float32")):
+    for i in range(10):
+        {body}
+""")
+    n, x, results = np.arange(10), np.arange(10, dtype="float32"), []
+    for func in (sch.func, (sch.split("i", [None, 4]), sch.func)[1]):
+        verify(func)
+        check_in_bounds(func)
+        y = np.zeros(10, "float32")
+        interpret(func, n, x, y)
+        results.append(y[n > 3].tolist())
+    assert results[0] == results[1]
