@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
-from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, conjuncts, free_variables, substitute
+from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
 from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, path_to, walk_stmts
 from .errors import ScheduleError
 
@@ -55,9 +55,15 @@ def check_no_views(func: PrimFunc, buffer: Buffer, number: str) -> None:
 
 
 def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
-    """Raises ScheduleError where anything but loops stands between a block and the root."""
+    """Raises ScheduleError where anything but loops stands between a block and the root, or its own condition can fail.
+
+    A moved block has conditions of its new loops beside its own, and all of them are evaluated.
+    """
     path = path_to(func.body, block)
     assert path is not None
+    if can_fail(block.predicate):
+        raise ScheduleError("({number}) block `{block}` runs where {cond!r}, which reads memory or divides",
+                            number=number, block=block.name, cond=block.predicate)  # fmt: skip
     for stmt in path[1:-1]:
         plain = isinstance(stmt, (For, Seq)) or (isinstance(stmt, Block) and not stmt.iters and stmt.predicate == TRUE)
         if not plain:

@@ -198,3 +198,30 @@ def main(x: T.Buffer((4, 7), "float32"), y: T.Buffer((4,), "float32")):
 """
     with pytest.raises(ScheduleError, match=r"\(6\)"):
         schedule(skewed).reverse_compute_at("sum", "j")
+
+
+def test_a_block_whose_condition_reads_memory_stays() -> None:
+    """In tiles of four, the last of ten rows would be looked at beyond their end."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((10,), "float32"), y: T.Buffer((10,), "float32")):
+    t = T.alloc_buffer((10,), "float32")
+    for i in range(10):
+        with T.block("make"):
+            vi = T.axis.spatial(10, i)
+            t[vi] = x[vi] * T.float32(2)
+    for i in range(10):
+        with T.block("clear"):
+            vi = T.axis.spatial(10, i)
+            y[vi] = T.float32(0)
+    for i in range(10):
+        with T.block("use"):
+            vi = T.axis.spatial(10, i)
+            T.where(T.float32(0) < x[i])
+            y[vi] = t[vi]
+"""
+    sch = schedule(text)
+    outer, _ = sch.split("i", [None, 4])
+    with pytest.raises(ScheduleError, match=r"\(1\) block `use` runs where .*, which reads memory"):
+        sch.reverse_compute_at("use", outer)
+    same(sch, text)
