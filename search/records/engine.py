@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,18 +43,29 @@ def locate(text: str) -> tuple[sa.URL, Path | None]:
             raise UsageError("the database needs a path or a URL, as in --db tuned.db")
         path = Path(text).expanduser().absolute()
         return sa.URL.create("sqlite", database=str(path)), path
-    try:
-        url = sa.make_url(text)
-    except sa.exc.ArgumentError:
-        raise UsageError(f"{text!r} is no database URL; examples: tuned.db, postgresql://host/name") from None
+    url = _url_of(text)
     if url.drivername in POSTGRESQL:
         return url.set(drivername=DRIVER), None
     if url.get_backend_name() != "sqlite":
         return url, None
+    if url.host or url.username:
+        raise UsageError("a SQLite URL has three slashes before a path, as sqlite:///tuned.db; the path alone will do")
     if not url.database or url.database == ":memory:":
         return url, None
     path = Path(url.database).expanduser().absolute()
     return url.set(database=str(path)), path
+
+
+def _url_of(text: str) -> sa.URL:
+    """A text as a URL.  One that cannot be read may have a password anywhere, so that no part of it is shown."""
+    with contextlib.suppress(sa.exc.ArgumentError, ValueError):
+        url = sa.make_url(text)
+        if "@" not in (url.host or ""):
+            return url
+    raise UsageError(
+        "the database's URL cannot be read; one is written as postgresql://user:password@host:5432/name, where %40 "
+        "stands for an @ in the password, %3A for a : and %2F for a /; a file is named by its path, as tuned.db"
+    )
 
 
 def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) -> sa.Engine:
@@ -63,8 +75,7 @@ def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) ->
     if path is None or missing:
         engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False})
     elif read_only:
-        location = sqlite_file.read_only_uri(path).removeprefix("file://")
-        engine = sa.create_engine(f"sqlite:///file:{location}&uri=true", connect_args={"timeout": BUSY_SECONDS})
+        engine = _reader(path)
     else:
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     sa.event.listen(engine, "connect", _connected if not read_only else _manual)
@@ -72,6 +83,16 @@ def engine_of(url: sa.URL, path: Path | None, read_only: bool, missing: bool) ->
     if path is not None and not missing and not read_only:
         _follow(engine, path)
     return engine
+
+
+def _reader(path: Path) -> sa.Engine:
+    """What opens a file only to read it, by SQLite's own URI: one of SQLAlchemy's is unquoted before SQLite sees it."""
+    location = sqlite_file.read_only_uri(path)
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(location, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+
+    return sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.QueuePool)
 
 
 def _follow(engine: sa.Engine, path: Path) -> None:
