@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .database import Database
 
 ENDING = ".aside.jsonl"
+TAKE_SECONDS = 1.0  # how long a run that begins waits for a lock, deaf to signals
 
 
 class Aside:
@@ -87,20 +89,21 @@ def take_up(database: Database) -> list[str]:
     """Put into the database what dead runs have left aside; sentences that say so.
 
     A file that the database does not take now stays, and so does one with lines that cannot be read: the others of
-    it are stored.
+    it are stored.  A database that is locked or away is asked once.
     """
     notes = []
-    folder, name = place_of(database)
-    for path in sorted(folder.glob(f"{name}.*{ENDING}")):
+    for path in _files_of(database):
         with _owned(path) as is_ours:
             if not is_ours:
                 continue
             found = list(read_log(path))
             records = [item for item in found if isinstance(item, Record)]
             try:
-                database.put_records(records, older=True)
+                database.put_records(records, TAKE_SECONDS, older=True)
             except (TemporaryError, StorageError) as error:
                 notes.append(f"{len(records)} records of an earlier run are still in {path}: {error}")
+                if isinstance(error, TemporaryError):
+                    break
                 continue
             bad = [item for item in found if isinstance(item, BadRecord)]
             if bad and not _is_torn(path, len(bad)):
@@ -111,6 +114,16 @@ def take_up(database: Database) -> list[str]:
             if records:
                 notes.append(f"{len(records)} records that an earlier run had to put aside are in the database now")
     return notes
+
+
+def _files_of(database: Database) -> list[Path]:
+    """What the runs of a database have put aside; the name of another one may begin with this one's."""
+    folder, name = place_of(database)
+    mine = re.compile(rf"{re.escape(name)}\.[0-9]+-[0-9a-f]+{re.escape(ENDING)}")
+    try:
+        return sorted(path for path in folder.iterdir() if mine.fullmatch(path.name))
+    except OSError:
+        return []
 
 
 def _is_torn(path: Path, bad: int) -> bool:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,8 +136,7 @@ def test_what_is_no_record_hides_nothing(path: Path, tail: str, refused: bool) -
 
 def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later run tries again."""
-    for home in ("database", "engine"):
-        monkeypatch.setattr(f"stridesmith.search.records.{home}.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.05)
     with Database(path) as database:
         aside = Aside(database)
         aside.append([make_record()])
@@ -146,6 +146,34 @@ def test_a_database_that_is_still_locked_keeps_the_file(path: Path, monkeypatch:
         assert "still in" in note and asides(path) == [aside.path]
         other.close()
         assert len(take_up(database)) == 1 and os.listdir(path.parent).count(aside.path.name) == 0
+
+
+@pytest.mark.parametrize("name", ["tuned.db", "tuned[1].db", "t*d.db"])
+def test_the_files_of_another_database_are_left_alone(tmp_path: Path, name: str) -> None:
+    """A database takes up its own, whatever characters its name has, and none of one whose name begins with its own."""
+    with Database(tmp_path / name) as database, Database(tmp_path / f"{name}.bak") as other:
+        mine, theirs = Aside(database), Aside(other)
+        for aside in (mine, theirs):
+            aside.append([make_record()])
+            aside.leave()
+        assert len(take_up(database)) == 1 and database.size == 1
+        assert not mine.path.exists() and theirs.path.exists()
+        assert len(take_up(other)) == 1 and other.size == 1
+
+
+def test_a_database_that_is_locked_is_asked_for_one_file_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that begins does not wait for the lock once for each file, and waits briefly."""
+    monkeypatch.setattr(aside_module, "TAKE_SECONDS", 0.2)
+    with Database(path) as database:
+        for _ in range(10):
+            aside = Aside(database)
+            aside.append([make_record()])
+            aside.leave()
+        other = locked(path)
+        start = time.monotonic()
+        assert len(take_up(database)) == 1 and time.monotonic() - start < 1.5
+        other.close()
+        assert len(take_up(database)) == 10 and database.size == 10
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_whole_lines(
