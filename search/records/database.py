@@ -214,11 +214,15 @@ class Database:
         return record_of(rows[0])
 
     def every(self) -> Iterator[Record]:
-        """All records, oldest first, for export; rows that do not validate go to `notes`."""
-        query = joined(self._checked).order_by(RECORDS.c.created, RECORDS.c.id)
-        with self._engine.connect().execution_options(yield_per=PAGE) as connection:
-            rows = self._attempt(lambda: connection.execute(query).mappings(), READ_SECONDS)
-            yield from self._valid(dict(row) for row in rows)
+        """All records, oldest first, for export; rows that do not validate go to `notes`.
+
+        Each page is a query of its own, which is asked again where the server has lost the link meanwhile.
+        """
+        order = RECORDS.c.created, RECORDS.c.id
+        ids = [row["id"] for row in self._fetch(sa.select(RECORDS.c.id).order_by(*order))]
+        for start in range(0, len(ids), PAGE):
+            page = RECORDS.c.id.in_(ids[start : start + PAGE])
+            yield from self._valid(self._fetch(joined(self._checked).where(page).order_by(*order)))
 
     def merge(self, records: Iterable[Record], source: str = "") -> int:
         """Add records from elsewhere, unverified until they are tried here; return how many were new.
@@ -320,14 +324,18 @@ class Database:
     def advisory_lock(self, number: int) -> Iterator[Callable[[], bool]]:
         """What tries to get a server's lock of this number, which is held until the end; see `turn`."""
 
-        def attempt() -> bool:
+        def asked() -> bool:
             if connection.dialect.name != "postgresql":
                 return True
             return bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(number))).scalar())
 
-        with self._engine.connect() as connection:
-            connection.detach()  # closed and not kept for others, it lets go of the lock
-            yield attempt
+        connection = self._attempt(self._engine.connect, READ_SECONDS)
+        connection.detach()  # closed and not kept for others, it lets go of the lock
+        try:
+            yield lambda: self._attempt(asked, 0.0)
+        finally:
+            with suppress(sa.exc.SQLAlchemyError):  # a link that was lost has let go of the lock already
+                connection.close()
 
     def close(self) -> None:
         self._engine.dispose()

@@ -284,6 +284,43 @@ def test_one_at_a_time_is_inside_whatever_its_role(server: Server, url: str, mon
         pass
 
 
+def test_an_export_outlives_a_restart_of_the_server(
+    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records that are left come over a new connection; where the server stays away, the error says so."""
+    monkeypatch.setattr(module, "PAGE", 2)
+    records = [make_record(5.0, created=float(n)) for n in range(6)]
+    with Database(url) as database:
+        database.put_records(records)
+    with Database(url, read_only=True) as database:
+        exported = database.every()
+        found = [next(exported)]
+        server.stop()
+        server.start()
+        found += exported
+        assert [record.id for record in found] == [record.id for record in records]
+        exported = database.every()
+        next(exported)
+        monkeypatch.setattr(module, "READ_SECONDS", 0.3)
+        server.stop()
+        try:
+            with pytest.raises(TemporaryError, match="does not answer"):
+                list(exported)
+            with pytest.raises(TemporaryError, match="does not answer"), turn(database, "a task"):
+                pass
+        finally:
+            server.start()
+
+
+def test_a_lock_that_the_server_has_lost_costs_nothing(server: Server, url: str) -> None:
+    """Whoever had its turn while the server was restarted goes on."""
+    with Database(url) as database:
+        with turn(database, "a task"):
+            server.stop()
+            server.start()
+        assert database.size == 0
+
+
 def test_a_server_that_is_not_there_or_refuses_is_told_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """No password is shown; what will not pass is not waited for."""
     monkeypatch.setattr(module, "READ_SECONDS", 0.5)
