@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import BadRecord, StorageError
@@ -10,7 +11,7 @@ from .record import MAX_LINE, Record, from_line, to_line
 
 
 def write_log(records: Iterable[Record], path: Path) -> int:
-    """Write JSON lines to `path` (a file is replaced in one step); return how many."""
+    """Write JSON lines to `path` (a file is replaced in one step, or stays as it is); return how many."""
     is_file = path.is_file() or not path.exists()  # a device or a pipe is written to, and stays what it is
     place = path.with_name(path.name + ".partial") if is_file else path
     count = 0
@@ -23,6 +24,10 @@ def write_log(records: Iterable[Record], path: Path) -> int:
             place.replace(path)
     except OSError as error:
         raise StorageError(f"cannot write the log {path}: {error.strerror or error}") from None
+    finally:
+        if is_file:  # a part of a log takes room where there may be none
+            with suppress(OSError):
+                place.unlink(missing_ok=True)
     return count
 
 

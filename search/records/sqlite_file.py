@@ -243,7 +243,7 @@ def _exclusive(path: Path) -> Iterator[None]:
         os.close(handle)  # who had it has removed it
     try:
         yield
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the database {path} is damaged and could not be salvaged: {error}") from None
     finally:
         lock.unlink(missing_ok=True)

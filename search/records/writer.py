@@ -100,7 +100,6 @@ class RecordWriter:
         try:
             write_log(self._waiting.values(), log)
         except StridesmithError:
-            log.unlink(missing_ok=True)
             return f"{count} records could not be written anywhere and are lost"
         self._waiting.clear()
         return f"{count} records are in {log}; `tune import {log}` adds them later"

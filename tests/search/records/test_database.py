@@ -539,6 +539,68 @@ def test_a_sqlite_url_and_a_path_are_the_same(path: Path) -> None:
         assert database.name == str(path)
 
 
+@pytest.mark.parametrize("folder", ["c#", "why?", "a%41", "two words", "grün", "x&mode=memory"])
+def test_a_file_is_read_where_it_was_written_whatever_its_folder_is_called(tmp_path: Path, folder: str) -> None:
+    """What URLs give a meaning to is a part of the name; nothing is made elsewhere."""
+    path = tmp_path / folder / "tuned.db"
+    record = fill(path, 1)[0]
+    with Database(path, read_only=True) as database:
+        assert database.get(record.id) == record
+        assert database.name == str(path)
+    assert os.listdir(tmp_path) == [folder]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db:54x2/k",
+        "postgresql://me:sec:ret@ure@db/k",
+        "postgresql://me:sec@ret@db/k",
+        "postgresql://me:sec@ret:ure@db/k",
+        "sec ret://",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+    """A password with characters that have a meaning in URLs stays secret; how they are written is said."""
+    with pytest.raises(UsageError, match="%40 stands for an @") as error:
+        Database(url)
+    assert not any(part in str(error.value) for part in ("sec", "ret", "54x2"))
+
+
+def test_a_disk_that_is_full_during_a_salvage_leaves_the_damaged_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says that the disk is full in its own words; it is a storage error as any other."""
+    fill(path, 5)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+    def full(*_: object) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite_file, "_refill", full)
+    with pytest.raises(StorageError, match="could not be salvaged: database or disk is full"):
+        Database(path)
+    assert path.stat().st_size == len(data) // 2
+
+
+def test_all_records_come_in_pages_oldest_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record is missed or told twice where one page ends and the next one begins."""
+    monkeypatch.setattr(module, "PAGE", 3)
+    records = [make_record(5.0, created=float(n // 4)) for n in range(20)]
+    with Database(path) as database:
+        database.put_records(random.Random(1).sample(records, len(records)))
+        assert [r.id for r in database.every()] == [r.id for r in sorted(records, key=lambda r: (r.created, r.id))]
+
+
+def test_a_sqlite_url_of_two_slashes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would name a host and no file, so that records would go nowhere."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="three slashes"):
+        Database("sqlite://tuned.db")
+    assert os.listdir(tmp_path) == []
+
+
 def test_facts_of_runs_are_kept(tmp_path: Path) -> None:
     """Stored by name, replaced by the same name, and a row that does not validate is noted."""
     path = tmp_path / "a.db"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,6 +133,21 @@ def test_unreadable_and_unwritable_logs_are_storage_errors(tmp_path) -> None:
         list(read_log(tmp_path / "none.jsonl"))
     with pytest.raises(StorageError, match="cannot write"):
         write_log([make_record()], tmp_path / "none" / "log.jsonl")
+
+
+def test_a_log_that_cannot_be_written_leaves_nothing_and_the_old_one(tmp_path) -> None:
+    """Where the records or the room end early, what was at the path is there as it was, alone."""
+    path = tmp_path / "log.jsonl"
+    write_log([make_record()], path)
+    before = path.read_bytes()
+
+    def broken() -> Iterator[Record]:
+        yield make_record()
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match="No space left"):
+        write_log(broken(), path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["log.jsonl"]
 
 
 def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path) -> None:
