@@ -155,9 +155,21 @@ class Target(metaclass=_FromText):
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
-        """The target that `to_json` gave; unknown keys are an error, missing ones take the default."""
+        """The target that `to_json` gave; missing keys take the default.
+
+        Raises ValueError for unknown keys, and for facts of another type or out of range.
+        """
         known = {f.name: f.type for f in fields(Target)}
         unknown = sorted(set(data) - set(known))
         if unknown:
             raise ValueError(f"unknown target facts: {', '.join(unknown)}")
-        return Target(**data)
+        for name, fact in data.items():
+            if type(fact).__name__ != known[name]:
+                given = type(fact).__name__
+                raise ValueError(f"the target fact {name} is {fact!r}, of type {given}, not {known[name]}")
+            if isinstance(fact, int) and not 0 <= fact < 2**62:
+                raise ValueError(f"the target fact {name} is {fact}, which is negative or too large")
+        target = Target(**data)
+        if not all(word.isdecimal() for word in target.subgroups.split()):
+            raise ValueError(f"the target's subgroups are {target.subgroups!r}, not sizes with spaces between them")
+        return target

@@ -29,10 +29,13 @@ SCHEMA = 1
 MAX_LINE = 4 * 2**20
 MAX_DEPTH = 40
 MOST_VERSIONS = 60
+LISTS = ("features", "versions", "image_types")  # facts of a target that are lists of words
+LONGEST_FACT, LONGEST_LIST, LONGEST_KEY = 200, 20_000, 500  # characters of a target's facts, and of its key
 ORIGIN = "origin"  # among a record's versions: the id of the record of another device whose trace it has
 IMPORTED = "imported"  # the same: what brought a record that a stranger measured
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of characters (surrogates), which no database stores."""
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=2000)]
@@ -115,7 +118,13 @@ class Record(BaseModel):
     @field_validator("target")
     @classmethod
     def _target(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
-        Target.from_json(value)
+        target = Target.from_json(value)
+        for name, fact in value.items():
+            longest = LONGEST_LIST if name in LISTS else LONGEST_FACT
+            if isinstance(fact, str) and len(fact) > longest:
+                raise ValueError(f"the target fact {name} has {len(fact)} characters, of at most {longest}")
+        if len(target.key) > LONGEST_KEY:
+            raise ValueError(f"the key of the target has {len(target.key)} characters, of at most {LONGEST_KEY}")
         return value
 
     @model_validator(mode="after")

@@ -22,6 +22,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from .record import LONGEST_KEY
+
 VERSION = "2"
 """Of the tables.  The first version, which is read and brought up to this one, had no checksums."""
 VERSIONS = ("1", VERSION)
@@ -47,7 +49,7 @@ DEVICES = sa.Table(
     "devices",
     TABLES,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("key", sa.String(500), nullable=False, unique=True),
+    sa.Column("key", sa.String(LONGEST_KEY), nullable=False, unique=True),
     sa.Column("target", sa.Text, nullable=False),
 )
 RECORDS = sa.Table(
