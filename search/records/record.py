@@ -18,11 +18,21 @@ import uuid
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ...errors import BadRecord
 from ...ir.target import Target
 from ...space.interface import Who
+from ..tasks.interface import LONGEST_NAME, MOST_ARGUMENTS
 from .status import FAILURES, KINDS, OK, failure_kind, is_status
 
 SCHEMA = 1
@@ -39,9 +49,18 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=2000)]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,99}$")]
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 Parameter = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[str, StringConstraints(max_length=100)]
+
+
+def _identifier(text: str) -> str:
+    """The name of an argument, in any script that the language allows, or several with dots between them."""
+    if not all(part.isidentifier() for part in text.split(".")):
+        raise ValueError("is no name of an argument")
+    return text
+
+
+Identifier = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_identifier)]
 
 
 def script_hash(script: str) -> str:
@@ -88,7 +107,7 @@ class Record(BaseModel):
     workload: Name = ""
     params: dict[Name, Parameter] = Field(default_factory=dict, max_length=64)
     dtype: Name = ""
-    interface: dict[Identifier, Who] = Field(default_factory=dict, max_length=64)
+    interface: dict[Identifier, Who] = Field(default_factory=dict, max_length=MOST_ARGUMENTS)
     target: dict[Name, str | int | bool] = Field(max_length=64)
     trace: Annotated[list[Any], Field(max_length=5000)] | None = None
     sketch: Name = ""

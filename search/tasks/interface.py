@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 Interface: TypeAlias = dict[str, Who]
 
+LONGEST_NAME = 100
+"""Characters of the name of an argument, or of a function, in a record."""
+MOST_ARGUMENTS = 64
+"""Buffers of a function of which there are records."""
+
 
 def interface_key(interface: Mapping[str, str]) -> str:
     """The canonical text of an interface: records of different interfaces are never compared."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ScriptProblem, UsageError
-from .interface import Interface
+from .interface import LONGEST_NAME, MOST_ARGUMENTS, Interface
 
 if TYPE_CHECKING:
     from ...backends.artifact import InNetwork
@@ -159,7 +159,7 @@ def stored_work(name: str, params: Mapping[str, int | str], script: str) -> Work
 
 
 def check(func: PrimFunc) -> None:
-    """Refuse a program that is not well-formed or not provably inside its buffers."""
+    """Refuse a program that is not well-formed, not provably inside its buffers, or more than a record can name."""
     from ...ir.affine.bounds import OutOfBounds, check_in_bounds
     from ...ir.verify.rules import VerifyError, verify
 
@@ -168,6 +168,17 @@ def check(func: PrimFunc) -> None:
         check_in_bounds(func)
     except (VerifyError, OutOfBounds, RecursionError) as error:
         raise ScriptProblem(f"the program `{func.name}` is refused: {error}") from None
+    names = [buffer.name for buffer in func.buffers]
+    if long := [name for name in (func.name, *names) if len(name) > LONGEST_NAME]:
+        raise ScriptProblem(
+            f"the program `{func.name[:LONGEST_NAME]}` is refused: the name `{long[0][:40]}...` has {len(long[0])} "
+            f"characters, and a record holds {LONGEST_NAME} of a name; give a shorter one"
+        )
+    if len(names) > MOST_ARGUMENTS:
+        raise ScriptProblem(
+            f"the program `{func.name}` is refused: it has {len(names)} buffers, and a record holds {MOST_ARGUMENTS}; "
+            f"divide it into several functions"
+        )
 
 
 @dataclass(frozen=True)

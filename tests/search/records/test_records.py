@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from record_makers import make_record
+from record_makers import TARGET, make_record
 
 from stridesmith.errors import BadRecord, StorageError
 from stridesmith.search.records.log import read_log, write_log
-from stridesmith.search.records.record import from_line, printable, to_line, validate
+from stridesmith.search.records.record import Record, from_line, printable, to_line, validate
 
 
 @pytest.mark.parametrize("latency", [12.5, None])
@@ -46,8 +46,25 @@ def test_a_record_is_its_line(latency: float | None) -> None:
         ("params", {"m": 2**80}, "less than or equal"),
         ("params", {"m": "\x07"}, "control character"),
         ("interface", {"a": "mine"}, "fixed"),
-        ("interface", {"a=free,b": "fixed"}, "pattern"),
+        ("interface", {"a=free,b": "fixed"}, "no name of an argument"),
+        ("interface", {"1a": "fixed"}, "no name of an argument"),
+        ("interface", {"a.": "fixed"}, "no name of an argument"),
+        ("interface", {"a" * 101: "fixed"}, "at most 100 characters"),
         ("target", {"threads": 2, "shell": "rm"}, "unknown target facts"),
+        ("target", {"threads": "2"}, "threads is '2', of type str, not int"),
+        ("target", {"threads": True}, "threads is True, of type bool, not int"),
+        ("target", {"images": 1}, "images is 1, of type int, not bool"),
+        ("target", {"name": 7}, "name is 7, of type int, not str"),
+        ("target", {"l1_bytes": -1}, "l1_bytes is -1, which is negative"),
+        ("target", {"l1_bytes": 2**62}, "which is negative or too large"),
+        ("target", {"subgroups": "8 many"}, "subgroups are '8 many'"),
+        ("target", {"name": "x" * 201}, "name has 201 characters"),
+        ("target", {"features": "x" * 20_001}, "features has 20001 characters"),
+        ("target", {"vendor": "x" * 200, "name": "x" * 200, "isa": "x" * 200}, "the key of the target has"),
+        ("target", {"name": "\ud800"}, "control character"),
+        ("message", "\ud800", "valid string"),
+        ("script", "\udfff", "valid string"),
+        ("params", {"m": "\udfff"}, "valid string|control character"),
         ("id", "../../etc/passwd", "pattern"),
         ("choice", [-1], "greater than or equal"),
         ("trace", [["x", {"a": "y" * 30_000}]], "longer than"),
@@ -89,6 +106,24 @@ def test_a_hostile_line_is_refused_quickly(line: str) -> None:
     with pytest.raises(BadRecord):
         from_line(line)
     assert time.perf_counter() - start < 0.1
+
+
+def test_arguments_have_the_names_that_the_language_allows() -> None:
+    """Any identifier is the name of an argument, as in a script, and so is one with dots."""
+    record = make_record(interface={"größe": "fixed", "_x1": "free", "a.b": "constant", "y" * 100: "fixed"})
+    assert from_line(to_line(record)) == record
+
+
+def test_a_record_of_a_target_with_strange_facts_is_refused_alone(tmp_path) -> None:
+    """Its neighbours in a log are read."""
+    good = make_record(target=TARGET.to_json() | {"features": "+avx2," * 1000, "versions": "v" * 1000})
+    path = tmp_path / "log.jsonl"
+    write_log([good, good], path)
+    first, second = path.read_text().splitlines()
+    strange = first.replace('"threads":2', '"threads":"2"')
+    half = first.replace("Test CPU", "\\ud800")
+    path.write_text("\n".join([first, strange, half, second]))
+    assert [type(item) for item in read_log(path)] == [Record, BadRecord, BadRecord, Record]
 
 
 def test_nested_traces_are_bounded() -> None:

@@ -1,0 +1,52 @@
+"""What a program has to be before there is a task for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stridesmith.errors import ScriptProblem
+from stridesmith.search.records.record import Record
+from stridesmith.search.tasks.interface import LONGEST_NAME, MOST_ARGUMENTS, interface_of
+from stridesmith.search.tasks.task import script_work
+
+HEAD = "from stridesmith.script import T\n\n@T.prim_func\n"
+
+
+def script(name: str, arguments: list[str]) -> str:
+    """A function that copies its first argument to the last one."""
+    taken = ", ".join(f'{argument}: T.Buffer((8,), "float32")' for argument in arguments)
+    body = f"""    for i in range(8):
+        with T.block("copy"):
+            vi = T.axis.spatial(8, i)
+            {arguments[-1]}[vi] = {arguments[0]}[vi]
+"""
+    return f"{HEAD}def {name}({taken}):\n{body}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("kopie", ["größe", "höhe"]), ("f" * LONGEST_NAME, ["x" * LONGEST_NAME, "y"]),
+     ("many", [f"a{n}" for n in range(MOST_ARGUMENTS)])],
+)  # fmt: skip
+def test_a_program_that_is_accepted_has_records(name: str, arguments: list[str]) -> None:
+    """Whatever names it has: a run that has begun does not end for want of a record."""
+    work = script_work(script(name, arguments))
+    record = Record(
+        script=work.script, workload=work.name, dtype=work.dtype, interface=interface_of(work), target={},
+        status="infrastructure",
+    )  # fmt: skip
+    assert list(record.interface) == arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rule"),
+    [
+        ("f", ["x" * (LONGEST_NAME + 1), "y"], "has 101 characters, and a record holds 100"),
+        ("f" * (LONGEST_NAME + 1), ["x", "y"], "has 101 characters, and a record holds 100"),
+        ("f", [f"a{n}" for n in range(MOST_ARGUMENTS + 1)], "65 buffers, and a record holds 64"),
+    ],
+)
+def test_a_program_that_no_record_could_name_is_refused_at_once(name: str, arguments: list[str], rule: str) -> None:
+    """With a sentence on what is too long or too many."""
+    with pytest.raises(ScriptProblem, match=rule):
+        script_work(script(name, arguments))
