@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ...errors import StorageError, TemporaryError
 from ..records.record import ORIGIN
 from ..tasks.interface import breach
 from ..tasks.task import is_recorded
@@ -36,13 +37,17 @@ Found = tuple[Built, float]
 def try_elsewhere(run: Run, job: Callable[[Built], Measure], most: int) -> list[Found]:
     """Measure at most so many of the best schedules of other devices; gives those that hold, with their microseconds.
 
-    `job` makes the measurement of a kernel.
+    `job` makes the measurement of a kernel.  A database that does not answer has none.
     """
     task, database = run.task, run.database
     if is_recorded(run.settings.target):
         return []  # which knows its own candidates alone
-    found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
-    chosen = untried(task, database, found)[:most]
+    try:
+        found = database.elsewhere(task.script, task.target, task.interface, OF_A_DEVICE)
+        chosen = untried(task, database, found)[:most]
+    except (TemporaryError, StorageError) as error:
+        run.note(f"schedules of other devices are not tried: {error}")
+        return []
     if not chosen:
         return []
     run.send(events.Phase(phase=f"trying {len(chosen)} schedules of other devices"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from ...errors import StorageError, TemporaryError
 from ..records.record import Record, script_hash
 from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
@@ -57,15 +58,27 @@ class Race:
 def final_race(run: Run, roof: bool = True) -> Race:
     """Race until what the database calls the best has been in the race with everything faster; store all of it.
 
-    With `roof` the device's limits are measured beside the race.
+    With `roof` the device's limits are measured beside the race.  A database that does not answer costs a run the
+    races that it has not run, and not its result.
     """
     run.send(events.Phase(phase="final race"))
+    outcome = Race()
+    try:
+        for found in _races(run, roof):
+            outcome = found
+    except (TemporaryError, StorageError) as error:
+        return replace(outcome, problem=str(error))
+    return outcome
+
+
+def _races(run: Run, roof: bool) -> Iterator[Race]:
+    """What the races so far have found, after each of them, until that is settled."""
     outcome = Race()
     raced: dict[str, Record] = {}
     for attempt in range(ATTEMPTS):
         records = _finalists(run, raced.values())
         if not records:
-            break
+            return
         # A seed that no trial used, so that the winner is verified on data that it has never seen.
         seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
         mine = run.results.baseline_us
@@ -79,9 +92,9 @@ def final_race(run: Run, roof: bool = True) -> Race:
         for record in last.failed:
             raced.pop(record.id, None)
         outcome = last if last.records else outcome.without(last.failed, last.problem)
+        yield outcome
         if not last.failed and _is_settled(run, outcome):
-            break
-    return outcome
+            return
 
 
 def untuned_id(task: Task) -> str:

@@ -327,7 +327,7 @@ class Scheduler:
         self.transfer.add(run.task.script)
         try:
             records = self.database.records(run.task.script, run.task.target, run.task.interface)
-        except TemporaryError as error:
+        except (TemporaryError, StorageError) as error:
             run.note(f"{run.task.work}: the search begins without what is stored of it: {error}")
             records = []
         share.stored += study.seed_records(records) / BATCH
@@ -384,6 +384,8 @@ class Scheduler:
             outcome = final_race(share.run, roof=False)
             if outcome.records:
                 share.raced_us = outcome.records[0].latency_us
+            elif outcome.problem:
+                share.run.note(f"{share.run.task.work}: there was no race, its trials stand: {outcome.problem}")
             for job, built in outcome.built:  # a model is made of winners
                 kernel_cache.store(to_text(job), built)
             self.race_cost = 0.5 * (self.race_cost + self.clock.seconds - began)
@@ -418,7 +420,7 @@ class Scheduler:
     def _known(self, task: Task) -> float | None:
         try:
             found = self.database.best(task.script, task.target, task.interface)
-        except TemporaryError:
+        except (TemporaryError, StorageError):
             return None  # it is tuned as if it were new; what is found is stored when the database is back
         return None if found is None else found.latency_us
 

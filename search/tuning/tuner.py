@@ -190,7 +190,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
     if isinstance(reason, str):
         try:
             with run.clock.during("race"):
-                outcome = _raced(run)
+                outcome = final_race(run)
                 run.results.writer.settle()
         except KeyboardInterrupt as interrupt:
             reason = Cut.by(interrupt)
@@ -223,14 +223,6 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
         with contextlib.suppress(KeyboardInterrupt):  # the run is over and told of
             mirror_late(run, study)
     return winner
-
-
-def _raced(run: Run) -> Race:
-    """The final race; none where the database does not answer, which costs the run its race and not its result."""
-    try:
-        return final_race(run)
-    except TemporaryError as error:
-        return Race(problem=str(error))
 
 
 def _best_so_far(run: Run) -> Record | None:
