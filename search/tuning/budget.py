@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .settings import DEFAULT_TRIALS
+
 if TYPE_CHECKING:
     from .run import Run
 
@@ -29,10 +31,21 @@ class Budget:
         self.per_trial: float | None = None
         self.asking = 0.0
 
+    @property
+    def trial_limit(self) -> int | None:
+        """How many candidates there may be, None for no limit.
+
+        Where a share of the roof alone would end the run, and the roof is not known, it is the default.
+        """
+        settings = self._run.settings
+        if settings.trial_limit is not None or settings.seconds is not None or self._run.results.roof is not None:
+            return settings.trial_limit
+        return None if settings.stop_at is None else DEFAULT_TRIALS
+
     def reached(self) -> str | None:
         """Which limit has been reached."""
         settings, results = self._run.settings, self._run.results
-        if settings.trial_limit is not None and results.trials >= settings.trial_limit:
+        if (limit := self.trial_limit) is not None and results.trials >= limit:
             return "trials"
         if (left := self.left()) is not None and left <= 0:
             return "seconds"
@@ -52,7 +65,7 @@ class Budget:
 
     def is_long(self) -> bool:
         """Whether more is left to do than starting more workers takes: more than a batch, and seconds enough."""
-        limit, left = self._run.settings.trial_limit, self.left()
+        limit, left = self.trial_limit, self.left()
         more = limit is None or limit - self._run.results.trials > self._run.settings.batch
         return more and (left is None or left > LONG_SECONDS)
 
@@ -62,7 +75,7 @@ class Budget:
         `held` of them are known already, so that nothing is asked for them.
         """
         size = self._run.settings.batch
-        if (limit := self._run.settings.trial_limit) is not None:
+        if (limit := self.trial_limit) is not None:
             size = min(size, limit - self._run.results.trials)
         if self.per_trial is None and self._run.task.target.kind == "opencl":
             size = min(size, FIRST_SLOW)  # so that the first result is there soon
@@ -76,7 +89,7 @@ class Budget:
     def hold(self, size: int) -> int:
         """How many more than `size` to ask for, which are built in the round after; none after a short one."""
         held = int(HELD_SHARE * size) if size == self._run.settings.batch else 0
-        limit = self._run.settings.trial_limit
+        limit = self.trial_limit
         return held if limit is None else max(0, min(held, limit - self._run.results.trials - size))
 
     def spent(self, seconds: float, trials: int) -> None:

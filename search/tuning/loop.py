@@ -96,6 +96,8 @@ class Loop:
                 self.try_elsewhere(TRIED)
         self.run.executor.scale_up(pays=stopped_by is None and self.budget.is_long())
         while stopped_by is None:
+            if self.run.settings.stop_at is not None and self.run.results.roof is None:
+                self.measure_roof()
             stopped_by = self._play_round()
         return stopped_by
 
@@ -117,15 +119,16 @@ class Loop:
         trials_before, began = results.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
         count = size - len(held) + self.budget.hold(size)
-        trials = list[_Trial]() if self._round else self._first_results(min(count, FIRST_RESULTS), until)
-        asked = self.ask(count - len(trials), learn=bool(self._round or self.study.seeded))
+        self._round += 1
+        is_first = self._round == 1
+        trials = self._first_results(min(count, FIRST_RESULTS), until) if is_first else list[_Trial]()
+        asked = self.ask(count - len(trials), learn=not is_first or bool(self.study.seeded))
         waiting = self.build(held, until) if held else []
         candidates = asked.result()  # from here on the study is ours again
         now = size - len(held) - len(trials)
         self._held += candidates[now:]
         if not held and not candidates and not trials:
             return "exhausted"
-        self._round += 1
         waiting += self.build(candidates[:now], until) if candidates[:now] else []
         self.measure(waiting)
         trials += waiting
@@ -157,7 +160,7 @@ class Loop:
 
         Without `learn` candidates are chosen as if nothing had been measured.
         """
-        if self._round:
+        if self._round > 1:
             self.run.clock.enter("asking")
 
         def ask() -> list[Candidate]:
@@ -388,6 +391,13 @@ class Loop:
         reply = self.run.executor.measure([job])[0]
         if isinstance(reply, Roofed):
             self.run.results.roof = reply.roof
+        elif not self._round:
+            limit = self.budget.trial_limit
+            until = "" if limit is None else f", and the run ends after {limit} candidates if that goes on"
+            self.run.note(
+                f"the device's limits, a share of which is to end the run, could not be measured: {reply.status}: "
+                f"{reply.message}; it is tried again in every round{until}"
+            )
 
     def _working(self) -> float:
         """Seconds that candidates have taken so far."""

@@ -11,9 +11,9 @@ from stridesmith.search.tuning.budget import Budget
 
 
 def run(kind: str, trials: int = 0, limit: int | None = None) -> Any:
-    settings = SimpleNamespace(batch=16, trial_limit=limit, seconds=None)
+    settings = SimpleNamespace(batch=16, trial_limit=limit, seconds=None, stop_at=None)
     task = SimpleNamespace(target=SimpleNamespace(kind=kind))
-    return SimpleNamespace(settings=settings, results=SimpleNamespace(trials=trials), task=task)
+    return SimpleNamespace(settings=settings, results=SimpleNamespace(trials=trials, roof=None), task=task)
 
 
 @pytest.mark.parametrize(("kind", "first"), [("cpu", 16), ("opencl", 8)])

@@ -38,12 +38,12 @@ from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Roof, Task, performance
-from stridesmith.search.tuning import loop, tuner
+from stridesmith.search.tuning import budget, loop, tuner
 from stridesmith.search.tuning.loop import CLEARLY, LEAST_DEADLINE
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
 from stridesmith.search.tuning.study import Study, optuna_storage
-from stridesmith.search.workers.protocol import Build, CheckDevice, Failed, Measure, Race, Raced
+from stridesmith.search.workers.protocol import Build, CheckDevice, Failed, Job, Measure, MeasureRoof, Race, Raced
 from stridesmith.space.design import space as space_module
 from stridesmith.space.workloads import workload
 
@@ -375,6 +375,71 @@ def test_stop_at_is_a_share_of_the_roofline(world: World) -> None:
     assert world.done["stopped_by"] == "target"
     assert world.of("round")[-1]["best_us"] <= 200.0
     assert all(event["best_us"] > 200.0 for event in world.of("round")[:-1])
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_share_of_a_roof_that_is_not_known_ends_no_run(world: World, lasting: bool) -> None:
+    """The roof is measured again in every round; if it stays unknown, the run ends after the default of trials."""
+    normal = world.executor._measure
+    world.monkeypatch.setattr(budget, "DEFAULT_TRIALS", 40)
+
+    def measure(job: Job) -> Any:
+        fails = isinstance(job, MeasureRoof) and (lasting or not world.executor.of(MeasureRoof))
+        reply = normal(job)
+        return Failed(status="infrastructure", message="busy") if fails else reply
+
+    world.executor._measure = measure  # type: ignore[method-assign]
+    world.run(stop_at=Roof(100.0, 1e10).fraction(world.task, 200.0))
+    assert world.done["stopped_by"] == ("trials" if lasting else "target")
+    assert (world.done["trials"] == 40) == lasting and (len(world.executor.of(MeasureRoof)) == 2) == (not lasting)
+    (note,) = [event["message"] for event in world.of("note") if "the device's limits" in event["message"]]
+    assert "busy" in note and "after 40 candidates" in note
+
+
+def test_phases_name_the_round_that_they_belong_to(world: World) -> None:
+    """The first one is 1, and what is told between two rounds' ends has the number of the second one."""
+    world.run(trials=64)
+    ended = 0
+    for event in world.events:
+        if event["event"] == "round":
+            assert event["round"] == ended + 1
+            ended = event["round"]
+        elif event["event"] == "phase" and "round" in event:
+            assert event["round"] == ended + 1
+    assert ended > 2
+
+
+@pytest.mark.parametrize("error", [TemporaryError, StorageError])
+def test_a_database_that_is_away_for_a_while_costs_no_result(world: World, error: type[Exception]) -> None:
+    """Neither while schedules of other devices are looked up, nor in the final race."""
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise error("the server is away")
+
+    for name in ("elsewhere", "top"):
+        world.monkeypatch.setattr(Database, name, away)
+    record = world.run(trials=8)
+    assert record.ok and record.stage == "trial" and world.done["record"] == record.id
+    notes = [event["message"] for event in world.of("note")]
+    assert any("schedules of other devices are not tried: the server is away" in note for note in notes)
+    assert any("there was no final race" in note and "the server is away" in note for note in notes)
+
+
+def test_a_database_that_goes_away_during_the_race_leaves_what_has_raced(world: World) -> None:
+    """What was raced is the result, although nobody can say whether the database has anything faster."""
+    world.run(trials=4)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise TemporaryError("the server is away")
+
+    race = world.executor.race_reply
+
+    def raced(reply: Raced) -> Raced | Failed:
+        world.monkeypatch.setattr(Database, "best", away)
+        return race(reply)
+
+    world.executor.race_reply = raced
+    assert world.run(trials=4).stage == "race"
 
 
 def test_seconds_end_a_run_and_trials_are_unlimited_then(world: World) -> None:
