@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..configs import Entry
     from ..search.tuning.fleet import Fleet, Outcome, Place
+    from ..search.tuning.settings import TuneSettings
 
 UNUSED = ("model", "trace")
 
@@ -37,8 +38,9 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
             raise UsageError(f"--devices does not go with --{name}, which is for one device's run")
     entries = all_work(options)
     asked = [settings_of(options, entry, None) for entry in entries]
+    threads = _threads(asked)
     output.line("stridesmith: looking for devices")
-    with fleet(kind, options.get("address"), options.get("db"), options.get("threads")) as found:
+    with fleet(kind, options.get("address"), options.get("db"), threads) as found:
         _tell(found, output)
         if options.get("dry_run"):
             return 0
@@ -46,6 +48,15 @@ def run(options: Mapping[str, Any], output: Output, started: float) -> int:
             outcomes = found.tune(asked, progress)
     _overview(outcomes, entries, output)
     return 0
+
+
+def _threads(asked: Sequence[TuneSettings]) -> int | None:
+    """How many threads of a CPU the runs use, which is a part of what their device is."""
+    found = {settings.threads for settings in asked}
+    if len(found) > 1:
+        told = " and ".join(sorted("all" if threads is None else str(threads) for threads in found))
+        raise UsageError(f"--devices takes runs of one number of threads, but the lists ask for {told}; give --threads")
+    return found.pop()
 
 
 def _tell(fleet: Fleet, output: Output) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..search.calling.foreign import Outcome
     from ..search.records.database import Database
     from ..search.records.record import Record
+    from ..space.design.space import Space
     from .output import Output
 
 
@@ -97,6 +98,23 @@ def measured_on(options: Mapping[str, Any], entry: Entry) -> Target:
 
         return of_target(str(options["target"])).target
     return target_of({**options, "threads": options.get("threads") or entry.budget.threads})
+
+
+def space_of(options: Mapping[str, Any], entry: Entry, target: Target) -> Space:
+    """What a search of an entry walks on: the design space on the target, or what a file has recorded of it.
+
+    Raises UsageError for another work than the recorded one.
+    """
+    asked = interface_of(entry.work, entry.interface, options.get("interface"))
+    if is_recorded(options["target"]):
+        from ..search.tasks.recording import of_target
+
+        recording = of_target(str(options["target"]))
+        recording.check(Task(entry.work, target, asked))
+        return recording.space
+    from ..space.design.space import generate
+
+    return generate(entry.work.func, target, asked)
 
 
 def target_of(options: Mapping[str, Any]) -> Target:

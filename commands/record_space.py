@@ -9,21 +9,24 @@ from typing import Any
 
 from ..errors import UsageError
 from ..search.tasks.interface import interface_of
-from .lookup import target_of
+from .lookup import measured_on
 from .options import one_work, pins
 from .output import Output, latency
 
 
 def run(path: Path, options: Mapping[str, Any], output: Output) -> int:
     """Measure, and say how far it is; 0 also where the seconds were over first."""
-    from ..search.tasks.task import Task
+    from ..search.tasks.task import Task, is_recorded
     from ..search.tuning.record_space import record_space
     from ..search.workers.executor import RayExecutor
 
     entry = one_work(options)
     if not entry.work.params:
         raise UsageError("a space is recorded of a workload of the library, with --workload")
-    task = Task(entry.work, target_of(options), interface_of(entry.work, entry.interface, options.get("interface")))
+    if is_recorded(options["target"]):
+        raise UsageError(f"{options['target']} is recorded already; a space is recorded on a device, as --target cpu")
+    asked = interface_of(entry.work, entry.interface, options.get("interface"))
+    task = Task(entry.work, measured_on(options, entry), asked)
     began = time.monotonic()
 
     def tell(text: str) -> None:

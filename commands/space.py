@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..report.words import KINDS
 from ..search.tasks.interface import interface_of
-from .lookup import target_of
+from .lookup import measured_on, space_of
 from .options import all_work
 from .output import Output, number, printable
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def run(options: dict[str, Any], output: Output) -> int:
     """Sketches, decisions by kind, and how many candidates there are."""
     entries = all_work(options)
-    target = _target(options)
+    targets = [_target(options, entry) for entry in entries]
     spaces = []
-    for entry in entries:
+    for entry, target in zip(entries, targets, strict=True):
+        space = space_of(options, entry, target)
         asked = interface_of(entry.work, entry.interface, options.get("interface"))
-        space = _generated(entry, target, asked)
         output.event({"event": "space", "workload": entry.work.name, "shape": entry.work.shape, "target": target.key,
                       "interface": asked, "size": space.size, "sketches": [s.describe() for s in space.sketches],
                       "description": space.describe()})  # fmt: skip
@@ -33,23 +33,18 @@ def run(options: dict[str, Any], output: Output) -> int:
     if output.is_json:
         return 0
     if len(entries) == 1:
-        _one(entries[0], spaces[0], target, output)
+        _one(entries[0], spaces[0], targets[0], output)
     else:
-        _several(entries, spaces, target, output)
+        _several(entries, spaces, targets, output)
     return 0
 
 
-def _target(options: dict[str, Any]) -> Target:
+def _target(options: Mapping[str, Any], entry: Entry) -> Target:
+    """A device, or what a shipped description says of one that need not be here."""
     from .. import configs
 
     described = configs.target(options["target"]) if options["target"] in configs.targets() else None
-    return described or target_of(options)
-
-
-def _generated(entry: Entry, target: Target, asked: Mapping[str, str]) -> Space:
-    from ..space.design.space import generate
-
-    return generate(entry.work.func, target, asked)
+    return described or measured_on(options, entry)
 
 
 def _by_kind(space: Space) -> dict[str, list[Decision]]:
@@ -65,11 +60,12 @@ def _by_kind(space: Space) -> dict[str, list[Decision]]:
 # --- a suite ------------------------------------------------------------------------------------
 
 
-def _several(entries: Sequence[Entry], spaces: Sequence[Space], target: Target, output: Output) -> None:
+def _several(entries: Sequence[Entry], spaces: Sequence[Space], targets: Sequence[Target], output: Output) -> None:
     """A row for each workload."""
+    devices = " and ".join(dict.fromkeys(target.key for target in targets))
     grouped = [_by_kind(space) for space in spaces]
     kinds = [kind for kind in KINDS if any(kind in found for found in grouped)]
-    output.prose(f"design spaces on {target.key}: decisions by kind, and how many candidates they span")
+    output.prose(f"design spaces on {devices}: decisions by kind, and how many candidates they span")
     counts = [[len(found.get(kind, ())) for kind in kinds] for found in grouped]
     headings = ("workload", "sketches", *(kind.replace("_", " ") for kind in kinds), "candidates")
     if sum(len(heading) + 3 for heading in headings) > output.width:

@@ -167,18 +167,16 @@ def activities(spent: Mapping[str, float]) -> str:
 
 def _dry_run(options: Mapping[str, Any], entry: Entry, output: Output) -> None:
     """Derive the space and say what would be searched; nothing is built."""
-    from ..space.design.space import generate
-    from .lookup import target_of
+    from .lookup import measured_on, space_of
 
     asked = settings_of(options, entry, None)
-    target = target_of(options)
-    layouts = interface_of(entry.work, entry.interface, options.get("interface"))
-    described = generate(entry.work.func, target, layouts).describe()
-    if not described["sketches"]:
+    target = measured_on(options, entry)
+    space = space_of(options, entry, target)
+    if not space.sketches:
         raise UsageError(f"the rules find nothing to schedule in {entry.work}")
     output.event({"event": "dry_run", "workload": entry.work.name, "target": target.key, "trials": asked.trial_limit,
-                  "sketches": described["sketch_count"], "size": described["size"]})  # fmt: skip
+                  "sketches": len(space.sketches), "size": space.size})  # fmt: skip
     output.line(
-        f"would search {described['sketch_count']} sketches with {described['size']:.3g} candidates of {entry.work} "
+        f"would search {len(space.sketches)} sketches with {space.size:.3g} candidates of {entry.work} "
         f"on {target.key}"
     )

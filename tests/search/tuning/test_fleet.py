@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -441,6 +441,32 @@ def test_what_is_of_one_device_is_refused(options: dict[str, Any], words: str) -
     """In words, before anything is started."""
     with pytest.raises(UsageError, match=words):
         command.run({"workload": "matmul", "devices": "all", **options}, Output("plain"), 0.0)
+
+
+@pytest.mark.parametrize("given", [None, 1])
+def test_devices_are_looked_for_with_the_threads_of_the_list(
+    given: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU with another number of threads is another device; an option goes before the list."""
+    path = tmp_path / "list.toml"
+    path.write_text('[tune]\nthreads = 3\n[[matmul]]\nname = "one"\nm = 13\n')
+    asked: list[int | None] = []
+
+    @contextlib.contextmanager
+    def found(kind: str, address: object, db: object, threads: int | None = None) -> Iterator[Fleet]:
+        asked.append(threads)
+        yield Fleet(kind, [HERE])
+
+    monkeypatch.setattr(module, "fleet", found)
+    options = {"config": str(path), "target": "cpu", "dry_run": True, "resume": True, "threads": given}
+    assert command.run(options, Output("plain"), 0.0) == 0
+    assert asked == [given or 3]
+
+
+def test_lists_of_different_threads_are_refused() -> None:
+    """One number of threads for each device."""
+    with pytest.raises(UsageError, match="ask for 3 and all; give --threads"):
+        command._threads([matmul(threads=3), matmul()])
 
 
 def test_the_display_names_each_device(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,7 @@ from stridesmith.space.workloads import workload
 
 SIZE = 120
 TARGET = Target(kind="cpu", name="Test CPU", vendor="Test", isa="avx2", threads=1, vector_bits=256)
+Capture = pytest.CaptureFixture[str]
 
 
 class Machine:
@@ -239,6 +240,19 @@ def test_the_command_needs_no_other_name_for_the_work(
         assert len(capsys.readouterr().out.splitlines()) == 1
     assert main([*common, "--workload", "matmul", "--shape", "m=3"]) == 2
     assert "leave out --workload" in capsys.readouterr().err
+
+
+def test_a_recording_is_shown_and_not_recorded_again(file: Path, tmp_path: Path, capsys: Capture) -> None:
+    """What would be searched is what was recorded."""
+    target, space = f"recorded:{file}", load(file).space
+    for words in (["--dry-run"], ["show", "--space"]):
+        assert main([*words, "--target", target, "--format", "json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["size"], told["target"]) == (space.size, load(file).target.key)
+        assert main([*words, "--target", target, "--workload", "matmul", "--shape", "m=3"]) == 2
+        assert "leave out --workload" in capsys.readouterr().err
+    assert main(["record-space", "--workload", "matmul", "--target", target, "-o", str(tmp_path / "x.space")]) == 2
+    assert "is recorded already" in capsys.readouterr().err
 
 
 def test_recording_joins_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
