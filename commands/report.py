@@ -47,7 +47,8 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         wanted = _wanted_of(model, database) if model else _wanted(options, database, notes, output)
         tasks = _tasks(wanted, database, bench, peers, output, notes)
         notes += database.notes
-        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model))
+        named = bool(options.get("db"))
+        subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
         text = page(subject, tasks, model)
     try:
         path.write_text(text, encoding="utf-8")
@@ -62,7 +63,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
 
 
 def _check(path: Path) -> None:
-    """Raises StorageError before minutes are spent on a page that has no place."""
+    """Raises UsageError or StorageError before minutes are spent on a page that has no place."""
     if path.is_dir():
         raise UsageError(f"-o {path} is a folder; name the file, as in -o {path / 'report.html'}")
     if not path.parent.exists():

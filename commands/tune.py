@@ -138,8 +138,7 @@ def _summary(options: Mapping[str, Any], entry: Entry, output: Output, done: Map
         speedup = done["baseline_us"] / done["latency_us"]
         untuned = f"{latency(done['baseline_us'])}, a speed-up of {number(speedup)}"
     chosen = {"only": entry.name} if options.get("suite") or options.get("config") else {}
-    threads = options.get("threads") or entry.budget.threads
-    again = command_line({**options, **chosen, "threads": threads, "db": options.get("db") or done["db"]}, "replay")
+    again = command_line({**options, **chosen, "threads": options.get("threads") or entry.budget.threads}, "replay")
     rows = [
         ("workload", str(entry.work)),
         ("device", f"{done['device']}, {done['threads']} threads"),

@@ -42,12 +42,16 @@ SKETCH = "which axis runs in vectors, and which one along the rows of the regist
 
 @dataclass(frozen=True)
 class Subject:
-    """What the page is about: its title, the database that it was made from, notes for the reader."""
+    """What the page is about: its title, the database that it was made from, notes for the reader.
+
+    `named` says whether commands have to name the database, which the environment does not say.
+    """
 
     title: str
     db: str
     notes: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    named: bool = True
 
 
 def require() -> None:
@@ -72,7 +76,8 @@ def page(subject: Subject, tasks: Sequence[TaskReport], model: ModelReport | Non
         "latency": latency, "percent": percent, "number": number, "share": share, "extents": extents, "code": _code,
     }  # fmt: skip
     points = max(60, min(charts.MOST_POINTS, MOST_POINTS // max(1, len(tasks))))
-    entries = [_entry(task, subject.db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
+    db = subject.db if subject.named else None
+    entries = [_entry(task, db, points) for task in sorted(tasks, key=lambda task: -task.lost_us)]
     overview = charts.roofline(tasks) if len(tasks) > 1 else None
     shown = None if model is None else model.shown({entry["task"].record.id: entry for entry in entries})
     template, vega = environment.get_template("page.html"), _packed(_vega())
@@ -115,9 +120,9 @@ def _data(
     return _packed(json.dumps({"charts": specs, "bodies": bodies}, separators=(",", ":"), allow_nan=False))
 
 
-def _entry(task: TaskReport, db: str, points: int) -> dict[str, Any]:
+def _entry(task: TaskReport, db: str | None, points: int) -> dict[str, Any]:
     """What the templates show of a task."""
-    options = options_of(task.task.work, task.record.device.kind, task.task.interface, db)
+    options = options_of(task.task.work, task.record.device, task.task.interface, db)
     command = command_line(options)
     drawn = {
         "search": charts.search_curve(task, points), "decisions": charts.decisions(task),
@@ -132,7 +137,7 @@ def _entry(task: TaskReport, db: str, points: int) -> dict[str, Any]:
         "id": f"t{task.record.id}", "task": task, "findings": found, "why": found[0].short if found else "unknown",
         "charts": {name: spec for name, spec in drawn.items() if spec is not None},
         "foretold": foretold[1] if foretold else "", "command": command,
-        "replay": command_line({"db": db}, "show") + f" --record {task.record.id}",
+        "show": command_line({"db": db}, "show") + f" --record {task.record.id}",
         "loop": diagnosis.facts.get("inner_loop") if diagnosis else None,
         "facts": _facts(task), "speedup": task.untuned_us / task.latency_us if task.untuned_us else None,
     }  # fmt: skip

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadRecord, DeviceMissing, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
-from ..tasks.task import Roof, Task, performance, stored_work
+from ..tasks.task import Roof, Task, performance, selector_of, stored_work
 from ..workers.bench import Workbench
 from ..workers.protocol import Diagnose, Failed, MeasureRoof
 
@@ -172,7 +172,7 @@ def device_for(record: Record) -> Target:
             raise DeviceMissing(f"{elsewhere}, but this machine's CPU has {here.isa}, not {then.isa}; {advice}")
         return here
     try:
-        return discover(f"{then.kind}:{then.platform}:{then.name}")
+        return discover(selector_of(then))
     except DeviceMissing as error:
         raise DeviceMissing(f"{elsewhere}, which is not here: {error}; {advice}") from None
 

@@ -28,6 +28,7 @@ from ..records.database import Database
 from ..records.record import IMPORTED, ORIGIN, Record
 from ..records.status import KINDS
 from ..records.turn import turn
+from ..tasks.task import device_of, selector_of
 from ..tuning.elsewhere import BUILD_SECONDS, in_interface, status_of, untried
 from ..tuning.race import FAR_SLOWER, race_built, untuned_id
 from ..tuning.run import versions
@@ -127,12 +128,9 @@ def _waiting(task: Task, database: Database) -> list[Record]:
 
 def _is_here(target: Target) -> bool:
     """Whether a target is a device of this machine, so that something can be measured on it."""
-    from ...backends.devices import discover
-
     try:
-        if target.kind == "cpu":
-            return discover("cpu", target.threads).key == target.key
-        return discover(f"{target.kind}:{target.platform}:{target.name}").key == target.key
+        threads = target.threads if target.kind == "cpu" else None
+        return device_of(selector_of(target), threads).key == target.key
     except (DeviceMissing, UnknownTarget):
         return False
 

@@ -64,8 +64,8 @@ def load(
         for note in database.notes:
             log.warning(note)
         if record is None:
-            kind = target if isinstance(target, str) else target.kind
-            made_by = command_line(options_of(work, kind, wanted, database.name))
+            asked = options_of(work, device, wanted, database.name if db else None)
+            made_by = command_line({**asked, "target": target} if isinstance(target, str) else asked)
             others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
             raise NoRecord(
                 f"{database.name} has no record of {work} on {device.key}{others}; to make one, run `{made_by}`"

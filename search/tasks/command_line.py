@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .interface import interface_key, interface_of
+from .task import selector_of
 
 if TYPE_CHECKING:
+    from ...ir.target import Target
     from ...space.workloads import Workload
 
 OPTIONS = (
@@ -32,11 +34,14 @@ def command_line(options: Mapping[str, object], subcommand: str = "") -> str:
     return shlex.join(words)
 
 
-def options_of(work: Workload, target: str, interface: Mapping[str, str], db: str) -> dict[str, object]:
-    """The options that name a task: what `command_line` takes."""
+def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> dict[str, object]:
+    """The options that name a task: what `command_line` takes; without `db` the environment says which one is meant."""
+    from ...backends.devices import discover
     from ...space.workloads import workload
 
-    options: dict[str, object] = {"target": target, "db": db}
+    options: dict[str, object] = {"target": selector_of(target), "db": db}
+    if target.kind == "cpu" and target.threads != discover("cpu").threads:
+        options["threads"] = target.threads
     if work.params:
         usual = workload(work.name).shape
         shape = ",".join(f"{name}={value}" for name, value in work.shape.items() if value != usual.get(name))

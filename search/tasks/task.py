@@ -122,6 +122,11 @@ def device_of(target: str | Target, threads: int | None = None) -> Target:
     return target if threads is None else replace(target, threads=threads)
 
 
+def selector_of(target: Target) -> str:
+    """The text that names a device on the machine that it is of, as for `device_of`."""
+    return target.kind if target.kind == "cpu" else f"{target.kind}:{target.platform}:{target.name}"
+
+
 def script_work(text: str, name: str | None = None) -> Workload:
     """A user's program as a workload; ScriptProblem when it does not parse, verify or stay in bounds."""
     from ...ir.script.parser import ScriptError, parse

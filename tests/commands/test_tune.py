@@ -1,8 +1,28 @@
-"""What `tune` says at the end."""
+"""What `tune` says before it begins, and at the end."""
 
 from __future__ import annotations
 
-from stridesmith.commands.tune import speed
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stridesmith.cli import main
+from stridesmith.commands.output import Output
+from stridesmith.commands.tune import _summary, speed
+from stridesmith.configs import Entry
+from stridesmith.space.workloads import workload
+
+ONE_THREAD_MORE = """
+[tune]
+threads = 3
+[[matmul]]
+name = "one"
+m = 13
+n = 14
+k = 15
+"""
 
 
 def test_speed_is_told_beside_the_peak() -> None:
@@ -12,3 +32,31 @@ def test_speed_is_told_beside_the_peak() -> None:
     )
     assert speed({"gflops": 90.0, "peak_gflops": None}) == "90.0 GFLOP/s"
     assert "GFLOP/s" not in speed({"gflops": 0.0, "peak_gflops": 120.0, "peak_fraction": 0.0})
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["show", "--space"]])
+def test_the_threads_of_a_list_are_those_of_its_device(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What would be searched is what a run would search; an option goes before the list."""
+    path = tmp_path / "list.toml"
+    path.write_text(ONE_THREAD_MORE)
+    for threads, more in ((3, []), (1, ["--threads", "1"])):
+        assert main([*words, "--config", str(path), *more, "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["target"].endswith(f"|threads={threads}")
+
+
+@pytest.mark.parametrize(("options", "words"), [({}, ""), ({"db": "my runs.db"}, " --db 'my runs.db'")])
+def test_the_command_that_replays_names_the_database_as_it_was_named(
+    options: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the environment says is not repeated: a URL is shown without its password, and could not be pasted."""
+    entry = Entry("product", workload("matmul"), {})
+    done = {
+        "db": "postgresql+psycopg://u:***@host/runs", "device": "d", "threads": 1, "latency_us": 2.0, "gflops": 0.0,
+        "trials": 1, "seconds": 1.0, "stopped_by": "trials", "activities": {"building": 1.0, "measuring": 1.0},
+        "failed": {}, "record": "0", "verified": True,
+    }  # fmt: skip
+    _summary({"workload": "matmul", "target": "cpu", **options}, entry, Output("plain"), done)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "tune replay" in line]
+    assert line.partition("tune replay")[2].rstrip() == f" --workload matmul --target cpu{words}"

@@ -156,6 +156,19 @@ def test_a_page_of_many_tasks_stays_small(task: TaskReport, monkeypatch: pytest.
     assert 1 < few.count("<details class=\"task card\"") < 12 and "task 0" in few and "task 11" not in few
 
 
+def test_commands_name_the_database_where_the_environment_does_not(
+    task: TaskReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is pasted acts on the same records, and on the same device."""
+    monkeypatch.setattr(pages, "_vega", lambda: "window.vegaEmbed=1;")
+    for named, words in ((True, " --db best.db"), (False, "")):
+        entry = pages._entry(task, "best.db" if named else None, 60)
+        assert entry["show"] == f"tune show{words} --record {task.record.id}"
+        assert entry["command"].endswith(words) and ("--db" in entry["command"]) == named
+        page = pages.page(pages.Subject("one", "best.db", named=named), [task])
+        assert (" --db best.db" in unpacked(page, "data")) == named
+
+
 def limited(tasks: list[TaskReport], most: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of at most so many bytes, or the shortest that there is."""
     monkeypatch.setattr(pages, "MOST_BYTES", most)

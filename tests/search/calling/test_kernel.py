@@ -243,6 +243,16 @@ def test_no_record_is_the_command_that_makes_one(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_the_command_that_makes_a_record_makes_the_one_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With so many threads; the database that the environment names is not named again."""
+    monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "none.db"))
+    threads = discover("cpu").threads + 1
+    with pytest.raises(NoRecord, match=rf"k=5 --target cpu --threads {threads}`"):
+        load(WORK, "cpu", threads=threads)
+
+
 def test_a_built_program_computes() -> None:
     """The untuned program through lowering and code generation, called from several threads."""
     kernel = build(WORK.func, CPU, interface_of(WORK))

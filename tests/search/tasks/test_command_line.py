@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from stridesmith.search.tasks.command_line import command_line
+from dataclasses import replace
+
+import pytest
+
+from stridesmith.backends.devices import discover
+from stridesmith.ir.target import Target
+from stridesmith.search.tasks.command_line import command_line, options_of
+from stridesmith.search.tasks.interface import interface_of
+from stridesmith.space.workloads import workload
+
+GPU = Target(kind="opencl", platform="Some Vendor", name="GPU 3")
 
 
 def test_what_names_the_work_is_kept_and_quoted() -> None:
@@ -12,3 +22,19 @@ def test_what_names_the_work_is_kept_and_quoted() -> None:
 
 def test_a_model_without_fewer_multiplications_is_another_one() -> None:
     assert command_line({"model": "net.onnx", "winograd": False}) == "tune --model net.onnx --no-winograd"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (discover("cpu"), "--target cpu"),
+        (replace(discover("cpu"), threads=77), "--target cpu --threads 77"),
+        (GPU, "--target 'opencl:Some Vendor:GPU 3'"),
+    ],
+)
+def test_a_task_is_named_with_its_device(target: Target, words: str) -> None:
+    """Of several OpenCL devices the one that is meant; threads where they are not those that a run takes by itself."""
+    work = workload("matmul", m=3)
+    line = command_line(options_of(work, target, interface_of(work), None))
+    assert line == f"tune --workload matmul --shape m=3 {words}"
+    assert command_line(options_of(work, target, interface_of(work), "x.db")) == f"{line} --db x.db"
