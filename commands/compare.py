@@ -63,13 +63,13 @@ def _races(a: Source, b: Source, output: Output) -> dict[Key, Races]:
 
 def _source(text: str, db: str | None, output: Output) -> Source:
     """A database, a log, or a run of the database of `--db`."""
-    from ..report.compare import Source, best_of
+    from ..report.compare import Source, best_of, key_of
 
     if "://" in text or Path(text).expanduser().is_file():
         if Path(text).suffix in LOGS and "://" not in text:
             return Source(text, best_of(_logged(Path(text).expanduser(), output)))
         with reading(text, output) as database:
-            return Source(text, best_of(list(database.every())), database.runs())
+            return Source(text, {key_of(record): record for record in database.winners()}, database.runs())
     with reading(db, output) as database:
         records = list(database.every())
         names = sorted({record.run for record in records if record.run})

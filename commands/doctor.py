@@ -31,9 +31,12 @@ class Finding:
     advice: str = ""
 
 
+Check = Callable[[], Iterator[Finding]]
+
+
 def run(options: dict[str, Any], output: Output) -> int:
     """Check everything and print what was found; 0 when tuning can work here, else 4."""
-    findings = [finding for check in _checks(options) for finding in _safely(check)]
+    findings = [finding for name, check in _checks(options) for finding in _safely(name, check)]
     for finding in findings:
         output.event({"event": "check", "name": finding.name, "state": finding.state, "text": finding.text,
                       "advice": finding.advice})  # fmt: skip
@@ -42,18 +45,22 @@ def run(options: dict[str, Any], output: Output) -> int:
     return 4 if any(f.state == PROBLEM for f in findings) else 0
 
 
-def _checks(options: dict[str, Any]) -> tuple[Callable[[], Iterator[Finding]], ...]:
-    always = (_machine, _libraries, _boosting, _devices, _drivers, lambda: _database(options.get("db")), _folders)
+def _checks(options: dict[str, Any]) -> tuple[tuple[str, Check], ...]:
+    """Each with the name that it has where it fails as a whole."""
+    always: tuple[tuple[str, Check], ...] = (
+        ("system", _machine), ("libraries", _libraries), ("xgboost", _boosting), ("devices", _devices),
+        ("OpenCL driver", _drivers), ("database", lambda: _database(options.get("db"))), ("folders", _folders),
+    )  # fmt: skip
     address = options.get("address")
-    return (*always, lambda: _cluster(address)) if address else always
+    return (*always, ("cluster", lambda: _cluster(address))) if address else always
 
 
-def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _safely(name: str, check: Check) -> Iterator[Finding]:
     """A check that fails is a finding."""
     try:
         yield from check()
     except (StridesmithError, OSError, ImportError) as error:
-        yield Finding(getattr(check, "__name__", "check").strip("_<>"), PROBLEM, str(error))
+        yield Finding(name, PROBLEM, str(error))
 
 
 def _machine() -> Iterator[Finding]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import random
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import comparing
 import numpy as np
 import pytest
-from record_makers import make_record
+from record_makers import TARGET, make_record
 
 import stridesmith.report.compare as compare_module
 from stridesmith.backends.devices import discover
@@ -207,6 +209,34 @@ def test_only_verified_records_count(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["compare", str(tmp_path / "a.jsonl"), str(tmp_path / "b.db"), "--format", "json"]) == 0
     compared = json.loads(capsys.readouterr().out.splitlines()[0])
     assert compared["a_us"] == compared["b_us"] == pytest.approx(100.0)
+
+
+def test_the_best_of_a_database_is_the_best_of_its_records(tmp_path: Path) -> None:
+    """Of all that it has, as of a log: by program, device and interface, raced ones first."""
+    rng, records = random.Random(1), []
+    for number in range(200):
+        records.append(make_record(
+            rng.choice([None, 5.0, 6.0, 7.0]), script=f"def f{rng.randrange(3)}(): pass", trial=number,
+            interface={"a": rng.choice(["fixed", "free"])}, stage=rng.choice(["race", "trial"]),
+            target=TARGET.to_json() | {"threads": rng.randrange(1, 3)},
+        ))  # fmt: skip
+    records = [record.changed(verified=record.ok and rng.random() < 0.7) for record in records]
+    with Database(tmp_path / "many.db") as database:
+        database.put_records(records)
+        assert {key_of(record): record for record in database.winners()} == best_of(records)
+
+
+def test_databases_are_not_read_as_a_whole(
+    two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a million records the best are a few."""
+
+    def every(_: Database) -> Iterator[Record]:
+        raise AssertionError("all records are read")
+
+    monkeypatch.setattr(Database, "every", every)
+    assert main(["compare", *two, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["tasks"] == 2
 
 
 def test_kernels_that_took_turns_are_compared_whatever_the_host_did() -> None:
