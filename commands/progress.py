@@ -44,7 +44,7 @@ class State:
                 setattr(self, name, event[name])
         if event.get("rank_correlation") is not None:
             self.correlation = event["rank_correlation"]
-        if isinstance(event.get("trials"), int) and event["event"] != "start":
+        if isinstance(event.get("trials"), int):
             self.trials = event["trials"]
         if event["event"] == "start":
             self.phase = "starting"
@@ -53,8 +53,6 @@ class State:
 
     def _trial(self, event: dict[str, Any]) -> None:
         self.phase = "searching"
-        if "trials" not in event:
-            self.trials += 1
         status = str(event.get("status", "ok")).split(":")[0]
         if status != "ok":
             self.failed[status] = self.failed.get(status, 0) + 1

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..space.design.sketch import Sketch
     from ..space.design.structure import Open
 
-VERSION = 10
 ESTIMATE = "estimate"
 _CHUNK = 4096  # rows whose columns stay in cache together
 _SIZES = ("tile:", "work_group", "parallel", "threads")  # the raw feature of a size is its logarithm
@@ -105,11 +104,6 @@ class FeatureMap:
                 f"a population of sketch `{self.sketches[number].name}` must have the shape (N, {width}), "
                 f"one column per decision, but got {population.shape}"
             )
-
-
-def features(sketch: Sketch, population: NDArray[np.int64], target: Target) -> NDArray[np.float32]:
-    """Features (N, F) of candidates of one sketch on its own; see `FeatureMap` for a space of several."""
-    return FeatureMap((sketch,), target).matrix(0, population)
 
 
 class _Part:

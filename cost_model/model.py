@@ -8,24 +8,21 @@ sample of rows and columns, give a mean and a spread, which the search uses to e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .features import ESTIMATE, VERSION
+from .features import ESTIMATE
 
-OBJECTIVES = ("reg:squarederror", "rank:pairwise")
 FAILED_PENALTY = 1.0  # a failed candidate counts as this many powers of two slower than the slowest measured
 
 
 class Ranker:
     """Orders candidates of known features; larger predictions are faster candidates.
 
-    `columns` names the features.  `objective` is one of `OBJECTIVES`, `nthread` is what training and prediction
-    may use, `bags` the number of ensembles.
+    `columns` names the features.  `nthread` is what training and prediction may use, `bags` the number of ensembles.
     """
 
     def __init__(
@@ -34,16 +31,13 @@ class Ranker:
         *,
         nthread: int = 1,
         seed: int = 0,
-        objective: str = OBJECTIVES[0],
         bags: int = 4,
         rounds: int = 40,
     ) -> None:
-        if objective not in OBJECTIVES:
-            raise ValueError(f"unknown objective `{objective}`; known are {', '.join(OBJECTIVES)}")
         if nthread < 1 or bags < 1 or rounds < 1:
             raise ValueError(f"`nthread, bags, rounds >= 1` must hold, but got {nthread}, {bags}, {rounds}")
         self.columns = tuple(columns)
-        self.nthread, self.seed, self.objective, self.bags, self.rounds = nthread, seed, objective, bags, rounds
+        self.nthread, self.seed, self.bags, self.rounds = nthread, seed, bags, rounds
         self.slope = 1.0  # how far the estimate is trusted
         self._boosters: list[Any] = []
 
@@ -89,33 +83,6 @@ class Ranker:
         votes = np.stack([np.asarray(b.inplace_predict(features), np.float64) for b in self._boosters])
         return base + votes.mean(0), votes.std(0)
 
-    def to_json(self) -> dict[str, Any]:
-        """All that `from_json` needs, as JSON values."""
-        return {
-            "version": VERSION,
-            "columns": list(self.columns),
-            "objective": self.objective,
-            "seed": self.seed,
-            "bags": self.bags,
-            "rounds": self.rounds,
-            "slope": self.slope,
-            "boosters": [json.loads(bytes(b.save_raw("json"))) for b in self._boosters],
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any], *, nthread: int = 1) -> Ranker:
-        """The ranker that `to_json` gave.  Raises ValueError when its features are of another version."""
-        if data["version"] != VERSION:
-            raise ValueError(f"the model is of feature version {data['version']}, not {VERSION}: train it anew")
-        options = {key: data[key] for key in ("seed", "objective", "bags", "rounds")}
-        ranker = Ranker(data["columns"], nthread=nthread, **options)
-        ranker.slope = float(data["slope"])
-        for text in data["boosters"]:
-            booster = _xgboost().Booster({"nthread": nthread})
-            booster.load_model(bytearray(json.dumps(text).encode()))
-            ranker._boosters.append(booster)
-        return ranker
-
     def _train(
         self,
         features: NDArray[np.float32],
@@ -126,7 +93,7 @@ class Ranker:
     ) -> Any:
         xgboost = _xgboost()
         options: dict[str, Any] = {
-            "objective": self.objective,
+            "objective": "reg:squarederror",
             "nthread": self.nthread,
             "seed": self.seed * 1009 + bag,
             "tree_method": "hist",
@@ -137,18 +104,11 @@ class Ranker:
             "lambda": 1.0,
             "subsample": 0.85,
             "colsample_bytree": 0.35,
+            "base_score": 0.0,
             "verbosity": 0,
         }
-        if self.objective == "rank:pairwise":
-            order = np.argsort(group, kind="stable")
-            grades = np.maximum(labels - labels.min(), 0)[order]
-            data = xgboost.DMatrix(features[order], label=grades, qid=group[order], nthread=self.nthread)
-            options["lambdarank_pair_method"] = "mean"
-            options["ndcg_exp_gain"] = False
-        else:
-            weight = _weights(labels, group)
-            data = xgboost.DMatrix(features, label=residual, weight=weight, nthread=self.nthread)
-            options["base_score"] = 0.0
+        weight = _weights(labels, group)
+        data = xgboost.DMatrix(features, label=residual, weight=weight, nthread=self.nthread)
         return xgboost.train(options, data, num_boost_round=self.rounds)
 
     def _offset(self, features: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -195,13 +195,6 @@ class Database:
 
         return [record for _, top in sorted(found, key=lambda pair: unlikeness(pair[0])) for record in top]
 
-    def failures(self, work: Workload | str, target: Target | str) -> dict[str, int]:
-        """How many records of each failure kind there are."""
-        counts: dict[str, int] = {}
-        for record in self._select(work, target, None, [RECORDS.c.status != "ok"], order=(RECORDS.c.created,)):
-            counts[record.failure or ""] = counts.get(record.failure or "", 0) + 1
-        return counts
-
     def get(self, record_id: str) -> Record:
         """The record of this id, or of the only id that starts with it; NoRecord otherwise."""
         if not record_id or not all(c in "0123456789abcdef" for c in record_id):
@@ -296,11 +289,6 @@ class Database:
             return None if found is None else json.loads(found)
         except (ValueError, RecursionError) as error:
             raise BadRecord(f"the choice of layouts for a network in {self.name} cannot be read: {error}") from None
-
-    def workload_names(self) -> list[str]:
-        """Names of the stored workloads."""
-        query = sa.select(WORKLOADS.c.name).distinct().order_by(WORKLOADS.c.name)
-        return [str(row["name"]) for row in self._fetch(query)]
 
     def scripts(self, target: Target, newest: int) -> list[str]:
         """The texts of programs that have a verified record on a device, those that came last, at most so many."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .search_space import SearchSpace
+
 if TYPE_CHECKING:
     from ...space.design.space import Space
     from ..records.record import Record
@@ -49,20 +51,18 @@ class Worth:
 
 def worth_of(space: Space, records: Iterable[Record]) -> tuple[Worth, ...]:
     """Every decision in which measured candidates differ, the most important first; nothing of too few of them."""
-    sketches = {sketch.name: sketch for sketch in space.sketches}
+    search_space = SearchSpace(space)
     rows: list[tuple[dict[str, str], float]] = []
     kinds = {SKETCH: SKETCH}
     for record in records:
-        sketch = sketches.get(record.sketch)
-        if sketch is None or record.latency_us is None or record.space_version != space.version:
+        key = search_space.stored(record)
+        if key is None or record.latency_us is None:
             continue
-        if len(record.choice) != len(sketch.decisions):
-            continue
+        sketch = space.sketches[key[0]]
         row = {SKETCH: sketch.name}
-        for decision, index in zip(sketch.decisions, record.choice, strict=True):
-            if index < len(decision.labels):
-                name = decision.name.removeprefix(f"{sketch.name}/")
-                row[name], kinds[name] = decision.labels[index], decision.kind
+        for decision, index in zip(sketch.decisions, key[1:], strict=True):
+            name = decision.name.removeprefix(f"{sketch.name}/")
+            row[name], kinds[name] = decision.labels[index], decision.kind
         rows.append((row, record.latency_us))
     if len(rows) < LEAST_TRIALS:
         return ()

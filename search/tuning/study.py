@@ -76,7 +76,6 @@ class Study:
         self.study = optuna.create_study(
             direction="minimize", sampler=self._sampler(sampler, seed, nthread, batch), study_name="stridesmith"
         )
-        self.counts = {MASKED: 0, DUPLICATE: 0}
         self.seeded = 0  # stored measurements that it began with
         self._rng = np.random.default_rng([seed, 1])
         self._seen: set[Key] = set()
@@ -223,7 +222,6 @@ class Study:
         It fails, which no sampler learns from: a known candidate that was told as a bad one, as a pruned trial is,
         would turn TPE away from the good ones that it keeps proposing.
         """
-        self.counts[kind] += 1
         self._fail(trial, kind)
 
     def _fail(self, trial: optuna.Trial, kind: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import synthetic_space as synthetic
 
-from stridesmith.cost_model.features import ESTIMATE, FeatureMap, features
+from stridesmith.cost_model.features import ESTIMATE, FeatureMap
 from stridesmith.space.design.program import Axis
 from stridesmith.space.design.space import generate
 from stridesmith.space.workloads import workload
@@ -59,9 +59,10 @@ def test_every_sketch_has_the_same_columns_and_what_it_lacks_is_nan():
 def test_a_row_does_not_depend_on_its_population():
     """Features of a candidate are the same alone and in the middle of ten thousand others."""
     rows = random_population(synthetic.sketch(), 10_000)
-    together = features(synthetic.sketch(), rows, synthetic.TARGET)
+    columns = FeatureMap((synthetic.sketch(),), synthetic.TARGET)
+    together = columns.matrix(0, rows)
     for number in (0, 4095, 4096, 9_999):
-        alone = features(synthetic.sketch(), rows[number : number + 1], synthetic.TARGET)
+        alone = columns.matrix(0, rows[number : number + 1])
         np.testing.assert_array_equal(together[number : number + 1], alone)
 
 
@@ -300,7 +301,7 @@ def test_the_estimate_prefers_a_sound_register_tile():
 def test_a_population_of_the_wrong_width_is_refused():
     """The sentence names the sketch and the expected shape."""
     with pytest.raises(ValueError, match=r"sketch `k0` must have the shape \(N, 9\).*got \(2, 3\)"):
-        features(synthetic.sketch(), np.zeros((2, 3), np.int64), synthetic.TARGET)
+        FeatureMap((synthetic.sketch(),), synthetic.TARGET).matrix(0, np.zeros((2, 3), np.int64))
 
 
 def test_populations_are_cheap():

@@ -80,7 +80,6 @@ def test_best_is_by_program_device_and_interface(path: Path) -> None:
         assert database.best(SCRIPT, TARGET, verified=False).latency_us == 1.0
         assert database.best("def other(): pass", TARGET) is None
         assert len(database.records(SCRIPT, TARGET, dict(mine.interface))) == 4
-        assert database.failures(SCRIPT, TARGET) == {"wrong": 1}
 
 
 def test_a_race_outranks_a_trial(path: Path) -> None:

@@ -94,7 +94,7 @@ def url(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 def test_a_server_answers_as_a_file_does(url: str, tmp_path: Path) -> None:
-    """The same records give the same best, top, winners and failures, in the same order."""
+    """The same records give the same best, top and winners, in the same order."""
     stages = ("race", *["trial"] * 4)
     records = [make_record(5.0 + n % 7, trial=n, stage=stages[n % 5], created=float(n)) for n in range(40)]
     records += [make_record(None, trial=99), make_record(1.0, interface={"a": "free"})]
@@ -107,7 +107,7 @@ def test_a_server_answers_as_a_file_does(url: str, tmp_path: Path) -> None:
             best, top = database.best(SCRIPT, TARGET), database.top(SCRIPT, TARGET, count=6)
             assert best is not None
             found.append((best.id, [r.id for r in top], [r.id for r in database.winners()], database.size,
-                          database.failures(SCRIPT, TARGET), [r.id for r in database.every()],
+                          [r.id for r in database.every()],
                           database.get(records[7].id[:10])))  # fmt: skip
     assert found[0] == found[1]
 

@@ -146,7 +146,6 @@ def test_what_is_impossible_or_known_is_a_failed_trial(sampler):
     study = Study(synthetic.space(), sampler, seed=1)
     work(study, 60)
     refused = [trial for trial in study.study.trials if trial.user_attrs.get("kind") in (MASKED, DUPLICATE)]
-    assert len(refused) == study.counts[MASKED] + study.counts[DUPLICATE] > 0
     assert {trial.state for trial in refused} == {optuna.trial.TrialState.FAIL}
 
 
