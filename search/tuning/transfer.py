@@ -88,6 +88,8 @@ class Transfer:
                 record = self._record(script, task)
                 looked_at += record is not None
                 key = None if record is None else _candidate(record, task.target, search_space)
+            except (TemporaryError, StorageError):
+                return  # which each of the others would be waited for as well
             except (StridesmithError, ValueError):
                 continue  # a record that cannot be read is not this search's business
             if key is not None:

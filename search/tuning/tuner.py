@@ -195,7 +195,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
         except KeyboardInterrupt as interrupt:
             reason = Cut.by(interrupt)
     with uninterrupted(), run.clock.during("other"):
-        winner = outcome.records[0] if outcome.records else _best_so_far(run)
+        winner = outcome.records[0] if outcome.records else _best_so_far(run, reason)
         unsaved = ""
         with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):
             run.tell_notes()
@@ -225,12 +225,20 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
     return winner
 
 
-def _best_so_far(run: Run) -> Record | None:
-    """Without a race: the best of the trials, or what was stored before."""
+def _best_so_far(run: Run, reason: str | Cut) -> Record | None:
+    """Without a race: the best of the trials, or what was stored before.
+
+    A run that was cut short ends with the reason for that, also where the database does not answer.
+    """
     best = fastest(run.results.valid.values(), 1)
     if best or not run.settings.resume:
         return best[0] if best else None
-    return run.database.best(run.task.script, run.task.target, run.task.interface)
+    try:
+        return run.database.best(run.task.script, run.task.target, run.task.interface)
+    except (TemporaryError, StorageError):
+        if isinstance(reason, str):
+            raise
+        return None
 
 
 def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithError:

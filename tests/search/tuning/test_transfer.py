@@ -128,18 +128,20 @@ def test_pins_are_kept(database: Database) -> None:
 def test_a_database_that_does_not_answer_has_no_relatives(
     database: Database, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock that is not given in time is no end of a run; once the database is back, they are there."""
-    mine = task()
-    stored(database, task(h=12), 1)
+    """A lock that is not given in time is no end of a run, and is waited for once; afterwards they are there."""
+    mine, asked = task(), list[object]()
+    for number, height in enumerate((12, 14), 1):
+        stored(database, task(h=height), number)
     relatives, search_space = Transfer(database), SearchSpace(space_of(mine))
 
-    def locked(*_: object) -> None:
+    def locked(*given: object) -> None:
+        asked.append(given)
         raise TemporaryError("the database is locked")
 
     with monkeypatch.context() as patched:
         patched.setattr(database, method, locked)
-        assert list(relatives.candidates(mine, search_space)) == []
-    assert len(list(relatives.candidates(mine, search_space))) == 1
+        assert list(relatives.candidates(mine, search_space)) == [] and len(asked) == 1
+    assert len(list(relatives.candidates(mine, search_space))) == 2
 
 
 def test_a_program_of_the_same_run_is_a_relative_once_it_has_a_record(database: Database) -> None:

@@ -430,7 +430,7 @@ def test_a_database_that_goes_away_during_the_race_leaves_what_has_raced(world: 
     world.run(trials=4)
 
     def away(*_: Any, **__: Any) -> Any:
-        raise TemporaryError("the server is away")
+        raise StorageError("the disk is broken")
 
     race = world.executor.race_reply
 
@@ -467,6 +467,21 @@ def test_what_the_end_of_a_run_stops_is_no_failure_of_its_candidate(world: World
     world.run(seconds=3.0)
     assert world.done["failed"]["build_timeout"] == 0
     assert world.done["failed"]["infrastructure"] == 1
+
+
+def test_an_interrupt_is_one_also_where_the_database_is_away(world: World) -> None:
+    """With nothing to show for it the exit code is still that of the signal."""
+
+    def interrupted(_: int) -> None:
+        world.monkeypatch.setattr(Database, "best", away)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise TemporaryError("the server is away")
+
+    world.executor.on_measure = interrupted
+    with pytest.raises(Interrupted, match="none was valid"):
+        world.run(trials=8)
 
 
 def test_an_exhausted_space_ends_the_run(world: World) -> None:
