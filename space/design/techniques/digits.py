@@ -104,6 +104,8 @@ def with_joined_axes(schedule: Schedule, target: Target) -> Schedule | None:
     for block in leaf_blocks(schedule.func.body):
         if not block.reduce or not isinstance(block.body, Store) or not _is_plain(block):
             continue
+        if not block.body.indices:
+            continue
         lanes = target.vector_lanes(block.body.buffer.dtype)
         terms, offset = linear_form(block.body.indices[-1])
         spatial = {item.var: item.extent for item in block.spatial}

@@ -1,4 +1,4 @@
-"""Inputs without dimensions: they have no layout, and take none of the others' alternatives away."""
+"""Buffers without dimensions: inputs have no layout and take no alternative from others, results are sums alone."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def main({param}a: T.Buffer((3, 5, 17), "float32"), b: T.Buffer((17, 10), "float
 """
 PLAIN = PRODUCT.format(param="", factor="")
 SCALED = PRODUCT.format(param='s: T.Buffer((), "float32"), ', factor="s[()] * ")
+TOTAL = """
+@T.prim_func
+def main(x: T.Buffer((40,), "float32"), y: T.Buffer((), "float32")):
+    for i in range(40):
+        with T.block("total"):
+            vi = T.axis.reduce(40, i)
+            with T.init():
+                y[()] = T.float32(0)
+            y[()] = y[()] + x[vi]
+"""
 
 
 def sketches(text: str, target: Target, owner: str) -> tuple[Sketch, ...]:
@@ -41,6 +51,12 @@ def test_a_scalar_factor_leaves_the_space_as_it_is(target: Target, owner: str) -
     )
     assert scaled == plain
     assert any("overcompute" in labels for sketch in scaled for _, labels in sketch)
+
+
+@pytest.mark.parametrize("target", [CPU, OPENCL], ids=lambda target: target.kind)
+def test_a_sum_without_dimensions_is_reduced_along_vectors(target: Target) -> None:
+    """It has no axis to join or to fuse, and a sketch whose vectors run along the reduction."""
+    assert [sketch.name for sketch in sketches(TOTAL, target, "fixed")] == ["vec=r0"]
 
 
 @pytest.mark.parametrize("owner", ["constant", "free", "streamed", "fixed"])
