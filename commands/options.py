@@ -42,11 +42,12 @@ def pins(texts: Iterable[str]) -> dict[str, str]:
 def sampler(name: str | None) -> str | None:
     """A sampler that exists, before anything is started for it."""
     if name:
-        from ..search.tuning.study import SAMPLERS
+        from ..search.tuning.study import SAMPLERS, check_packages
 
         if name not in SAMPLERS:
             known = ", ".join(SAMPLERS)
             raise UsageError(f"there is no sampler {name!r}{did_you_mean(name, SAMPLERS)}; there are {known}")
+        check_packages(name)
     return name
 
 

@@ -117,6 +117,17 @@ def scheduled_programs_are_verified(target: Target) -> None:
     assert verdict.complete and verdict.seconds > 0
 
 
+def names_have_any_letters(target: Target) -> None:
+    """What the language takes for a name may be that of a function, a buffer or a loop; no two become one."""
+    i, a, other, out = Var("é"), Buffer("größe", (SIZE,)), Buffer("grö_e", (SIZE,)), Buffer("höhe", (SIZE,))
+    body = For(i, const(SIZE), Store(out, (i,), a[i] - other[i]), "parallel" if target.kind == "cpu" else "serial")
+    found = bound(Lowered("kopie_é", (a, other, out), (), body), target)
+    for number in range(2):
+        found.write(number, np.full(SIZE, 5 - 2 * number, np.float32))
+    found.run()
+    np.testing.assert_array_equal(found.read(2), np.full(SIZE, 2, np.float32))
+
+
 def a_chain_hands_memory_on(target: Target) -> None:
     """Calls run in their order in shared memory, each result where the next call reads; parts of a chain run alone."""
     step = BACKENDS[target.kind]().alignment
@@ -140,5 +151,5 @@ def a_chain_hands_memory_on(target: Target) -> None:
 CHECKS: tuple[Callable[[Target], None], ...] = (
     buffers_have_names_and_physical_shapes, what_is_written_is_read, a_call_is_complete_when_it_returns,
     time_makes_every_call, two_bound_kernels_do_not_share_memory, scheduled_programs_are_verified,
-    a_chain_hands_memory_on,
+    names_have_any_letters, a_chain_hands_memory_on,
 )  # fmt: skip

@@ -12,7 +12,6 @@ iterations; what it uses from outside travels in a record of pointers and intege
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -103,7 +102,7 @@ def generate(lowered: Lowered, target: Target) -> str:
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
-    function.pointers.update({b.name: f"%p.{_clean(b.name)}" for b in buffers})
+    function.pointers.update({b.name: _pointer(b.name) for b in buffers})
     function.alignments.update({b.name: dtypes.nbytes(dtypes.element(b.dtype)) for b in lowered.params})
     function.alignments.update({b.name: 64 for b in lowered.workspaces})
     function.statement(lowered.body)
@@ -111,12 +110,13 @@ def generate(lowered: Lowered, target: Target) -> str:
     return context.module.text()
 
 
-def _clean(name: str) -> str:
-    return '"' + re.sub(r"[^A-Za-z0-9_.]", "_", name) + '"' if not name.isidentifier() else name
+def _pointer(name: str) -> str:
+    """The argument for a buffer; LLVM takes names of other letters in quotes alone."""
+    return f"%p.{name}" if name.isascii() and name.isidentifier() else f'%"p.{name}"'
 
 
 def _noalias(names: Any) -> list[str]:
-    return [f"ptr noalias nonnull %p.{_clean(name)}" for name in names]
+    return [f"ptr noalias nonnull {_pointer(name)}" for name in names]
 
 
 def _attributes(target: Target) -> str:
@@ -398,7 +398,7 @@ class Statements(Expressions):
         parameters = ["i64 %begin", "i64 %end", *_noalias(buffers), *values]
         inner = Statements(self.context, f"{name}.body", parameters)
         inner.parallel_depth = self.parallel_depth + 1
-        inner.pointers.update({b: f"%p.{_clean(b)}" for b in buffers})
+        inner.pointers.update({b: _pointer(b) for b in buffers})
         inner.alignments.update({b: self.alignments[b] for b in buffers if b in self.alignments})
         for number, var in enumerate(scalars):
             inner.bind(var, inner.captured(f"%s.{number}", self.env[var.name], var))

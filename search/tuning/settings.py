@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...ir.target import Target
 from ...space.interface import Who
 from ..tasks.interface import interface_of
-from ..tasks.task import Task, device_of, is_recorded, script_work
+from ..tasks.task import Task, check_tunable, device_of, is_recorded, script_work
 
 DEFAULT_TRIALS = 256
 FAULTS_VARIABLE = "STRIDESMITH_FAULTS"
@@ -108,6 +108,7 @@ def resolve(settings: TuneSettings) -> Task:
 
     if settings.script is not None:
         work = script_work(settings.script, settings.script_name)
+        check_tunable(work.func)
     else:
         work = workload(str(settings.workload), **{**settings.params, "dtype": settings.dtype})
     if is_recorded(settings.target):

@@ -10,6 +10,7 @@ Optuna sampler works: what is left of its proposals is its distribution among th
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ...errors import ToolMissing
 from ..records.record import Foretold
 from .search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 
@@ -38,11 +40,20 @@ SAMPLERS: dict[str, str] = {
     "cmaes": "CmaEsSampler",
     "gp": "GPSampler",
 }
+NEEDED = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}
+"""Packages that samplers need and Optuna does not install."""
 # What one decision is worth depends on the others of its sketch, and on no decision of another one.
 OPTIONS: dict[str, dict[str, bool]] = {"tpe": {"multivariate": True, "group": True}}
 ATTEMPTS = 8  # proposals that may be impossible or known before a random new candidate takes their place
 MASKED, DUPLICATE = "masked", "duplicate"
 LOCK_SECONDS = 5  # that a journal may be locked without a change
+
+
+def check_packages(sampler: str) -> None:
+    """Raises ToolMissing where a sampler needs packages that are not installed."""
+    missing = [name for name in NEEDED.get(sampler, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ToolMissing(f"the sampler {sampler!r} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 class Study:
@@ -51,7 +62,8 @@ class Study:
     `sampler` is one of `SAMPLERS`; `pins` fix decisions (see `SearchSpace`) for every sampler alike; `nthread` is
     what the model may use.  `first` gives candidates that are asked before all others where nothing is stored, and
     `lessons` what candidates took on another device that is much like the one of the study, in microseconds.
-    Raises ValueError for an unknown sampler and for pins that leave nothing.
+    Raises ValueError for an unknown sampler and for pins that leave nothing, ToolMissing for a sampler whose packages
+    are not installed.
     """
 
     def __init__(
@@ -252,6 +264,7 @@ class Study:
             near = difflib.get_close_matches(name, SAMPLERS, 1)
             hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(SAMPLERS)}"
             raise ValueError(f"unknown sampler `{name}`{hint}")
+        check_packages(name)
         if name == DEFAULT:
             from .sampler import ModelSampler
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
 from ...ir.dataflow.contents import held, reading
 from ...ir.dataflow.instances import instances
-from ...ir.expr import Buffer, Expr, Load, Var, as_expr
+from ...ir.expr import Buffer, Load, Var
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
 from ...ir.stmt import (
@@ -272,12 +272,17 @@ def _redirect_reads(node: Stmt, source: Buffer, cache: Buffer) -> Stmt:
 def _copy_nest(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> Stmt:
     """``target[v] = source[v]`` over the whole shape, in a block of its own."""
     iters, loop_vars = fresh_axes(func, name, source.shape)
-    point: tuple[Expr, ...] = tuple(i.var for i in iters) or (as_expr(0),)
+    point = tuple(i.var for i in iters)
     return loops(loop_vars, Block(name, iters, Store(target, point, Load(source, point))))
 
 
 def _bare_copy(func: PrimFunc, name: str, source: Buffer, target: Buffer) -> tuple[Stmt, str]:
-    """``target[v] = source[v]`` over the whole shape in bare loops, and the name of the outermost."""
+    """``target[v] = source[v]`` over the whole shape in bare loops, and the name of the outermost.
+
+    Raises ScheduleError (1) for a buffer without dimensions.
+    """
+    if not source.shape:
+        raise ScheduleError("(1) `{buffer}` has no dimensions: its copy would have no loop", buffer=source.name)
     _, loop_vars = fresh_axes(func, name, source.shape)
     point = tuple(v for v, _ in loop_vars)
     return loops(loop_vars, Store(target, point, Load(source, point))), loop_vars[0][0].name

@@ -61,7 +61,7 @@ def run(func: PrimFunc) -> np.ndarray:
     """The last parameter after interpreting `func` on fixed integers, which are exact in any order."""
     rng = np.random.default_rng(7)
     arrays = [rng.integers(-4, 5, b.shape).astype(b.dtype) for b in func.buffers]
-    arrays[-1][:] = np.nan
+    arrays[-1][...] = np.nan
     interpret(func, *arrays)
     return arrays[-1]
 
@@ -683,6 +683,31 @@ def main(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
 """
     with pytest.raises(ScheduleError, match="nothing has written"):
         schedule(text).remove_branching_through_overcompute("use")
+
+
+TOTAL = """
+@T.prim_func
+def main(x: T.Buffer((7,), "float32"), c: T.Buffer((), "float32")):
+    for i in range(7):
+        with T.block("total"):
+            vi = T.axis.reduce(7, i)
+            with T.init():
+                c[()] = T.float32(0)
+            c[()] = c[()] + x[vi]
+"""
+
+
+def test_a_buffer_without_dimensions_is_cached() -> None:
+    """Its copy is one store in a block; in bare loops there is no loop to name, and none is made."""
+    sch = schedule(TOTAL)
+    sch.cache_write("total", 0, "local")
+    same(sch, TOTAL)
+    bare = TOTAL.replace('        with T.block("total"):\n            vi = T.axis.reduce(7, i)\n', "").replace(
+        "            with T.init():\n                c[()] = T.float32(0)\n            c[()] = c[()] + x[vi]",
+        "        c[()] = x[i]",
+    )
+    with pytest.raises(ScheduleError, match=r"\(1\) `c` has no dimensions"):
+        schedule(bare).cache_write("root", "c", "local")
 
 
 def test_cache_write_refuses_a_partial_result() -> None:

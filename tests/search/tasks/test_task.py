@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stridesmith.errors import ScriptProblem
+from stridesmith.search.calling.kernel import build
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.interface import LONGEST_NAME, MOST_ARGUMENTS, interface_of
 from stridesmith.search.tasks.task import script_work
+from stridesmith.search.tuning.settings import resolve, settings
 
 HEAD = "from stridesmith.script import T\n\n@T.prim_func\n"
 
@@ -50,3 +52,23 @@ def test_a_program_that_no_record_could_name_is_refused_at_once(name: str, argum
     """With a sentence on what is too long or too many."""
     with pytest.raises(ScriptProblem, match=rule):
         script_work(script(name, arguments))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "sentence"),
+    [
+        ('x: T.Buffer((8,), "bfloat16"), y: T.Buffer((8,), "bfloat16")', "x[vi]", "`x` has elements of type bfloat16"),
+        ('n: T.int32, y: T.Buffer((8,), "int32")', "n", "`n` is a number"),
+    ],
+)
+def test_a_program_without_known_results_is_not_tuned(parameters: str, body: str, sentence: str) -> None:
+    """It may be scheduled by hand and compiled; a search says before it begins that it cannot verify it."""
+    text = f"""{HEAD}def f({parameters}):
+    for i in range(8):
+        with T.block("b"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = {body}
+"""
+    with pytest.raises(ScriptProblem, match=sentence):
+        resolve(settings(script=text))
+    assert build(script_work(text).func)

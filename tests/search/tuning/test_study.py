@@ -13,6 +13,8 @@ import optuna
 import pytest
 import synthetic_space as synthetic
 
+from stridesmith.errors import ToolMissing
+from stridesmith.search.tuning import study as study_module
 from stridesmith.search.tuning.study import DUPLICATE, MASKED, Study, optuna_storage
 
 SAMPLERS = ("stridesmith", "random", "tpe")
@@ -116,6 +118,13 @@ def test_an_unknown_sampler_is_refused_with_the_nearest():
     """`rando` is a slip of `random`."""
     with pytest.raises(ValueError, match="unknown sampler `rando`; did you mean `random`"):
         Study(synthetic.space(), "rando")
+
+
+def test_a_sampler_without_its_packages_is_told(monkeypatch):
+    """What to install, before anything is started."""
+    monkeypatch.setitem(study_module.NEEDED, "qmc", ("nosuchpackage", "sys"))
+    with pytest.raises(ToolMissing, match="the sampler 'qmc' needs nosuchpackage: pip install nosuchpackage"):
+        Study(synthetic.space(), "qmc")
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
