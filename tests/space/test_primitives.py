@@ -706,7 +706,7 @@ def test_a_buffer_without_dimensions_is_cached() -> None:
         "            with T.init():\n                c[()] = T.float32(0)\n            c[()] = c[()] + x[vi]",
         "        c[()] = x[i]",
     )
-    with pytest.raises(ScheduleError, match=r"\(1\) `c` has no dimensions"):
+    with pytest.raises(ScheduleError, match=r"\(1\) `c_local` has no dimensions"):
         schedule(bare).cache_write("root", "c", "local")
 
 
