@@ -18,7 +18,7 @@ from ..ir.arith.linear import linear_form
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
 from ..ir.expr import Const, Expr, Var, as_int, conjuncts, free_variables, reads_memory, substitute
-from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, walk_stmts
+from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, read_buffers, stores, walk_stmts
 from .concurrency import check_concurrent
 from .errors import ScheduleError
 from .tree import find_loop, loops_above
@@ -168,6 +168,29 @@ def _are_digits(bindings: Sequence[Expr], loops: Sequence[For]) -> bool:
             reach += size * most
         left -= {atom for atom in terms if isinstance(atom, Var)}
     return not left
+
+
+def updates_itself(block: Block) -> bool:
+    """Whether a block stores to memory that it reads."""
+    return not {s.buffer.memory for s in stores(block)}.isdisjoint(b.memory for b in read_buffers(block.body))
+
+
+def check_once(block: Block, around: Sequence[For], number: str) -> None:
+    """Raises ScheduleError (`number`) where a block may update at one point several times, since it is moved for one.
+
+    An init begins anew: after it, only the loops that the reduction begins with and those inside of them count.
+    """
+    if not updates_itself(block):
+        return
+    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if block.init is not None else set()
+    first = next((k for k, loop in enumerate(around) if loop.var in reduce), len(around) if reduce else 0)
+    check_runs_once(block, around[first:], number)
+
+
+def check_runs_once(block: Block, loops: Sequence[For], number: str) -> None:
+    """Raises ScheduleError (`number`) unless a block provably runs once at each point that `loops` reach."""
+    if not runs_once(block, loops, conjuncts(block.predicate)):
+        raise ScheduleError("({number}) block `{block}` may run at one point twice", number=number, block=block.name)
 
 
 def check_still_concurrent(func: PrimFunc, loops: Sequence[For]) -> None:

@@ -42,7 +42,7 @@ from ...ir.stmt import (
     stores,
 )
 from ..errors import ScheduleError
-from ..nest import runs_once
+from ..nest import check_once, check_runs_once, updates_itself
 from ..placement import (
     check_alone,
     check_below,
@@ -91,7 +91,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
         raise ScheduleError("(4) block `{block}` is below loop `{loop}`", block=block, loop=loop)
     check_no_views(func, buffer, "6")
     around = loops_above(func, producer)
-    _check_once(producer, around, "7")
+    check_once(producer, around, "7")
     func = remove_stmt(func, producer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -128,10 +128,10 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_below(target, sources, "2", "writer")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
-    check_final(func, target, source, "3", once=bool(consumer.reduce) or _updates(consumer))
+    check_final(func, target, source, "3", once=bool(consumer.reduce) or updates_itself(consumer))
     check_no_views(func, source, "7")
     around = loops_above(func, consumer)
-    _check_once(consumer, around, "8")
+    check_once(consumer, around, "8")
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -149,12 +149,13 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
     """``A[v] = e(v)``, then ``S(A[i])`` -> ``S(e(i))``.
 
     Conditions: (1) the block writes one allocated buffer, at its spatial iterators in
-    order, and has no reduction; (2) it is the only writer, and is read; (3) no instance
-    is skipped; (4) nothing that it passes writes what it reads.  Reads outside the block's domain
-    do not exist in a valid program.
+    order, and has no reduction; (2) it is the only writer, and is read, and the buffer has no
+    other view; (3) no instance is skipped; (4) nothing that it passes writes what it reads.
+    Reads outside the block's domain do not exist in a valid program.
     """
     producer = find_block(func, block)
     store = _plain_store(producer)
+    check_no_views(func, store.buffer, "2")
     if store.buffer in func.params or producer.reduce or producer.init is not None:
         raise ScheduleError("(1) block `{block}` cannot be inlined: it reduces or writes a parameter", block=block)
     moved = list(instances(func).below(producer))
@@ -166,7 +167,7 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
         raise ScheduleError("(3) block `{block}` skips instances", block=block)
     check_unconditional(func, producer, "3")
     check_passing(func, moved, users, store.buffer, "4")
-    iters, bound = [_var(i) for i in store.indices], sorted(let_variables(store.value), key=lambda v: v.name)
+    bound = sorted(let_variables(store.value), key=lambda v: v.name)
     taken, values = names(func), dict[tuple[Expr, ...], Expr]()
 
     def expand(node: object) -> object:
@@ -175,7 +176,7 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
         if node.indices not in values:
             # A variable is bound to one value in a function: that of another element gets another name.
             again = {v: Var(another(v.name, taken), v.dtype) for v in bound} if values else {}
-            values[node.indices] = substitute(store.value, {**dict(zip(iters, node.indices, strict=True)), **again})
+            values[node.indices] = substitute(store.value, {**_point(producer, store, node.indices), **again})
         return values[node.indices]
 
     return _without(transform(remove_stmt(func, producer), expand), store.buffer), None
@@ -186,10 +187,11 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     """``A[f(v)] = e``, then ``B[i] = g(A[i])`` -> ``B[f(v)] = g(e)``.
 
     Conditions: (1) the block has no reduction, one store, at its spatial iterators in
-    order, and reads `A` only there; (2) `A` is allocated, its only writer is a single store
-    without a reduction, and this block is its only reader; (3) no instance is skipped; (4) no
-    block that it overtakes writes what it reads, or touches what it writes; (5) the writer
-    stores only elements that this block reads.
+    order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
+    is a single store without a reduction, and this block is its only reader; (3) no instance is
+    skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
+    the writer stores only elements that this block reads; (6) what the block adds to what it
+    stores is added once, and the writer stores each element once.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -200,6 +202,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     if len(sources) != 1:
         raise ScheduleError("(2) block `{block}` must read one allocated buffer", block=block)
     source = sources[0]
+    check_no_views(func, source, "2")
     found = writers(func, source)
     if len(found) != 1 or found[0].block is None or found[0].block.reduce:
         raise ScheduleError("(2) `{buffer}` must have one writer, a store without a reduction", buffer=source.name)
@@ -210,13 +213,15 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
         )
     moved = list(instances(func).below(consumer))
     check_passing(func, moved, found, source, "4")
+    if updates_itself(consumer):
+        for each in (consumer, found[0].block):
+            check_runs_once(each, loops_above(func, each), "6")
     _check_all_computed(found[0], moved[-1], source)
-    iters = [_var(i) for i in store.indices]
 
     def expand(node: object) -> object:
         if isinstance(node, Store) and node.buffer == source:
             value = transform(store.value, lambda n: node.value if isinstance(n, Load) and n.buffer == source else n)
-            return Store(store.buffer, node.indices, substitute(value, dict(zip(iters, node.indices, strict=True))))
+            return Store(store.buffer, node.indices, substitute(value, _point(consumer, store, node.indices)))
         return node
 
     return _without(transform(remove_stmt(func, consumer), expand), source), None
@@ -284,9 +289,10 @@ def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -
         )
 
 
-def _var(expr: Expr) -> Var:
-    assert isinstance(expr, Var)
-    return expr
+def _point(block: Block, store: Store, indices: Sequence[Expr]) -> dict[Var, Expr]:
+    """The iterators with which a block's plain store reaches an element; one that is no index of it is 0."""
+    found: dict[Var, Expr] = {i.var: as_expr(0, i.var) for i in block.iters}
+    return found | {i: index for i, index in zip(store.indices, indices, strict=True) if isinstance(i, Var)}
 
 
 @dataclass(frozen=True)
@@ -298,24 +304,6 @@ class _Part:
 
     def loops(self) -> Stmt:
         return loops(self.variables, self.block)
-
-
-def _updates(block: Block) -> bool:
-    """Whether a block stores to memory that it reads."""
-    return not {s.buffer.memory for s in stores(block)}.isdisjoint(b.memory for b in read_buffers(block.body))
-
-
-def _check_once(block: Block, around: Sequence[For], number: str) -> None:
-    """Raises ScheduleError (`number`) where a block may update at one point several times, since it is moved for one.
-
-    An init begins anew: after it, only the loops that the reduction begins with and those inside of them count.
-    """
-    if not _updates(block):
-        return
-    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if block.init is not None else set()
-    first = next((k for k, loop in enumerate(around) if loop.var in reduce), len(around) if reduce else 0)
-    if not runs_once(block, around[first:], conjuncts(block.predicate)):
-        raise ScheduleError("({number}) block `{block}` may update at one point twice", number=number, block=block.name)
 
 
 def _check_first_point_stays(block: Block) -> None:

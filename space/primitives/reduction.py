@@ -23,7 +23,7 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, path_to, seq, stores
 from ..errors import ScheduleError
-from ..nest import runs_once
+from ..nest import check_runs_once
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_block, find_loop, loop_bounds, loops_above, with_stmt
 from .nests import chain_to_sequence, separate
@@ -57,8 +57,7 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     for item in above[:position]:
         if item.var in reduce_vars and extent_of(item) > 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
-    if not runs_once(target, above[position:], conjuncts(target.predicate)):
-        raise ScheduleError("(3) loop `{loop}` may reach a point of block `{block}` twice", loop=loop, block=block)
+    check_runs_once(target, above[position:], "3")
     spatial_vars = {v for i in target.spatial for v in free_variables(i.binding)}
     spatial = [item for item in above[position:] if item.var in spatial_vars or item.var not in reduce_vars]
     init, name = _init_nest(func, target, spatial, reduce_vars - spatial_vars, above)

@@ -24,6 +24,7 @@ from ...ir.expr import (
 )
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, stmt_children
 from ..errors import ScheduleError
+from ..nest import check_once
 from ..primitive import Result, primitive
 from ..tree import (
     blocks_below,
@@ -49,8 +50,8 @@ def rfactor(func: PrimFunc, loop: str, factor_axis: int) -> Result:
     Conditions: (1) one block below, alone in its nest, an associative update ``C[s] = C[s] op e``
     with an init; (2) the loop is part of the reduction alone, and no other is part of both;
     (3) for each q the first point of the rest is executed, so every part is initialised;
-    (4) every spatial point is executed, since the final sum covers all.  Returns the block of
-    the parts; the final block keeps its name.
+    (4) every spatial point is executed, since the final sum covers all; (5) each point of the
+    reduction is added once.  Returns the block of the parts; the final block keeps its name.
     Source: Suriana et al., "Parallel associative reductions in Halide", CGO 2017.
     """
     plan = _plan(func, find_loop(func, loop), factor_axis)
@@ -146,6 +147,7 @@ def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
     above = loops_above(func, block)
     _check_parts_initialised(block, outer, above, reduce_vars)
     _check_all_points(block, above)
+    check_once(block, above, "5")
     rank = len(store.indices) + 1
     place = axis + rank if axis < 0 else axis
     if not 0 <= place < rank:

@@ -27,6 +27,7 @@ from stridesmith.ir.expr import (
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Select,
@@ -40,6 +41,7 @@ from stridesmith.ir.stmt import (
     Allocate,
     Assume,
     Block,
+    Declare,
     Evaluate,
     For,
     If,
@@ -203,6 +205,8 @@ class Writer:
             case Cast():
                 kind = "float" if is_float(e.dtype) else "int" if is_int(e.dtype) else "bool"
                 return f"{kind}({self.expr(e.a)})"
+            case LetExpr():
+                return f"(lambda v_{e.var.name}: {self.expr(e.body)})({self.expr(e.value)})"
             case Load():
                 name = "raw(b_{0}, {1})" if self.raw else "b_{0}.load({1})"
                 self.buffers[e.buffer.name] = e.buffer
@@ -244,6 +248,10 @@ class Writer:
                 self.raw = False
             case Evaluate():
                 self.emit(depth, self.expr(s.value))
+            case Declare() if self.buffers[s.buffer.memory].shape == s.buffer.shape:
+                self.buffers[s.buffer.name] = s.buffer
+                self.emit(depth, f"b_{s.buffer.name} = b_{s.buffer.memory}")
+                self.stmt(s.body, depth)
             case Allocate():
                 self.allocate(s.buffer, depth)
                 self.stmt(s.body, depth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+AGAIN = 0.05
 HEAD = "@T.prim_func\ndef main({params}):\n"
 
 
@@ -31,17 +32,25 @@ class Text:
     def script(self) -> str:
         return HEAD.format(params=", ".join(self.params)) + "\n".join(self.lines) + "\n"
 
-    def nest(self, extents: list[int], body: list[str], reduce: int = 0, init: str = "", where: str = "") -> None:
+    def nest(
+        self, extents: list[int], body: list[str], reduce: int = 0, init: str = "", where: str = "", again: int = 0
+    ) -> None:
         """Loops with one statement: a block with iterators (the last `reduce` of them reductions), or bare.
 
-        `body`, `init` and `where` name the axes ``{0}``, ``{1}``, ...
+        `body`, `init` and `where` name the axes ``{0}``, ``{1}``, ...  A block's loops have one anywhere among them
+        that runs it `again` so many times, and that no iterator knows; now and then without being asked for.
         """
         loops = [self.fresh("i") for _ in extents]
         pad = "    "
         if self.bare:
             self._bare(loops, extents, body, reduce, init, where)
             return
-        self.lines.append(f"{pad}for {', '.join(loops)} in T.grid({', '.join(map(str, extents))}):")
+        around = list(zip(loops, extents, strict=True))
+        again = again or (2 if self.rng.random() < AGAIN else 0)
+        if again:
+            around.insert(self.rng.randint(0, len(around)), (self.fresh("r"), again))
+        names, counts = (", ".join(map(str, items)) for items in zip(*around, strict=True))
+        self.lines.append(f"{pad}for {names} in T.grid({counts}):")
         self.lines.append(f"{pad * 2}with T.block({self.fresh('b')!r}):")
         axes = [f"v{loop}" for loop in loops]
         kinds = "S" * (len(extents) - reduce) + "R" * reduce
@@ -178,7 +187,61 @@ def guarded(t: Text) -> None:
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {second}"], where=where)
 
 
-FAMILIES = (*[elementwise] * 4, *[convolution] * 3, product, rows, scan, pieces, adjacent, guarded)
+def repeated(t: Text) -> None:
+    """A reduction whose points run several times, each round anew, or sums that grow with each round; then a reader."""
+    t.bare = False
+    m, n, again = t.rng.randint(2, 4), t.rng.randint(2, 4), t.rng.randint(2, 3)
+    t.param("A", (m, n)), t.param("C", (m,))
+    t.alloc("S", (m,))
+    if t.rng.random() < 0.6:
+        t.nest([m, n], ["S[{0}] = S[{0}] + A[{0}, {1}]"], reduce=1, init="S[{0}] = T.float32(0)", again=again)
+    else:
+        t.nest([m], ["S[{0}] = A[{0}, 0]"])
+        t.nest([m], ["S[{0}] = S[{0}] + A[{0}, 1]"], again=again)
+    if t.rng.random() < 0.6:
+        t.nest([m], ["C[{0}] = S[{0}] * T.float32(2)"])
+    else:
+        t.nest([m], ["C[{0}] = A[{0}, 1]"])
+        t.nest([m], ["C[{0}] = C[{0}] + S[{0}]"], again=t.rng.choice([0, again]))
+
+
+def watching(t: Text) -> None:
+    """Blocks that run, or find their place, by what others of them have stored."""
+    t.bare = False
+    n = t.rng.randint(2, 4)
+    t.param("A", (n, n)), t.param("C", (n, n))
+    t.nest([n, n], ["C[{0}, {1}] = T.float32(0)"])
+    seen = t.rng.choice(["C[{1}, {0}]", f"C[{n - 1} - {{0}}, {{1}}]", "A[{1}, {0}]", "C[{0}, {1}]"])
+    t.nest([n, n], ["C[{0}, {1}] = A[{0}, {1}] + T.float32(1)"], where=f"{seen} == T.float32(0)")
+
+
+def viewed(t: Text) -> None:
+    """Memory with two names: what is written by one is read by both."""
+    t.bare = False
+    n = t.rng.randint(4, 9)
+    t.param("A", (n,)), t.param("C", (n,))
+    t.alloc("S", (n,))
+    t.nest([n], ["S[{0}] = A[{0}] * T.float32(2)"])
+    t.lines.append(f'    V = T.decl_buffer(({n},), "float32", data=S.data)')
+    t.nest([n], [t.rng.choice([f"C[{{0}}] = S[{{0}}] + V[{n - 1} - {{0}}]", "C[{0}] = V[{0}]", "V[{0}] = A[{0}]"])])
+    t.nest([n], [f"C[{{0}}] = {t.rng.choice('SV')}[{{0}}] + T.float32(1)"])
+
+
+def named(t: Text) -> None:
+    """A value with a name of its own, read at several elements."""
+    t.bare = False
+    n = t.rng.randint(4, 9)
+    t.param("A", (n + 1,)), t.param("C", (n,))
+    t.alloc("S", (n + 1,))
+    t.lines.insert(0, '    x = T.var("float32")')
+    t.nest([n + 1], ["S[{0}] = T.Let(x * x + x, where={{x: A[{0}] + T.float32(1)}})"])
+    t.nest([n], [t.rng.choice(["C[{0}] = S[{0}] + S[{0} + 1]", "C[{0}] = S[{0}] * S[{0}]", "C[{0}] = S[{0} + 1]"])])
+
+
+FAMILIES = (
+    *[elementwise] * 4, *[convolution] * 3, product, rows, scan, pieces, adjacent, guarded, repeated, watching, viewed,
+    named,
+)  # fmt: skip
 
 
 def program(rng: random.Random) -> str:

@@ -140,7 +140,7 @@ def test_a_point_that_runs_again_begins_anew(text: str) -> None:
     with pytest.raises(ScheduleError, match=r"\(3\)"):
         inner.reorder("k", "r" if text is REPEATED else "i")
     same(inner, text)
-    with pytest.raises(ScheduleError, match=r"\(3\) loop `\w` may reach a point of block `s` twice"):
+    with pytest.raises(ScheduleError, match=r"\(3\) block `s` may run at one point twice"):
         inner.decompose_reduction("s", "r" if text is REPEATED else "i")
     kept = schedule(text)
     kept.decompose_reduction("s", "k")
@@ -170,7 +170,7 @@ def test_a_tiled_reduction_reaches_each_point_once() -> None:
 
 def test_an_update_that_runs_several_times_stays() -> None:
     """Condition (8) of reverse_compute_at: what is added three times is not added once."""
-    with pytest.raises(ScheduleError, match=r"\(8\) block `add` may update at one point twice"):
+    with pytest.raises(ScheduleError, match=r"\(8\) block `add` may run at one point twice"):
         schedule(UPDATE).reverse_compute_at("add", "i_1")
     once = UPDATE.replace("for r, i in T.grid(3, 6):", "for i in range(6):")
     sch = schedule(once)
@@ -189,7 +189,7 @@ def test_an_update_follows_what_is_written_once() -> None:
 
 def test_a_reduction_that_adds_points_twice_stays() -> None:
     """Condition (7) of compute_at: after its init a producer adds two points where the moved one would add one."""
-    with pytest.raises(ScheduleError, match=r"\(7\) block `sum` may update at one point twice"):
+    with pytest.raises(ScheduleError, match=r"\(7\) block `sum` may run at one point twice"):
         schedule(LATE).compute_at("sum", "i_1")
     early = LATE.replace("for i, k, r in T.grid(4, 3, 2):", "for i, r, k in T.grid(4, 2, 3):")
     sch = schedule(early)
@@ -243,3 +243,46 @@ def test_a_stage_does_not_follow_what_is_written_by_two_names() -> None:
     """Condition (7) of reverse_compute_at: what one iteration makes is not what it stores by one of them."""
     with pytest.raises(ScheduleError, match=r"\(7\) `V` is a view of the memory of `B`"):
         schedule(HALVES).reverse_compute_at("c", "i")
+
+
+def test_parts_of_a_reduction_that_repeats_are_refused() -> None:
+    """Condition (5) of rfactor: the parts would have each point once."""
+    late = REPEATED.replace("for r, i, k in T.grid(2, 3, 4):", "for i, k, r in T.grid(3, 4, 2):")
+    with pytest.raises(ScheduleError, match=r"\(5\) block `s` may run at one point twice"):
+        schedule(late).rfactor("k", 0)
+    sch = schedule(REPEATED)
+    sch.rfactor("k", 0)
+    same(sch, REPEATED)
+
+
+def test_an_update_is_inlined_where_both_run_once() -> None:
+    """Condition (6) of reverse_compute_inline, for the block and for what it is inlined into."""
+    once = UPDATE.replace("for r, i in T.grid(3, 6):", "for i in range(6):")
+    sch = schedule(once)
+    sch.reverse_compute_inline("add")
+    same(sch, once)
+    make = "    for {}:\n        with T.block(\"make\")"
+    twice = once.replace(make.format("i in range(6)"), make.format("q, i in T.grid(2, 6)"))
+    for text, block in ((UPDATE, "add"), (twice, "make")):
+        with pytest.raises(ScheduleError, match=rf"\(6\) block `{block}` may run at one point twice"):
+            schedule(text).reverse_compute_inline("add")
+
+
+def test_a_stage_whose_buffer_has_single_rows_is_inlined() -> None:
+    """Its store has 0 for their indices, and the iterators that are never anything else are 0."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((1, 6), "float32"), C: T.Buffer((6,), "float32")):
+    B = T.alloc_buffer((1, 6), "float32")
+    for q, i in T.grid(1, 6):
+        with T.block("p"):
+            vq, vi = T.axis.remap("SS", [q, i])
+            B[0, vi] = A[vq, vi] + T.float32(1)
+    for i in range(6):
+        with T.block("c"):
+            w = T.axis.spatial(6, i)
+            C[w] = B[0, w] * T.float32(2)
+"""
+    sch = schedule(text)
+    sch.compute_inline("p")
+    same(sch, text)
