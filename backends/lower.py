@@ -18,7 +18,6 @@ from ..ir.node import walk
 from ..ir.passes.dump import program_log
 from ..ir.passes.layouts import apply_buffer_transforms
 from ..ir.passes.loop_extents import fold_single_loops, is_dot, trim_loops
-from ..ir.passes.overcompute import is_strict
 from ..ir.passes.removal import without_assume, without_undef_stores
 from ..ir.stmt import For, Let, PrimFunc, Seq, Stmt, walk_stmts
 from ..ir.target import BYTE_DOTS, SUBGROUPS, Target
@@ -109,7 +108,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     """
     func = apply_buffer_transforms(func)
     params = tuple(flat_buffer(_memory_of(p), target.kind != "cpu") for p in func.params)
-    strict = strict or is_strict(func)
+    strict = strict or func.is_strict
     *_, (_, last) = lowering_steps(func, target, strict)
     check_in_bounds(last)
     if target.kind == "cpu":
@@ -125,7 +124,7 @@ def lowering_steps(func: PrimFunc, target: Target, strict: bool = False) -> Iter
     check_in_bounds(func)
     check_loops(func.body, target)
     body: Stmt = func.body
-    setting = Setting(target, func.buffers, strict or is_strict(func))
+    setting = Setting(target, func.buffers, strict or func.is_strict)
     log = program_log(func.name)
     log("given", func)
     for name, run in PASSES:

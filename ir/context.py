@@ -26,7 +26,7 @@ from .arith.intervals import Facts, negate, nothing_known
 from .arith.simplifier import simplifier_for
 from .arith.statements import assumed
 from .caches import cached
-from .expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts, reads_memory
+from .expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts, reads_memory, substitute
 from .node import rebuild
 from .stmt import (
     Block,
@@ -54,11 +54,12 @@ class Surroundings:
     """What stands between a block and the block around it.
 
     `outer` are the iterators of the block around, `steps` the loops (variable and
-    extent) and conditions in order.
+    extent) and conditions in order, with the values of `lets` written out.
     """
 
     outer: tuple[Iter, ...] = ()
     steps: tuple[tuple[Var, Expr] | Expr, ...] = ()
+    lets: tuple[tuple[Var, Expr], ...] = ()
 
     @property
     def loops(self) -> tuple[tuple[Var, Expr], ...]:
@@ -70,7 +71,17 @@ class Surroundings:
 
     def then(self, step: tuple[Var, Expr] | Expr) -> Surroundings:
         """The surroundings of what stands below one more loop or condition."""
-        return Surroundings(self.outer, (*self.steps, step))
+        plain = (step[0], self.plain(step[1])) if isinstance(step, tuple) else self.plain(step)
+        return replace(self, steps=(*self.steps, plain))
+
+    def let(self, var: Var, value: Expr) -> Surroundings:
+        """The surroundings of what stands below a binding."""
+        return replace(self, lets=(*self.lets, (var, self.plain(value))))
+
+    def plain(self, expr: Expr) -> Expr:
+        """An expression with the values of bindings written out."""
+        result: Expr = substitute(expr, dict(self.lets)) if self.lets else expr
+        return result
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,8 @@ class Context:
 
     def let(self, stmt: Let) -> Context:
         """The body of a binding."""
-        return self.bound(stmt.var, stmt.value, stmt.body)
+        inner = self.bound(stmt.var, stmt.value, stmt.body)
+        return replace(inner, around=self.around.let(stmt.var, stmt.value))
 
     def bound(self, var: Var, value: Expr, body: Stmt | None, limit: tuple[int, int] | None = None) -> Context:
         """Where `var` has a value, in `body` or in one expression; the value is known to lie in `limit`."""
@@ -304,7 +316,7 @@ def contexts(stmt: Stmt, here: Context) -> Iterator[tuple[Stmt, Context]]:
 def start(func: PrimFunc) -> Context:
     """What holds in a function's body: its integer parameters may have any value."""
     scalars = [p for p in func.params if isinstance(p, Var) and dtypes.is_int(p.dtype)]
-    return replace(nowhere(), dims=tuple((p, None) for p in scalars))
+    return Context(nothing_known(func.is_strict), dims=tuple((p, None) for p in scalars))
 
 
 def context_of(func: PrimFunc, stmt: Stmt) -> Context:

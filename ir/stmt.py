@@ -190,6 +190,11 @@ class PrimFunc(Node):
         """The buffer parameters."""
         return tuple(p for p in self.params if isinstance(p, Buffer))
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether the function forbids what rests on finite data: its attribute ``strict_float``."""
+        return bool(dict(self.attrs).get("strict_float", False))
+
     def with_body(self, body: Block) -> PrimFunc:
         return replace(self, body=body)
 

@@ -42,7 +42,6 @@ import numpy as np
 from ..errors import ProgramError
 from ..ir.arith.linear import linear_form
 from ..ir.expr import TRUE, Buffer, Expr, Load, Select, Var, all_of, binary, const, if_then_else
-from ..ir.passes.overcompute import is_strict
 from ..ir.passes.renaming import canonical
 from ..ir.stmt import (
     Block,
@@ -159,7 +158,7 @@ def convolution(network: Network, node: Operator) -> Convolution | None:
     """The convolution that an operator computes, by conditions 1 to 3."""
     func, sums = node.func, [block for block in leaf_blocks(node.func.body) if block.reduce]
     found = [anchor for anchor in anchors(func, {}) if sums and anchor.block == sums[0].name]
-    if len(sums) != 1 or not found or found[0].op != "+" or is_strict(func) or func.layouts:
+    if len(sums) != 1 or not found or found[0].op != "+" or func.is_strict or func.layouts:
         return None
     (block,) = sums
     store, _, value = update_of(block)

@@ -19,8 +19,8 @@ from ..ir import dtypes
 from ..ir.affine.bounds import check_in_bounds
 from ..ir.affine.sets import Unknown, box
 from ..ir.caches import cached
+from ..ir.dataflow.accesses import element_variables
 from ..ir.dataflow.regions import regions
-from ..ir.dataflow.writers import element_variables
 from ..ir.expr import TRUE
 from ..ir.interpreter.interpret import interpret
 from ..ir.script.parser import parse

@@ -35,7 +35,6 @@ from ..expr import (
     Ramp,
     Select,
     Undef,
-    Var,
     binary,
     const,
 )
@@ -328,10 +327,17 @@ def _conditional(cond: Any, a: Any, b: Any) -> Expr:
 
 
 def _is_data(expr: Expr) -> bool:
-    """A value that comes from outside: memory, a variable, or a cast of one."""
-    while isinstance(expr, Cast):
+    """A value that comes from memory, also cast to a type whose range is no less."""
+    while isinstance(expr, Cast) and _RANGES[dtypes.element(expr.dtype)] >= _RANGES[dtypes.element(expr.a.dtype)]:
         expr = expr.a
-    return isinstance(expr, (Load, Var))
+    return isinstance(expr, Load)
+
+
+_RANGES = {
+    "bool": 0, "int8": 0, "uint8": 0, "int16": 0, "float16": 1, "int32": 2, "int64": 2, "bfloat16": 3, "float32": 4,
+    "float64": 5,
+}  # fmt: skip
+"""Types by the largest number that they hold."""
 
 
 def _keeps(dtype: str, expr: Expr) -> bool:

@@ -148,7 +148,7 @@ class Simplifier:
 
     def _variable(self, var: Var) -> Expr:
         known = self.facts.bounds.get(var)
-        if known is None or known[0] != known[1] or dtypes.is_float(var.dtype):
+        if known is None or known[0] != known[1] or dtypes.is_float(var.dtype) or dtypes.lanes(var.dtype) > 1:
             return var
         return const(known[0], var.dtype)
 

@@ -49,6 +49,11 @@ class Access:
 Accesses = tuple[Access, ...]
 
 
+def element_variables(buffer: Buffer) -> tuple[Var, ...]:
+    """Names for the coordinates of an element, which no program has."""
+    return tuple(Var(f"p{d}'") for d in range(len(buffer.shape)))
+
+
 @cached(1 << 12)
 def lanes_of(stmt: Stmt) -> int:
     """The most lanes of an index in the statement; 1 if it accesses one element at a time, be that a vector."""
@@ -182,17 +187,17 @@ def _scalar(expr: Any, lane: Var, width: int) -> Any:
     return rebuild(expr, lambda child: _scalar(child, lane, width))
 
 
-def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
+def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: bool = False) -> Expr:
     """An expression in terms of the variables of a place: for one lane, simplified."""
-    return expr if isinstance(expr, Const) else _resolved(expr, env, dims, lane)
+    return expr if isinstance(expr, Const) else _resolved(expr, env, dims, lane, strict)
 
 
 @cached(1 << 15)
-def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None) -> Expr:
+def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: bool) -> Expr:
     bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
     if lane is not None:
         expr = _scalar(expr, lane, bounds[lane][1] + 1)
-    result: Expr = simplify(inlined(expr, dict(env)), bounds)
+    result: Expr = simplify(inlined(expr, dict(env)), bounds, strict=strict)
     return result
 
 

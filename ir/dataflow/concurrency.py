@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..affine.guard import Unknown
 from ..arith.intervals import Facts, nothing_known
-from ..expr import Buffer, Expr, reads_memory, variables
+from ..expr import Buffer, Expr, Var, free_variables, reads_memory, variables
 from ..stmt import For, Store
 from ..target import SUBGROUP_OPS
 from .accesses import Access
@@ -67,6 +67,7 @@ def conflict(program: Program, loop: For, *, private: bool = True, reduces: bool
     inside and read only where the same iteration wrote; lanes of vectors have none.  With
     `reduces`, they may update elements together, as the work-items of a subgroup do.
     """
+    scalars = [p for p in program.func.params if isinstance(p, Var)]
     touched: dict[Buffer, list[Touch]] = {}
     for statement in program.below(loop):
         for access in statement.accesses:
@@ -78,7 +79,7 @@ def conflict(program: Program, loop: For, *, private: bool = True, reduces: bool
             continue
         if private and _is_private(program, buffer, own, loop):
             continue
-        if _separated(loop, own, written) or (reduces and _is_reduced(loop, own)):
+        if _separated(loop, own, written, scalars) or (reduces and _is_reduced(loop, own)):
             continue
         for found in _meetings(program, loop, own):
             return Conflict(loop, buffer, tuple(a for _, a in own), found)
@@ -121,12 +122,14 @@ def _meetings(program: Program, loop: For, own: Sequence[Touch]) -> Iterator[Cla
                 yield from clashes(one, other, (*program.parameters, *outer), [(loop.var, order, loop.var)], buffer)
 
 
-def _separated(loop: For, own: Sequence[Touch], written: set[str]) -> bool:
+def _separated(loop: For, own: Sequence[Touch], written: set[str], scalars: Sequence[Var]) -> bool:
     """Whether every iteration of `loop` has elements of its own, by intervals."""
     if any(a.whole for _, a in own):
         return False
     touches = [_Bounded(a.indices, nothing_known().with_bounds(s.bounds)) for s, a in own]
     inside = {v for s, _ in own for v in s.variables[s.variables.index(loop.var) + 1 :]}
+    known = {v for s, _ in own for v in (*s.variables, *scalars)}
+    inside |= {v for _, a in own for i in a.indices for v in free_variables(i)} - known  # bound to what may change
     return are_determined((loop.var,), touches, inside, nothing_known().looping(loop.var, loop.extent), written)
 
 

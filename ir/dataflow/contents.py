@@ -25,10 +25,10 @@ from ..caches import Recent
 from ..expr import Buffer, Const, Expr, Undef, Var, conjuncts
 from ..node import walk
 from ..stmt import For
-from .accesses import Access
+from .accesses import Access, element_variables
 from .dependence import Event, common_loops, last_writers
 from .instances import Program, Statement
-from .writers import Piece, Writer, check_contradictions, element_variables, image, is_finite_value, pollution, writers
+from .writers import Piece, Writer, check_contradictions, image, is_finite_value, pollution, writers
 
 Removed = Mapping[int, Expr]
 """Statements by number, with the condition under which their instances count."""

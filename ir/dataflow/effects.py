@@ -17,12 +17,14 @@ from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Var, as_expr, binary, conjuncts, const, substitute
 from ..script.printer import expr_text
-from .accesses import Access
+from ..stmt import Assume
+from .accesses import Access, element_variables
 from .contents import Reading, held
-from .dependence import Event, end_event, event, last_writers
+from .dependence import Event, common_loops, end_event, event, last_writers
 from .instances import Program, Statement
+from .order import knowing
 from .reduced import cells, is_silent
-from .writers import element_variables, layout_padding
+from .writers import layout_padding
 
 Point = dict[str, int]
 
@@ -132,9 +134,22 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
                 for access in statement.reads:
                     if access.buffer == write.buffer and any(_reads(p, access, written) for p in parts):
                         return False
+            for assumption in _assumptions(program, changes, write.buffer):
+                if any(_reads(points(assumption.domain), a, written) for a in assumption.reads):
+                    return False
         except NotAffine:
             return False
     return True
+
+
+def _assumptions(program: Program, changes: Sequence[Change], buffer: Buffer) -> list[Statement]:
+    """What is assumed of a memory where changed stores may have been made, as what reads it."""
+    first = min(c.statement.number for c in changes)
+    later = [
+        knowing(s) for s in program.statements
+        if isinstance(s.stmt, Assume) and (s.number > first or any(common_loops(s, c.statement) for c in changes))
+    ]  # fmt: skip
+    return [s for s in later if any(a.buffer == buffer for a in s.reads)]
 
 
 def _reads(instances: IntSet, access: Access, elements: IntSet) -> bool:
@@ -210,6 +225,9 @@ def _observers(
                 extra = event(statement, access, stored.loud, "e")
                 loud[extra.tag] = stored
                 into.append(extra)
+    for assumption in _assumptions(program, list(changes.values()), buffer):
+        told = (a for a in assumption.accesses if a.buffer == buffer)
+        reads += [event(assumption, a, points(assumption.domain), f"a{n}") for n, a in enumerate(told)]
     elements = end_elements(program, buffer)
     if not elements.is_empty():
         reads.append(end_event(buffer, elements, program.parameters))

@@ -41,11 +41,11 @@ from ..expr import (
 )
 from ..node import walk
 from ..stmt import Assume, Block, Store
-from .accesses import Access
+from .accesses import Access, element_variables
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
 from .instances import Program, Statement
-from .writers import Contradiction, element_variables, layout_padding
+from .writers import Contradiction, layout_padding
 
 __all__ = ["Change", "Harm", "appearing", "vanishing"]
 

@@ -57,6 +57,7 @@ from ..stmt import (
     fresh,
     memories_read,
     memories_written,
+    names_below,
 )
 from .accesses import (
     Access,
@@ -151,9 +152,12 @@ class Statement:
         """The loads of an expression, as accesses of this statement."""
         return resolved_loads(expr, self.env, self.dims, self.lane, self.owners, self.aliases)
 
-    def resolve(self, expr: Expr) -> Expr:
-        """An expression of the statement in terms of its variables: for one lane, simplified."""
-        return resolved(expr, self.env, self.dims, self.lane)
+    def resolve(self, expr: Expr, strict: bool = False) -> Expr:
+        """An expression of the statement in terms of its variables: for one lane, simplified.
+
+        `strict` assumes nothing of floating-point data, as has to be where the question is what an element holds.
+        """
+        return resolved(expr, self.env, self.dims, self.lane, strict)
 
     def below(self, node: Stmt) -> bool:
         """Whether the statement is `node` or stands below it; nodes are compared by identity."""
@@ -303,7 +307,9 @@ class _Builder:
 
     def _block(self, stmt: Block, place: _Place) -> None:
         self._reader(place, stmt.predicate, *(i.binding for i in stmt.iters))
-        place = _bound(place.where(stmt.predicate), [(i.var, i.binding) for i in stmt.iters])._replace(block=stmt)
+        changing = memories_written(stmt.body) | (memories_written(stmt.init) if stmt.init is not None else frozenset())
+        lasting = [(i.var, i.binding) for i in stmt.iters if memories_read(i.binding).isdisjoint(changing)]
+        place = _bound(place.where(stmt.predicate), lasting)._replace(block=stmt)
         self.memories.update({b.name: b for b in stmt.allocs})
         if stmt.allocs and place.loop_vars:
             own = tuple((b.name, place.loop_vars) for b in stmt.allocs)
@@ -325,7 +331,7 @@ class _Builder:
         lane, dims = None, place.dims
         width = lanes_of(stmt)
         if width > 1:
-            lane = Var(fresh("lane", {v.name for v, _ in dims}))
+            lane = Var(fresh("lane", {*names_below(stmt), *(v.name for v, _ in dims)}))
             dims = (*dims, (lane, width))
         schedule = (*place.prefix, next(self.counter))
         self.found.append(

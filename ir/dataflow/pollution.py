@@ -13,14 +13,16 @@ The order of stores does not count: once polluted, an element stays so.  Program
 
 from __future__ import annotations
 
+from itertools import count
+
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, box, is_affine, points
 from ..caches import cached
-from ..expr import Binary, Buffer, Call, Const, Expr, Undef, Var, const
+from ..expr import Binary, Buffer, Call, Const, Expr, Undef, const
 from ..node import walk
 from ..stmt import Assume, Stmt, Store
-from .accesses import Access
+from .accesses import Access, element_variables
 from .instances import Program, Statement
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
@@ -48,11 +50,14 @@ def _speaks_of_padding(stmt: Stmt) -> bool:
 def spread(
     program: Program, doubtful: dict[Buffer, IntSet], padding: dict[Buffer, IntSet]
 ) -> dict[Buffer, IntSet]:
-    """The polluted elements of each memory, from those that may be undef and those that are padding."""
+    """The polluted elements of each memory, from those that may be undef and those that are padding.
+
+    After some rounds whole memories are polluted, of which there are few, so that it ends.
+    """
     polluted: dict[Buffer, IntSet] = {}
     stores = [s for s in program.statements if s.write is not None]
     partial = {s.number for s in stores if not all(is_total(n) for n in walk(s.value) if isinstance(n, Expr))}
-    for number in range(_ROUNDS + 1):
+    for number in count():
         changed = False
         for statement in stores:
             for access in statement.loads(statement.value):
@@ -60,10 +65,10 @@ def spread(
                 if statement.number in partial:
                     sources.append(padding.get(access.buffer))
                 for source in sources:
-                    if source is not None and _fill(statement, access, source, polluted, number == _ROUNDS):
+                    if source is not None and _fill(statement, access, source, polluted, number >= _ROUNDS):
                         changed = True
         if not changed:
-            return polluted
+            break
     return polluted
 
 
@@ -86,7 +91,7 @@ def _fill(
 def _reached(
     statement: Statement, access: Access, write: Access, source: IntSet, whole: bool
 ) -> IntSet | None:
-    names = tuple(Var(f"p{d}") for d in range(len(write.buffer.shape)))
+    names = element_variables(write.buffer)
     known = frozenset(statement.variables)
     instances = points(statement.domain)
     try:

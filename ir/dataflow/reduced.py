@@ -124,14 +124,14 @@ def _cut(instances: IntSet, contents: Held) -> list[tuple[IntSet, Expr | None]]:
 
 
 def _finite(part: Cell, found: Sequence[tuple[Access, Held]]) -> frozenset[Load]:
-    """The loads that hold finite values on all instances of a part."""
-    finite = set()
+    """The loads that hold finite values on all instances of a part, wherever they are evaluated."""
+    loads, doubtful = set(), set()
     for access, contents in found:
         assert isinstance(access.node, Load)
-        doubtful = contents.undefined.union(contents.missing)
-        if access.node not in part.known and part.instances.intersect(doubtful).is_empty():
-            finite.add(access.node)
-    return frozenset(finite)
+        loads.add(access.node)
+        if not part.instances.intersect(contents.undefined.union(contents.missing)).is_empty():
+            doubtful.add(access.node)
+    return frozenset(loads - doubtful - part.known.keys())
 
 
 def _is_choice(node: object) -> bool:

@@ -18,9 +18,8 @@ from ..affine.sets import Domain, IntSet, NotAffine, access_map, box
 from ..expr import Buffer
 from ..script.printer import expr_text
 from ..stmt import PrimFunc, Stmt
-from .accesses import Access
+from .accesses import Access, element_variables
 from .instances import Program, Statement, instances
-from .writers import element_variables
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue
 from ..node import walk
 from ..stmt import Assume, Layout, PrimFunc, Store
-from .accesses import Access
+from .accesses import Access, element_variables
 from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
 
@@ -117,7 +117,7 @@ def _store(statement: Statement, access: Access) -> Writer:
     assert isinstance(statement.stmt, Store)
     known = frozenset(statement.variables)
     affine = not access.whole and all(is_affine(i, known) for i in access.indices)
-    value = statement.resolve(statement.stmt.value)
+    value = statement.resolve(statement.stmt.value, strict=True)
     pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), None),)
     owners = tuple(v for v in access.owners if v in known)
     return Writer(
@@ -201,11 +201,6 @@ def _entry(program: Program, buffer: Buffer) -> Iterator[Writer]:
 
 def _entry_writer(domain: Domain, names: tuple[Var, ...], value: Expr | None) -> Writer:
     return Writer(None, domain, names, (), (Piece((), value),), True)
-
-
-def element_variables(buffer: Buffer) -> tuple[Var, ...]:
-    """Names for the coordinates of an element."""
-    return tuple(Var(f"p{d}") for d in range(len(buffer.shape)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..caches import cached
-from ..expr import Expr, Load
+from ..expr import Const, Expr, Load, Ramp
 from ..node import walk
 from ..script.printer import expr_text
 from ..stmt import Store
@@ -31,6 +31,14 @@ def _reads_alias(stmt: Store) -> bool:
     return any(isinstance(n, Load) and n.buffer.memory == memory and n.buffer.name != name for n in walk(stmt))
 
 
+@cached(65536)
+def _lanes_differ(stmt: Store) -> bool:
+    """Whether the lanes of a store surely go to elements of their own."""
+    vectors = [i for i in stmt.indices if dtypes.lanes(i.dtype) > 1]
+    steps = [i.stride for i in vectors if isinstance(i, Ramp)]
+    return not vectors or any(isinstance(step, Const) and step.value != 0 for step in steps)
+
+
 class Stores(Points):
     """Runs store statements."""
 
@@ -40,7 +48,7 @@ class Stores(Points):
         bfloat = dtypes.element(stmt.buffer.dtype) == "bfloat16"
         if nest.n == 1:
             self._write(nest, stmt)
-        elif _reads_alias(stmt):
+        elif _reads_alias(stmt) or (own and not _lanes_differ(stmt)):
             self.serially(nest, lambda part: self.store(part, stmt))
         elif not own:
             self._write(nest, stmt)

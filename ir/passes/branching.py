@@ -24,15 +24,15 @@ from dataclasses import replace
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import IntSet, box, points
 from ..arith.simplify import simplify
-from ..dataflow.accesses import Access
+from ..dataflow.accesses import Access, element_variables
 from ..dataflow.contents import held, reading
 from ..dataflow.harmless import Change, vanishing
 from ..dataflow.instances import Program, Statement, instances
-from ..dataflow.writers import element_variables, writers
+from ..dataflow.writers import writers
 from ..expr import FALSE, TRUE, Const, Expr, Undef, Var, binary, substitute, variables
 from ..node import Node, walk
 from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
-from .overcompute import Refusal, is_strict
+from .overcompute import Refusal
 from .positions import at, position, with_statement
 
 
@@ -64,7 +64,7 @@ def branch(func: PrimFunc, within: Stmt, tile: Sequence[Var] = ()) -> tuple[Prim
 def _refusal(func: PrimFunc, place: Sequence[int], cond: Expr) -> Refusal | None:
     program = instances(func)
     changes = [Change(s, s.resolve(cond)) for s in program.below(at(func.body, place))]
-    harm = vanishing(program, changes, is_strict(func))
+    harm = vanishing(program, changes, func.is_strict)
     return None if harm is None else Refusal(cond, harm, "stays out")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import points
 from ..dataflow.accesses import Access
@@ -45,7 +46,10 @@ def with_known_loads(func: PrimFunc, within: Stmt) -> PrimFunc:
 
 
 def _known(program: Program, statement: Statement, spoken: frozenset[str]) -> Iterator[tuple[Load, Const]]:
-    """Loads of a statement with the one constant that all evaluations of them find."""
+    """Loads of a statement with the one constant that all evaluations of them find.
+
+    An assumption does not tell the sign of a zero, which counts in a strict function.
+    """
     by_load: dict[Load, list[Access]] = {}
     for access in statement.reads:
         if isinstance(access.node, Load) and access.buffer.memory in spoken:
@@ -53,8 +57,14 @@ def _known(program: Program, statement: Statement, spoken: frozenset[str]) -> It
     for load, found in by_load.items():
         values = {_value(program, statement, access) for access in found}
         value = values.pop()
-        if not values and value is not None and value.dtype == load.dtype:
-            yield load, value
+        if values or value is None or value.dtype != load.dtype or (program.func.is_strict and _is_any_zero(value)):
+            continue
+        yield load, value
+
+
+def _is_any_zero(value: Const) -> bool:
+    """Whether what is equal to a constant may be another zero."""
+    return dtypes.is_float(value.dtype) and value.value == 0
 
 
 def _value(program: Program, statement: Statement, access: Access) -> Const | None:

@@ -42,7 +42,6 @@ from ..stmt import (
     stmt_children,
 )
 from .empty import pruned, without_empty
-from .overcompute import is_strict
 from .positions import Position, at, position, with_statement
 from .removal import has_undef
 from .renaming import distinct
@@ -158,7 +157,7 @@ def _harm(program: Program, statements: Sequence[Statement]) -> Harm | None:
     """Why these stores may not go; None if they may."""
     if any(has_undef(s.stmt.value) for s in statements if isinstance(s.stmt, Store)):
         return Harm("it stores `undef`, which says that anything may stand there")
-    strict = is_strict(program.func)
+    strict = program.func.is_strict
     changes = [Change(s, FALSE) for s in statements]
     harm = needed_instance(program, statements, strict) or vanishing(program, changes, strict)
     if harm is not None:

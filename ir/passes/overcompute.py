@@ -51,11 +51,6 @@ def remove_branching_through_overcompute(func: PrimFunc) -> PrimFunc:
     return overcompute(func, func.body)[0]
 
 
-def is_strict(func: PrimFunc) -> bool:
-    """Whether the function forbids what rests on finite data: its attribute ``strict_float``."""
-    return bool(dict(func.attrs).get("strict_float", False))
-
-
 def overcompute(
     func: PrimFunc, within: Stmt, chosen: Choice = lambda _: True
 ) -> tuple[PrimFunc, list[Refusal]]:
@@ -134,7 +129,7 @@ def _try(func: PrimFunc, place: tuple[int, ...], new: Stmt, cond: Expr) -> tuple
     node = at(after.body, place) if not isinstance(new, Seq) else new
     program = instances(after)
     changes = [Change(s, s.resolve(cond)) for s in program.below(node)]
-    harm = _appear(program, changes, is_strict(func))
+    harm = _appear(program, changes, func.is_strict)
     return after, None if harm is None else Refusal(cond, harm)
 
 
@@ -223,7 +218,7 @@ def _without_choice(
     changes = [Change(s, s.resolve(cond), old) for s in program.below(node) if s.stmt is node]
     if any(isinstance(n, Load) for n in walk(cond)):
         return func, Refusal(cond, Harm("it is unknown whether that is legal: the condition reads memory"))
-    harm = _appear(program, changes, is_strict(func))
+    harm = _appear(program, changes, func.is_strict)
     return after, None if harm is None else Refusal(cond, harm)
 
 
@@ -255,7 +250,7 @@ def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Ref
 def _one_side(
     func: PrimFunc, place: tuple[int, ...], keep: Stmt, gone: Stmt, cond: Expr
 ) -> tuple[PrimFunc, Harm | None]:
-    strict = is_strict(func)
+    strict = func.is_strict
     pairs = _aligned(keep, gone)
     if pairs is None:
         harm = _vanish(func, gone, cond)
@@ -276,7 +271,7 @@ def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:
     """Whether a branch could go; its instances are those where `cond` fails."""
     program = instances(func)
     found = [Change(s, s.resolve(cond)) for s in program.below(gone)]
-    return vanishing(program, found, is_strict(func))
+    return vanishing(program, found, func.is_strict)
 
 
 def _aligned(keep: Stmt, gone: Stmt) -> dict[int, Expr] | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 from ..affine.sets import Domain, IntSet, NotAffine, Unknown, box, points
 from ..arith.intervals import negate
-from ..arith.simplify import simplify
 from ..dataflow.accesses import Access
 from ..dataflow.dependence import Event, LastWriters, end_event, event, last_writers
 from ..dataflow.instances import Statement, instances
@@ -43,10 +42,10 @@ def not_left(func: PrimFunc, buffer: Buffer, axes: Sequence[Var], elements: IntS
     reads = any(isinstance(n, Load) for n in walk(value))
     missing = elements
     for statement, access, written in stored:
-        here = statement.resolve(substitute(value, dict(zip(axes, access.node.indices, strict=True))))
+        here = statement.resolve(substitute(value, dict(zip(axes, access.node.indices, strict=True))), strict=True)
         settled = not reads or statement is stored[-1][0]
         for conds, leaf in _leaves(_value(access)):
-            if settled and simplify(statement.resolve(leaf)) == simplify(here):
+            if settled and statement.resolve(leaf, strict=True) == here:
                 held = _elements(flow, end, written, statement, conds)
                 missing = missing if held is None else missing.subtract(held)
     return missing

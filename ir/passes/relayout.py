@@ -33,7 +33,7 @@ from ...errors import ProgramError
 from .. import dtypes
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
-from ..expr import Broadcast, Buffer, Const, Expr, LetExpr, Load, Ramp, Var, const, substitute
+from ..expr import Broadcast, Buffer, Const, Expr, LetExpr, Load, Ramp, Var, const, free_variables, substitute
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
@@ -187,7 +187,7 @@ class _Rewriter:
     def _vector(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
         """Map one lane; the lanes of each mapped index must move in equal steps."""
         lanes = max(dtypes.lanes(i.dtype) for i in indices)
-        lane = Var(fresh("lane", {v.name for v in ranges}))
+        lane = Var(fresh("lane", {v.name for v in (*ranges, *(v for i in indices for v in free_variables(i)))}))
         single = [_lane(i, lane) for i in indices]
         inside = {**ranges, lane: (0, lanes - 1)}
         known = [i for i in single if i is not None]

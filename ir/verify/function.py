@@ -318,8 +318,10 @@ class FunctionVerifier:
         self.expr(stmt.value)
         if stmt.value.dtype != stmt.var.dtype:
             raise self.fail(5, f"`{stmt.var.name}` has type {stmt.var.dtype}, its value {stmt.value.dtype}")
+        before, self.around = self.around, self.around.let(stmt.var, stmt.value)
         with self._variable(stmt.var):
             self.stmt(stmt.body)
+        self.around = before
 
     def _attr(self, stmt: Attr) -> None:
         self.refuse(13, attribute_fault(stmt))

@@ -13,6 +13,7 @@ and is not later than p; it remains that q is executed and has reduce iterators
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +40,8 @@ def starts(stmt: Stmt, here: Context) -> bool:
 
 def init_fault(block: Block, around: Surroundings) -> str:
     """Why the init of `block` may come too late; empty if it does not."""
+    iters = tuple(replace(i, binding=around.plain(i.binding)) for i in block.iters)
+    block = replace(block, iters=iters, predicate=around.plain(block.predicate))
     conditions = around.conditions(block)
     exprs = (*conditions, *(i.binding for i in block.iters), *(e for _, e in around.loops))
     if any(isinstance(n, Load) for e in exprs for n in walk(e)):

@@ -69,8 +69,8 @@ def test_a_part_of_the_program_has_its_own_regions() -> None:
     first, second = loops([(I, 4)], Store(B, (I,), const(0.0))), loops([(J, 5)], Store(B, (J + 6,), B[J]))
     func = function(seq([first, second]))
     part = regions(func, second)
-    assert [str(r) for r in part.writes] == ["B[p0] where p0 >= 6 and p0 < 11"]
-    assert [str(r) for r in part.reads] == ["B[p0] where p0 < 5"]
+    assert [str(r) for r in part.writes] == ["B[p0'] where p0' >= 6 and p0' < 11"]
+    assert [str(r) for r in part.reads] == ["B[p0'] where p0' < 5"]
     (written,) = part.writes
     assert (written.elements.minimum(0), written.elements.maximum(0)) == (6, 10)
 
