@@ -157,7 +157,8 @@ def test_both_sides_are_equal_for_all_values(rule: Rule) -> None:
 def known(rule: Rule, env: dict[str, Any], rng: np.random.Generator) -> Simplifier:
     """A simplifier that knows the rule's condition, or intervals in which it holds, and nothing else."""
     facts = Facts({})
-    needed = {v for c in rule.conditions if isinstance(found := c(from_memory(rule, env)), Expr) for v in variables(found)}
+    conditions = [condition(from_memory(rule, env)) for condition in rule.conditions]
+    needed = {v for found in conditions if isinstance(found, Expr) for v in variables(found)}
     for var in (v for v in env.values() if isinstance(v, Var) and v in needed and v.dtype == "int64"):
         low = int(rng.integers(-30, 30))
         facts = facts.with_bounds({var: (low, low + int(rng.choice([0, 1, 2, 5, 9])))}) if rng.random() < 0.8 else facts
