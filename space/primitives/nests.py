@@ -12,8 +12,23 @@ from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
 from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, reads_memory, substitute
 from ...ir.layout.index_map import IndexMap
-from ...ir.node import walk
-from ...ir.stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, fresh, names, path_to, seq, stmt_children
+from ...ir.node import children, walk
+from ...ir.stmt import (
+    Block,
+    For,
+    If,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    fresh,
+    memories_read,
+    memories_written,
+    names,
+    path_to,
+    seq,
+    stmt_children,
+)
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
 from ..nest import Nest, any_order, check_order, check_rectangular, depth_of, enclosing_bounds, perfect_nest
@@ -175,7 +190,8 @@ def distribute(func: PrimFunc, loop: str, position: int) -> Result:
     The statements are those of the first sequence below `loop`; the loops, conditions,
     bindings and blocks on the way to it are repeated around both parts.
     Conditions: (1) there is such a sequence, and it has more than `position` > 0 statements; (2) no
-    instance of ``T`` writes what a later one of ``S`` touches, or reads what it writes.
+    instance of ``T`` writes what a later one of ``S`` touches, or reads what it writes, and no
+    extent, predicate or binding on the way to them reads what they write.
     Returns the outermost loop of the second part.
     """
     outer = find_loop(func, loop)
@@ -230,10 +246,20 @@ def separate(
         return (0 if any(statement.below(s) for s in head) else 1, *statement.schedule)
 
     check_order(func, top, time, 2)
+    _check_way(chain, cut)
     taken = names(func)
     first = _around(chain, seq(head), suffix if copy_first else "", taken)
     second = _around(chain, seq(tail), "" if copy_first else suffix, taken)
     return with_stmt(func, top, seq([first, second])), first, second
+
+
+def _check_way(chain: Sequence[Stmt], cut: Seq) -> None:
+    """Condition (2): what both parts evaluate on the way to them has one value for both."""
+    written = memories_written(cut)
+    for stmt in chain:
+        for part in (c for c in children(stmt) if not isinstance(c, Stmt)):
+            for name in sorted(memories_read(part) & written):
+                raise ScheduleError("(2) `{buffer}` is read on the way to the statements that write it", buffer=name)
 
 
 def chain_to_sequence(top: Stmt) -> tuple[list[Stmt], Seq]:
