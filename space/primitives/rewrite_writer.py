@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.arith.intervals import negate
 from ...ir.arith.simplify import simplify
-from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, if_then_else, substitute
+from ...ir.expr import FALSE, TRUE, Call, Expr, Load, Var, binary, free_variables, if_then_else, substitute
 from ...ir.node import walk
 from ...ir.passes.relayout import Change
-from ...ir.stmt import Block, PrimFunc, Store, loops
+from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, loops, stores
 from ..errors import ScheduleError
-from ..tree import block_stores, blocks_below, nest_of, producers, with_stmt
+from ..nest import updates_itself
+from ..tree import block_stores, extent_of, loops_above, nest_of, producers, with_stmt
 from .axes import fresh_axes
 
 
@@ -26,8 +28,8 @@ def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]
         raise ScheduleError("(8) the pad value reads `{buffer}`, which the same loops would still be writing",
                             hint="leave out rewrite_loops", buffer=change.old.name)  # fmt: skip
     nest = nest_of(func, writer)
-    if blocks_below(nest) != (writer,):
-        raise ScheduleError("(8) block `{block}` is not alone in its loop nest", block=writer.name)
+    _check_alone(writer, nest)
+    _check_all_points(writer, loops_above(func, writer), change)
     iters, loop_vars = fresh_axes(func, writer.name, change.new.shape)
     point = tuple(i.var for i in iters)
     value: Expr = substitute(block_stores(writer)[0].value, _inverse_of_iters(writer, change, point))
@@ -42,9 +44,43 @@ def rewrite_writer(func: PrimFunc, change: Change) -> tuple[PrimFunc, list[str]]
 
 def _writer(func: PrimFunc, change: Change) -> Block:
     writers = producers(func, change.new)
-    if len(writers) != 1 or writers[0].reduce or not isinstance(writers[0].body, Store) or writers[0].predicate != TRUE:
+    stored = [s for s in stores(func.body) if s.buffer.memory == change.new.memory]
+    plain = len(writers) == 1 and len(stored) == 1 and writers[0].body is stored[0]
+    if not plain or writers[0].reduce or writers[0].init is not None or writers[0].predicate != TRUE:
         raise ScheduleError("(8) `{buffer}` must have one writer without a reduction", buffer=change.old.name)
+    if any(i.kind == "opaque" for i in writers[0].iters) or updates_itself(writers[0]):
+        raise ScheduleError("(8) the points of block `{block}` may need their order", block=writers[0].name)
     return writers[0]
+
+
+def _check_alone(writer: Block, nest: Stmt) -> None:
+    """Nothing but loops stands around the writer, and it uses them in its bindings only."""
+    stmt, around = nest, set[Var]()
+    while isinstance(stmt, For):
+        around.add(stmt.var)
+        stmt = stmt.body
+    if stmt is not writer or writer.allocs:
+        raise ScheduleError("(8) block `{block}` is not alone in its loop nest", block=writer.name)
+    if not around.isdisjoint(free_variables(writer.body)):
+        raise ScheduleError("(8) block `{block}` uses its loops beside its iterators", block=writer.name)
+
+
+def _check_all_points(writer: Block, above: Sequence[For], change: Change) -> None:
+    """The iterators go over the whole buffer, and the loops over every value of the iterators."""
+    extents = tuple(i.extent for i in writer.iters)
+    if extents != tuple(change.old.shape):
+        raise ScheduleError("(8) block `{block}` goes over {extents} and `{buffer}` has {shape}", block=writer.name,
+                            extents=list(extents), buffer=change.old.name, shape=list(change.old.shape))  # fmt: skip
+    marks = [Var(f"{i.var.name}.s") for i in writer.iters]
+    try:
+        run = points(Domain(tuple((loop.var, extent_of(loop)) for loop in above)))
+        missing = box(marks, extents).subtract(run.image([i.binding for i in writer.iters], marks)).first()
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("(8) the points of block `{block}` that run are unknown: {error}",
+                            block=writer.name, error=str(error)) from None  # fmt: skip
+    if missing is not None:
+        point = {i.var.name: missing[m.name] for i, m in zip(writer.iters, marks, strict=True)}
+        raise ScheduleError("(8) block `{block}` does not run at {point}", block=writer.name, point=point)
 
 
 def _with_padding(change: Change, point: Sequence[Var], value: Expr) -> tuple[Expr, Expr]:
