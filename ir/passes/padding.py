@@ -24,6 +24,9 @@ from dataclasses import dataclass, replace
 
 from ..affine.sets import Domain, NotAffine, Unknown, access_map, box, points
 from ..arith.intervals import negate
+from ..dataflow.contents import held, reading
+from ..dataflow.instances import instances
+from ..dataflow.writers import Contradiction
 from ..expr import FALSE, TRUE, Binary, Buffer, Call, Expr, Load, Undef, Var, binary, substitute
 from ..layout.pad_value import PadValue
 from ..node import Node, children, rebuild, walk
@@ -210,10 +213,14 @@ def with_epilogue(func: PrimFunc, padding: Padding) -> PrimFunc:
     """The function that stores the pad value in the padding, after the last writer.
 
     Raises LayoutError, condition 6, where writers and readers interleave; for undef, which
-    stores nothing, the program then stays as it is.
+    stores nothing, the program then stays as it is.  Raises LayoutError, condition 4, where
+    the pad value reads what may not be written.
     """
+    placement = _Placement(func, padding)
     try:
-        return _Placement(func, padding).placed()
+        result = placement.placed()
+        _check_written(result, placement.made)
+        return result
     except _Interleaved as error:
         if padding.stores_nothing:
             return func
@@ -221,6 +228,24 @@ def with_epilogue(func: PrimFunc, padding: Padding) -> PrimFunc:
             f"(6) the padding of `{padding.buffer.name}` cannot be written after its last writer and before every "
             f"reader: {error}"
         ) from None
+
+
+def _check_written(func: PrimFunc, epilogues: Sequence[Stmt]) -> None:
+    """Condition 4: what the pad value reads holds something where the epilogue stands."""
+    if not any(memories_read(epilogue) for epilogue in epilogues):
+        return
+    program = instances(func)
+    for statement in (s for epilogue in epilogues for s in program.below(epilogue)):
+        for access in statement.reads:
+            assert isinstance(access.node, Load)
+            text = expr_text(access.node)
+            try:
+                missing = held(program, reading(statement, access), exact=True).missing.first()
+            except (NotAffine, Unknown, Contradiction) as error:
+                raise LayoutError(f"(4) it is not known whether `{text}` has been written: {error}") from None
+            if missing is not None:
+                where = ", ".join(f"{k}={v}" for k, v in missing.items())
+                raise LayoutError(f"(4) at {where} the pad value reads `{text}`, which may not have been written")
 
 
 class _Interleaved(Exception):
@@ -233,6 +258,7 @@ class _Placement:
     def __init__(self, func: PrimFunc, padding: Padding) -> None:
         self.func, self.padding = func, padding
         self.name = padding.buffer.name
+        self.made: list[Stmt] = []
 
     def placed(self) -> PrimFunc:
         root = self.func.body
@@ -286,7 +312,9 @@ class _Placement:
 
     def epilogue(self, writer: Stmt) -> Stmt:
         form = _form_of(writer, lambda s: isinstance(s, Store) and s.buffer.memory == self.name)
-        return self.padding.epilogue(self.func, fresh(f"{self.name}_padding", names(self.func)), form)
+        made = self.padding.epilogue(self.func, fresh(f"{self.name}_padding", names(self.func)), form)
+        self.made.append(made)
+        return made
 
 
 def _foreign_reader(node: Stmt, name: str) -> Stmt | None:

@@ -41,10 +41,11 @@ def transform_layout(
 
     Conditions: (1) the map takes one index for each dimension; (2) it is injective; (3)
     `physical_shape` holds its image; (4) `pad_value` has the element type and reads nothing
-    but logical elements of the buffer; (5) views of the buffer have its type, rank and
-    extents; (6) the padding can be written after the last writer and before every reader;
+    but logical elements of the buffer, written before it is stored; (5) views of the buffer have
+    its type, rank and extents; (6) the padding can be written after the last writer and before every reader;
     (7) vector accesses stay vectors; (8) `rewrite_loops` of blocks with iterators needs a single
-    writer without a reduction, one store at its iterators, alone in its nest.
+    writer without a reduction, one store at its iterators, alone in a nest of loops that reaches
+    every element, with no point that needs another.
     Sources: RFC 0039 and RFC 0077 (`pad_value`).
     """
     old = buffer_of(func, block, buffer)
