@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, free_variables, substitute
+from ...ir.arith.simplify import simplify
+from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, free_variables, substitute
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, fresh, loops, names
 from ..errors import ScheduleError
 from ..handles import find_block_or_loop
+from ..nest import check_runs_once
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, loops_above, with_stmt
 from .reduction import renamed_iters
@@ -32,9 +34,10 @@ def blockize(func: PrimFunc, target: str) -> Result:
     loop outside that the inner block uses, and the conditions over these alone.  If the
     reduction runs outside as well, the init becomes that of the outer block.  Conditions:
     (1) below `target` is a perfect nest of loops around one block; (2) each loop outside is
-    used either by spatial or by reduce iterators; (3) an init that moves outside belongs to
-    a block whose conditions leave the reduction alone, and each of whose spatial points is
-    one point of the loops.  Returns the outer block.
+    used either by spatial or by reduce iterators, and has iterations; (3) an init that moves
+    outside belongs to a block whose conditions are over its spatial loops alone, each of whose
+    spatial points is one point of the loops, whose reduction begins where its loops do, and
+    which runs once at each of its points.  Returns the outer block.
     """
     nest = _nest(find_loop(func, target))
     block = nest.block
@@ -92,6 +95,8 @@ def _outer_iters(block: Block, outside: Sequence[For], taken: set[str]) -> tuple
                 "(2) loop `{loop}` outside is used by {kinds} iterators of `{block}`",
                 loop=loop.var.name, kinds=" and ".join(sorted(kinds)) or "no", block=block.name,
             )  # fmt: skip
+        if extent_of(loop) == 0:
+            raise ScheduleError("(2) loop `{loop}` outside has no iterations", loop=loop.var.name)
         name = fresh(f"v{loop.var.name}", taken)
         taken.add(name)
         iters.append(Iter(Var(name, loop.var.dtype), extent_of(loop), kinds.pop(), loop.var))
@@ -104,8 +109,9 @@ def _rebound(block: Block, to_iter: dict[Var, Expr], conditions: Sequence[Expr])
 
 
 def _check_init_moves(block: Block, around: Sequence[For]) -> None:
-    """Condition (3): the spatial bindings are mixed-radix numbers of loops of their own."""
+    """Condition (3): the spatial bindings are mixed-radix numbers of loops of their own, and no point runs again."""
     reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
+    _check_reduction_begins(block, around, reduce_vars)
     extents = {loop.var: extent_of(loop) for loop in around}
     for cond in conjuncts(block.predicate):
         if not free_variables(cond).isdisjoint(reduce_vars):
@@ -122,6 +128,25 @@ def _check_init_moves(block: Block, around: Sequence[For]) -> None:
                                     block=block.name)  # fmt: skip
             seen.add(atom)
             radix = step * extents.get(atom, 1)
+    idle = extents.keys() - {v for i in block.spatial for v in free_variables(i.binding)}
+    if not free_variables(block.predicate).isdisjoint(idle):
+        raise ScheduleError("(3) a condition of `{block}` is over a loop that its spatial points do not use",
+                            hint="use decompose_reduction first", block=block.name)  # fmt: skip
+
+
+def _check_reduction_begins(block: Block, around: Sequence[For], reduce_vars: set[Var]) -> None:
+    """Condition (3): the init runs where all loops of the reduction begin, once in each round of these."""
+    for loop in around:
+        if extent_of(loop) == 0:
+            raise ScheduleError("(3) loop `{loop}` has no iterations", loop=loop.var.name)
+    zeros: dict[Var, Expr] = {v: const(0, v.dtype) for v in reduce_vars}
+    for item in block.reduce:
+        if simplify(substitute(item.binding, zeros), {}) != const(0, item.binding.dtype):
+            raise ScheduleError("(3) the reduction `{iter}` of `{block}` does not begin where its loops do",
+                                hint="use decompose_reduction first", iter=item.var.name,
+                                block=block.name)  # fmt: skip
+    first = next((k for k, loop in enumerate(around) if loop.var in reduce_vars), 0)
+    check_runs_once(block, around[first:], "3")
 
 
 def _init_nest(inner: Block, inside: Sequence[For], taken: set[str]) -> Stmt:
