@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from ...ir import dtypes
+from ...ir.affine.sets import Domain, NotAffine, Unknown, find_point
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.order import COMMUTATIVE
 from ...ir.expr import TRUE, Binary, Broadcast, Buffer, Expr, Load, Ramp, Var, as_expr, substitute, variables
-from ...ir.node import Node, transform
-from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, names
+from ...ir.node import Node, transform, walk
+from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, names, written_buffers
 from ..errors import ScheduleError
 from ..handles import find_block_or_loop
 from ..primitive import Result, primitive
@@ -30,7 +32,9 @@ def tensorize(func: PrimFunc, block_or_loop: str, tensor_intrin: str) -> Result:
     iteration apart, as many and as long as those of the description; (3) the statement is the
     description's, up to names and the order of commutative operands, with buffers of the same
     type and scope; (4) each buffer is accessed at the description's indices plus offsets that
-    do not change inside.  Raises ScheduleError for an intrinsic that is not known as well.
+    do not change inside; (5) a part that is written overlaps no part of another parameter,
+    or both are the same part, accessed at each iteration's own element, and the implementation
+    is one store.  Raises ScheduleError for an intrinsic that is not known as well.
     Source: TensorIR (Feng et al., ASPLOS 2023).
     """
     intrinsic = TensorIntrin.get(tensor_intrin)
@@ -38,6 +42,7 @@ def tensorize(func: PrimFunc, block_or_loop: str, tensor_intrin: str) -> Result:
         func, block_or_loop = blockize(func, block_or_loop)
     outer = find_block(func, block_or_loop)
     parts = _match(outer, intrinsic)
+    _check_apart(outer, intrinsic, parts)
     body, allocs = _implementation(func, intrinsic, parts)
     done = replace(outer, body=body, allocs=(*outer.allocs, *allocs))
     return with_stmt(func, outer, done), None
@@ -162,6 +167,47 @@ def _match(outer: Block, intrinsic: TensorIntrin) -> dict[Buffer, _Part]:
         raise matcher.reason or ScheduleError("(3) the statement of `{block}` is not that of the description",
                                               block=outer.name)  # fmt: skip
     return matcher.parts
+
+
+def _check_apart(outer: Block, intrinsic: TensorIntrin, parts: Mapping[Buffer, _Part]) -> None:
+    """Condition (5)."""
+    written = written_buffers(intrinsic.desc.body)
+    for one, other in combinations(parts, 2):
+        a, b = parts[one], parts[other]
+        if a.buffer.memory != b.buffer.memory or (one not in written and other not in written):
+            continue
+        same = a == b and one.shape == other.shape and _is_elementwise(intrinsic, (one, other))
+        if not same and not _disjoint(outer, a, one.shape, b, other.shape):
+            raise ScheduleError(
+                "(5) `{buffer}` is `{one}` and `{other}` of the description, and these may overlap",
+                buffer=a.buffer.name, one=one.name, other=other.name,
+            )  # fmt: skip
+
+
+def _is_elementwise(intrinsic: TensorIntrin, parameters: Sequence[Buffer]) -> bool:
+    """Whether each iteration has an element of the parameters for itself, and the implementation is one store."""
+    found, model = nest_of_description(intrinsic.desc)
+    used = {n.indices for n in walk(_flat(model, {})) if isinstance(n, (Load, Store)) and n.buffer in parameters}
+    wide = {loop.var for loop in found if extent_of(loop) > 1}
+    return len(used) == 1 and wide <= set(next(iter(used))) and isinstance(intrinsic.impl.body.body, Store)
+
+
+def _disjoint(outer: Block, a: _Part, a_shape: Sequence[int], b: _Part, b_shape: Sequence[int]) -> bool:
+    """Whether two parts of one memory provably have no common element, whatever the block's point."""
+    if a.buffer != b.buffer:
+        return False
+    starts = zip((*a.lead, *a.offsets), _sizes(a, a_shape), (*b.lead, *b.offsets), _sizes(b, b_shape), strict=True)
+    common = tuple(c for x, m, y, n in starts for c in (x < y + n, y < x + m))
+    inside = {i.var: i.extent for i in outer.iters}
+    used = sorted({v for c in common for v in variables(c)}, key=lambda v: v.name)
+    try:
+        return find_point(Domain(tuple((v, inside.get(v)) for v in used), common)) is None
+    except (NotAffine, Unknown):
+        return False
+
+
+def _sizes(part: _Part, shape: Sequence[int]) -> tuple[int, ...]:
+    return (*(1 for _ in part.lead), *shape)
 
 
 def _zeros(found: Sequence[For]) -> dict[Var, Expr]:
