@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from keyword import iskeyword
 from typing import Any
+from unicodedata import normalize
 
 from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
 from ...ir.dataflow.contents import held, reading
 from ...ir.dataflow.instances import instances
-from ...ir.expr import Buffer, Load, Var
+from ...ir.expr import Buffer, Load, Var, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
+from ...ir.script.base import NAMESPACES
 from ...ir.stmt import (
     Assume,
     Block,
+    Evaluate,
     PrimFunc,
     Seq,
     Stmt,
@@ -40,6 +44,8 @@ from ..tree import (
     leaf_blocks,
     nest_of,
     reads,
+    replace_stmt,
+    scope_of,
     with_alloc,
     with_stmt,
 )
@@ -56,12 +62,13 @@ def cache_read(func: PrimFunc, block: str, read_buffer_index: int | str, storage
     everything, or after the last writer of what it copies.  Elements that hold nothing there
     are not copied.  Conditions: (1) the block reads such a buffer, whose memory has no other
     view; (2) nothing in its nest writes it, nor anything between readers in the root block;
-    (3) which elements hold something can be decided.  Returns the block that copies, or the
-    outermost loop where it is bare.
+    (3) which elements hold something can be decided; (4) the scope is a name, or names joined
+    by dots.  Returns the block that copies, or the outermost loop where it is bare.
     """
     reader = find_block(func, block)
     source = _named_buffer(func, reader, read_buffer_index)
     check_no_views(func, source, "1")
+    check_scope(storage_scope, "4")
     cache, name = cache_buffer(func, source, source.shape, storage_scope)
     if reader is func.body:
         return _cache_read_bare(func, source, cache)
@@ -115,15 +122,17 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
 
     The buffer is given by its place among what the block writes, or by name.  Conditions:
     (1) the block writes such a buffer, whose memory has no other view; (2) it is its only
-    writer; (3) no other block of its nest, and in the root block no other statement up to the
-    last writer, reads it; (4) it writes every element, since all are copied back; (5) it reads
-    only what it wrote.  Returns the block that copies back, which stands after the block's
+    writer; (3) nothing else in its nest, and in the root block no other statement up to the
+    last writer, reads it; (4) it has written every element wherever the copy runs, since all
+    are copied back; (5) it reads only what it wrote; (6) the scope is a name, or names joined
+    by dots.  Returns the block that copies back, which stands after the block's
     loop nest; in the root block of a function of bare loops the copy is bare too, and its
     outermost loop is returned.
     """
     writer = find_block(func, block)
     target = _named_buffer(func, writer, write_buffer_index, written=True)
     check_no_views(func, target, "1")
+    check_scope(storage_scope, "6")
     cache, name = cache_buffer(func, target, target.shape, storage_scope)
     if not _writes_all(func, writer, target):
         raise ScheduleError("(4) block `{block}` does not write all of `{buffer}`", block=block, buffer=target.name)
@@ -131,18 +140,45 @@ def cache_write(func: PrimFunc, block: str, write_buffer_index: int | str, stora
         return _cache_write_bare(func, target, cache)
     if sum(s.buffer == target for s in stores(func.body)) != sum(s.buffer == target for s in stores(writer)):
         raise ScheduleError("(2) `{buffer}` has other writers than `{block}`", buffer=target.name, block=block)
-    readers = [b.name for b in leaf_blocks(nest_of(func, writer)) if b is not writer and reads(b, target)]
-    if readers:
-        raise ScheduleError(
-            "(3) block `{reader}` reads `{buffer}` in the same nest", reader=readers[0], buffer=target.name
-        )
+    _check_no_other_reads(nest_of(func, writer), writer, target)
     renamed = replace_buffer(writer, target, cache)
     func = with_stmt(func, writer, renamed)
     copy = _copy_nest(func, name, cache, target)
     func = with_alloc(insert_after(func, nest_of(func, renamed), copy), cache)
-    if writer.init is None and reads(writer, target):
+    if scope_of(func, renamed) is not func.body:
+        _check_all_written(func, copy, writer, target)
+    decides = any(map(reads_memory, (writer.predicate, *(i.binding for i in writer.iters))))
+    if (writer.init is None or decides) and reads(writer, target):
         _check_own_reads(func, renamed, target, cache)
     return func, name
+
+
+def _check_no_other_reads(nest: Stmt, writer: Block, target: Buffer) -> None:
+    """Condition (3)."""
+    rest = replace_stmt(nest, writer, Evaluate(as_expr(0)))
+    for other in leaf_blocks(rest):
+        if reads(other, target):
+            raise ScheduleError("(3) block `{reader}` reads `{buffer}` in the same nest", reader=other.name,
+                                buffer=target.name)  # fmt: skip
+    if reads(rest, target):
+        raise ScheduleError("(3) something besides block `{block}` reads `{buffer}` in the same nest",
+                            block=writer.name, buffer=target.name)  # fmt: skip
+
+
+def _check_all_written(func: PrimFunc, copy: Stmt, writer: Block, target: Buffer) -> None:
+    """Condition (4) for a copy that runs in each iteration of loops around its block."""
+    program = instances(func)
+    statement = next(s for s in program.below(copy) if s.write is not None)
+    try:
+        point = held(program, reading(statement, statement.reads[0]), exact=True).missing.first()
+        where = "" if point is None else "at " + ", ".join(f"{k}={v}" for k, v in point.items())
+    except (NotAffine, Unknown) as error:
+        where = str(error)
+    if where:
+        raise ScheduleError(
+            "(4) block `{block}` does not write all of `{buffer}` before it is copied back: {where}",
+            block=writer.name, buffer=target.name, where=where,
+        )  # fmt: skip
 
 
 def _check_own_reads(func: PrimFunc, writer: Block, target: Buffer, cache: Buffer) -> None:
@@ -196,9 +232,11 @@ def set_scope(func: PrimFunc, block: str, buffer_index: int | str, storage_scope
     """Move a buffer to another memory scope, all accesses and views with it.
 
     It is given by its place among what `block` writes, or by the name of one that it reads or
-    writes.  Condition: (1) it is allocated in the function; a parameter is the caller's memory and
-    stays in scope ``global``, of which ``global.texture`` is a part.
+    writes.  Conditions: (1) it is allocated in the function; a parameter is the caller's memory and
+    stays in scope ``global``, of which ``global.texture`` is a part; (2) the scope is a name, or
+    names joined by dots.
     """
+    check_scope(storage_scope, "2")
     found = find_block(func, block)
     if isinstance(buffer_index, int):
         buffer = write_buffer(found, buffer_index)
@@ -242,12 +280,24 @@ def write_buffer(block: Block, index: int) -> Buffer:
 
 
 def _pick(found: Sequence[Buffer], index: int, block: Block, verb: str) -> Buffer:
-    if not 0 <= index < len(found):
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(found):
         raise ScheduleError(
-            "(1) block `{block}` {verb} {count} buffers ({known}), but got index {index}",
+            "(1) block `{block}` {verb} {count} buffers ({known}), but got index {index!r}",
             block=block.name, verb=verb, count=len(found), known=", ".join(b.name for b in found), index=index,
         )  # fmt: skip
     return found[index]
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can stand for a function in a program."""
+    plain = text.isidentifier() and not iskeyword(text) and text not in NAMESPACES
+    return plain and normalize("NFKC", text) == text
+
+
+def check_scope(scope: str, number: str) -> None:
+    """Raises ScheduleError (`number`) unless a memory scope is a name, or names joined by dots."""
+    if not scope.isascii() or not all(part.isidentifier() for part in scope.split(".")):
+        raise ScheduleError("({number}) {scope!r} is no name of a memory scope", number=number, scope=scope)
 
 
 def cache_buffer(func: PrimFunc, source: Buffer, shape: Sequence[int], scope: str) -> tuple[Buffer, str]:

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.affine.sets import IntSet
-from ...ir.expr import (
-    Load,
-)
+from ...ir.dataflow.instances import instances
+from ...ir.expr import Buffer, Load
 from ...ir.node import walk
 from ...ir.passes.padding import BLOCK
 from ...ir.stmt import Block, PrimFunc, Stmt, Store, fresh, names, seq, stores
 from ..errors import ScheduleError
-from ..placement import check_no_views
+from ..placement import check_no_views, writers
 from ..primitive import Result, index_rank, primitive
-from ..tree import find_block, insert_after, insert_before, nest_of, with_alloc, with_stmt
-from .cache import read_buffer, write_buffer
+from ..tree import find_block, insert_after, insert_before, nest_of, scope_of, with_alloc, with_stmt
+from .cache import check_scope, read_buffer, write_buffer
 from .reindexing import Reindexing, check_same_point, check_writer, copy_nest, padding_of, redirect, reindexing
 
 
@@ -48,21 +47,27 @@ def reindex_cache_read(
     Conditions: (1) the block has iterators and reads such a buffer, whose memory has no other
     view, and does not write it;
     (2) it reads it at a single point; (3) f takes as many indices as there are iterators;
-    (4) instances that f sends to one element read the same; (5) nothing in its nest writes
-    the buffer; (6) `physical_shape` holds the image of f; (7) `pad_value` has the element
-    type and reads only what is copied; (8) what the block reads is an affine set; (9)
-    consumers read the same point.  Returns the block that copies.
+    (4) instances that f sends to one element read the same; (5) nothing writes the buffer in
+    its nest, in those of the consumers, or between these; (6) `physical_shape` holds the image of
+    f; (7) `pad_value` has the element type and reads only what is copied; (8) what the block
+    reads is an affine set; (9) consumers read the same point, in the same block; (10) the scope
+    is a name, or names joined by dots.  Returns the block that copies.
     Source: apache/tvm pull request 14161.
     """
     reader = find_block(func, block)
     source = read_buffer(reader, read_buffer_index)
     check_no_views(func, source, "1")
+    check_scope(storage_scope, "10")
     plan = reindexing(func, reader, source, index_map, storage_scope, physical_shape)
     blocks = [reader, *(find_block(func, name) for name in consumer_blocks or ())]
     for other in blocks:
         if any(s.buffer == source for s in stores(nest_of(func, other))):
             raise ScheduleError("(5) `{buffer}` is written in the same loop nest", buffer=source.name)
         check_same_point(plan, reader, other)
+        if scope_of(func, other) is not scope_of(func, reader):
+            raise ScheduleError("(9) block `{other}` is not in the same block as `{block}`", other=other.name,
+                                block=reader.name)  # fmt: skip
+    _check_not_written_between(func, blocks, source)
     copied = plan.read_set(func, reader)
     for other in blocks[1:]:
         copied = copied.union(plan.read_set(func, other, reader))
@@ -99,12 +104,14 @@ def reindex_cache_write(
     of the buffer; (5) nothing else in its nest touches the buffer; (6) `physical_shape`
     holds the image of f; (7) `pad_value` has the element type and reads only what is
     written; (8) what the block writes is an affine set, and every instance stores; (9) the
-    block reads nothing that was there before: it has an init, or does not read the buffer.
+    block reads nothing that was there before: it has an init, or does not read the buffer; (10)
+    the scope is a name, or names joined by dots.
     Returns the block that copies back.  Source: apache/tvm pull request 14161.
     """
     writer = find_block(func, block)
     target = write_buffer(writer, write_buffer_index)
     check_no_views(func, target, "1")
+    check_scope(storage_scope, "10")
     plan = reindexing(func, writer, target, index_map, storage_scope, physical_shape)
     check_writer(func, writer, plan)
     written = plan.touched_set(func, writer)
@@ -116,6 +123,15 @@ def reindex_cache_write(
     func = with_stmt(func, writer, renamed)
     func = insert_after(func, nest_of(func, renamed), seq(after))
     return with_alloc(func, plan.cache), plan.cache.name
+
+
+def _check_not_written_between(func: PrimFunc, blocks: Sequence[Block], source: Buffer) -> None:
+    """Condition (5): from the first consumer to the last, the buffer holds what was copied."""
+    numbers = [s.number for block in blocks for s in instances(func).below(nest_of(func, block))]
+    for writer in writers(func, source):
+        if min(numbers) <= writer.number <= max(numbers):
+            raise ScheduleError("(5) {writer} writes `{buffer}` between its consumers", writer=writer.label,
+                                buffer=source.name)  # fmt: skip
 
 
 def _epilogue(func: PrimFunc, plan: Reindexing, filled: IntSet, pad_value: Any) -> list[Stmt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, box, find_point, points
@@ -19,6 +20,7 @@ from ...ir.expr import (
     Load,
     Var,
     all_of,
+    as_expr,
     binary,
     conjuncts,
     substitute,
@@ -30,9 +32,25 @@ from ...ir.node import Node, children, rebuild, walk
 from ...ir.passes.padding import Padding, check_pad_value
 from ...ir.passes.relayout import LayoutError
 from ...ir.script.printer import expr_text
-from ...ir.stmt import Block, If, Iter, PrimFunc, Stmt, Store, fresh, loops, names, stores
+from ...ir.stmt import (
+    Block,
+    Evaluate,
+    If,
+    Iter,
+    Let,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    loops,
+    names,
+    path_to,
+    read_buffers,
+    stores,
+    written_buffers,
+)
 from ..errors import ScheduleError
-from ..tree import extent_of, loops_above, nest_of
+from ..tree import extent_of, loops_above, nest_of, replace_stmt, scope_of
 from .axes import fresh_axes
 from .cache import cache_buffer
 
@@ -66,9 +84,10 @@ class Reindexing:
         around = loops_above(func, block)
         own = {i.var for i in self.iters}
         order = [i.var for i in (like or block).iters]
-        bindings = [b.binding for v, b in zip(order, block.iters, strict=True) if v in own]
+        conditions, lets = _conditions_around(func, block)
+        bindings = [substitute(b.binding, lets) for v, b in zip(order, block.iters, strict=True) if v in own]
         try:
-            domain = Domain(tuple((x.var, extent_of(x)) for x in around), conjuncts(block.predicate))
+            domain = Domain(tuple((x.var, extent_of(x)) for x in around), conditions)
             return points(domain).image(bindings, self.axes)
         except (NotAffine, Unknown) as error:
             raise ScheduleError(
@@ -91,6 +110,22 @@ class Reindexing:
             raise ScheduleError(
                 "(8) it is not known what block `{block}` reads: {error}", block=block.name, error=str(error)
             ) from None
+
+
+def _conditions_around(func: PrimFunc, block: Block) -> tuple[tuple[Expr, ...], dict[Var, Expr]]:
+    """What holds wherever a block runs inside of the enclosing block, and the bindings of index arithmetic there."""
+    path = path_to(func.body, block)
+    assert path is not None
+    below = path[path.index(scope_of(func, block)) + 1 :]
+    found: list[Expr] = []
+    lets: dict[Var, Expr] = {}
+    for stmt, child in pairwise(below):
+        if isinstance(stmt, If):
+            found.append(substitute(stmt.cond if child is stmt.then else negate(stmt.cond), lets))
+        elif isinstance(stmt, Let):
+            lets[stmt.var] = substitute(stmt.value, lets)
+    found.append(substitute(block.predicate, lets))
+    return tuple(c for cond in found for c in conjuncts(cond)), lets
 
 
 def reindexing(
@@ -174,11 +209,10 @@ def check_writer(func: PrimFunc, writer: Block, plan: Reindexing) -> None:
                             name=extra[0], buffer=target.name)  # fmt: skip
     sentence = "(4) the instances {a} and {b} share the element {at} of `{buffer}`, but not of the cache"
     _check_apart(plan, writer, sentence, plan.point, plan.mapped)
-    own = {id(n) for n in walk(writer)}
-    for node in walk(nest_of(func, writer)):
-        if isinstance(node, (Load, Store)) and node.buffer == target and id(node) not in own:
-            raise ScheduleError("(5) something else in the nest of block `{block}` touches `{buffer}`",
-                                block=writer.name, buffer=target.name)  # fmt: skip
+    rest = replace_stmt(nest_of(func, writer), writer, Evaluate(as_expr(0)))
+    if target in (*read_buffers(rest), *written_buffers(rest)):
+        raise ScheduleError("(5) something else in the nest of block `{block}` touches `{buffer}`",
+                            block=writer.name, buffer=target.name)  # fmt: skip
     if not any(isinstance(s, Store) and s.buffer == target for s in _unconditional(writer.body)):
         raise ScheduleError("(8) not every instance of block `{block}` stores to `{buffer}`", block=writer.name,
                             buffer=target.name)  # fmt: skip
