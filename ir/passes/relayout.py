@@ -147,7 +147,7 @@ def _view(view: Buffer, change: Change) -> Buffer:
         view.dtype == old.dtype
         and len(view.shape) == len(old.shape)
         and view.shape[1:] == old.shape[1:]
-        and view.shape[0] <= old.shape[0]
+        and view.shape[:1] <= old.shape[:1]
     )
     if not fits:
         raise LayoutError(

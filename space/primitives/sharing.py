@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir.affine.sets import Unknown, box
 from ...ir.arith.intervals import negate
-from ...ir.expr import Binary, Buffer, Load, Var, binary
+from ...ir.expr import Binary, Buffer, Load, Var, binary, free_variables
 from ...ir.passes.layouts import change_layout, is_written
 from ...ir.passes.promises import constants_left, not_left
 from ...ir.passes.relayout import Change, make_change
@@ -33,6 +33,7 @@ from ..errors import ScheduleError
 from ..primitive import ModuleResult, module_primitive, shared
 from ..tree import rename_duplicates
 from .buffers import buffer_of
+from .cache import is_name
 from .layout import set_axis_separator, transform_layout
 
 
@@ -148,11 +149,14 @@ def split_packing(module: Module, current: str, buffer: str, func_name: str | No
     constant is packed once.  The buffer becomes a parameter, in the place of the inputs that
     only packing needs; what packing is proven to leave in it, constants and undef, is assumed
     there, and nothing else.  Conditions: (1) the root block allocates the buffer; (2) it is
-    filled before it is read; (3) what fills it touches nothing else but inputs of the function.
+    filled before it is read; (3) what fills it touches nothing else but inputs of the function;
+    (4) `func_name` is a name.
     Returns the name of the packing function.
     Source: RFC 0077, "Points of Communication".
     """
     func = module[current]
+    if func_name is not None and not is_name(func_name):
+        raise ScheduleError("(4) {name!r} is no name of a function", name=func_name)
     packed = next((b for b in func.body.allocs if b.name == buffer), None)
     if packed is None:
         known = ", ".join(b.name for b in func.body.allocs) or "none"
@@ -164,7 +168,9 @@ def split_packing(module: Module, current: str, buffer: str, func_name: str | No
     _check_packing(func, packed, items, filling)
     name = fresh(func_name or f"pack_{buffer}", {f.name for f in module.functions})
     sources = [p for p in func.params if isinstance(p, Buffer) and any(p in read_buffers(s) for s in filling)]
-    packing = PrimFunc(name, (*sources, packed), Block("root", (), seq(filling)))
+    used = {v for s in filling for v in free_variables(s)}
+    inputs = [p for p in func.params if p in sources or p in used]
+    packing = PrimFunc(name, (*inputs, packed), Block("root", (), seq(filling)))
     packing = replace(packing, layouts=tuple(la for la in func.layouts if la.param in {b.name for b in sources}))
     left = _without_packing(func, packed, sources, rest)
     left = _with_proven(packing, left, packed)
