@@ -193,12 +193,16 @@ def check_runs_once(block: Block, loops: Sequence[For], number: str) -> None:
         raise ScheduleError("({number}) block `{block}` may run at one point twice", number=number, block=block.name)
 
 
-def check_still_concurrent(func: PrimFunc, loops: Sequence[For]) -> None:
-    """Raises ScheduleError where a concurrent loop among `loops` may not be one at its place in `func`."""
+def check_still_concurrent(func: PrimFunc, loops: Sequence[For], number: str) -> None:
+    """Raises ScheduleError (`number`) where a concurrent loop among `loops` may not be one at its place in `func`."""
     for loop in loops:
         if loop.kind in ("parallel", "vectorized", "thread_binding"):
             private, there = loop.kind != "vectorized", find_loop(func, loop.var.name)
-            check_concurrent(func, there, private=private, reduces=loop.reduces)
+            try:
+                check_concurrent(func, there, private=private, reduces=loop.reduces)
+            except ScheduleError as error:
+                raise ScheduleError("({number}) `{loop}` runs concurrently, but {error}",
+                                    number=number, loop=loop.var.name, error=error) from None  # fmt: skip
 
 
 def enclosing_bounds(func: PrimFunc, stmt: Stmt) -> dict[Var, tuple[int, int]]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..ir import dtypes
 from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
+from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
-from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, path_to, walk_stmts
+from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, Stmt, path_to, read_buffers, stores, walk_stmts
 from .errors import ScheduleError
 
 
@@ -52,6 +54,26 @@ def check_no_views(func: PrimFunc, buffer: Buffer, number: str) -> None:
         if isinstance(stmt, Declare) and stmt.buffer.memory == buffer.memory:
             raise ScheduleError("({number}) `{view}` is a view of the memory of `{memory}`", number=number,
                                 view=stmt.buffer.name, memory=buffer.memory)  # fmt: skip
+
+
+def check_scalar(accesses: Iterable[Access], number: str) -> None:
+    """Raises ScheduleError where a vector of elements is accessed at once."""
+    for access in accesses:
+        if any(dtypes.lanes(i.dtype) > 1 for i in access.node.indices):
+            raise ScheduleError("({number}) several elements of `{buffer}` are accessed at once",
+                                number=number, buffer=access.buffer.name)  # fmt: skip
+
+
+def check_in_scope(func: PrimFunc, block: Block, place: Stmt, number: str) -> None:
+    """Raises ScheduleError where a block uses a buffer of another block that does not hold `place`."""
+    used = {*read_buffers(block), *(s.buffer for s in stores(block))}
+    there = path_to(func.body, place) or ()
+    for stmt in (path_to(func.body, block) or ())[:-1]:
+        if isinstance(stmt, Block) and not any(stmt is s for s in there) and not used.isdisjoint(stmt.allocs):
+            raise ScheduleError(
+                "({number}) block `{block}` uses a buffer of block `{owner}`, which does not hold the new place",
+                number=number, block=block.name, owner=stmt.name,
+            )  # fmt: skip
 
 
 def check_unconditional(func: PrimFunc, block: Block, number: str) -> None:
@@ -109,7 +131,7 @@ def check_final(func: PrimFunc, target: For, buffer: Buffer, number: str, once: 
     must see it `once`.
     """
     found = writers(func, buffer)
-    outer = [loop.var for loop in _loops_to(func, target)]
+    outer = [loop.var for loop in loops_to(func, target)]
     if not once and len({id(s.block) for s in found}) == 1 and all(_is_final_by_kind(s, outer) for s in found):
         return
     for first in found:
@@ -143,7 +165,8 @@ def _is_final_by_kind(statement: Statement, outer: Sequence[Var]) -> bool:
     return carried.isdisjoint(outer) and {i.var for i in block.spatial} == set(write.node.indices)
 
 
-def _loops_to(func: PrimFunc, target: For) -> list[For]:
+def loops_to(func: PrimFunc, target: For) -> list[For]:
+    """The loops around `target`, of enclosing blocks too, outermost first, and itself."""
     path = path_to(func.body, target)
     assert path is not None
     return [s for s in path if isinstance(s, For)]
@@ -151,7 +174,7 @@ def _loops_to(func: PrimFunc, target: For) -> list[For]:
 
 def stored_in_iteration(func: PrimFunc, target: For, buffer: Buffer) -> tuple[list[Var], list[Var], IntSet]:
     """The elements that one iteration of `target` stores: loops around, coordinates, and the set over both."""
-    outer = [loop.var for loop in _loops_to(func, target)]
+    outer = [loop.var for loop in loops_to(func, target)]
     axes = [Var(f"{buffer.name}.{d}") for d in range(len(buffer.shape))]
     found: IntSet | None = None
     for statement in writers(func, buffer):
@@ -172,7 +195,7 @@ def condition_to_be_stored(
     """
     try:
         outer, axes, stored = stored_in_iteration(func, target, buffer)
-        around = [(loop.var, loop.extent) for loop in _loops_to(func, target)]
+        around = [(loop.var, loop.extent) for loop in loops_to(func, target)]
         domain = points(Domain((*around, *dims), conjuncts(cond)))
         wanted = domain.image([*outer, *element], [*outer, *axes])
         if wanted.is_subset(stored):

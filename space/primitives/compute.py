@@ -42,15 +42,18 @@ from ...ir.stmt import (
     stores,
 )
 from ..errors import ScheduleError
-from ..nest import check_once, check_runs_once, updates_itself
+from ..nest import check_once, check_runs_once, check_still_concurrent, updates_itself
 from ..placement import (
     check_alone,
     check_below,
     check_final,
+    check_in_scope,
     check_no_views,
     check_passing,
+    check_scalar,
     check_unconditional,
     condition_to_be_stored,
+    loops_to,
     readers,
     writers,
 )
@@ -69,9 +72,10 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     The region is what the consumers read there as they are now, cut with the
     producer's domain.  In place of a loop, ``<root>`` leaves the block where it is, and
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
-    spatial iterators in order, under no condition around it; (2) it is the only writer; (3) every reader
-    is below `loop`; (4) the block is not below `loop` already; (5) nothing that it passes
-    writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once.
+    spatial iterators in order, under no condition around it, and has no opaque iterator; (2) it is the only
+    writer; (3) every reader is below `loop`; (4) the block is not below `loop` already; (5) nothing that it
+    passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
+    (8) concurrent loops around may still be so; (9) what the block uses is allocated around `loop`.
     """
     producer = find_block(func, block)
     if loop in (ROOT, INLINE):
@@ -92,6 +96,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_no_views(func, buffer, "6")
     around = loops_above(func, producer)
     check_once(producer, around, "7")
+    check_in_scope(func, producer, target, "9")
     func = remove_stmt(func, producer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -99,7 +104,9 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     reads = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, store.buffer) if not a.is_write]
     box = region(reads, frozenset(bounds), store.buffer.shape, bounds)
     nest = _nest_over(func, producer, around, store, box, bounds).loops()
-    return with_stmt(func, target, replace(target, body=seq([nest, target.body]))), None
+    result = with_stmt(func, target, replace(target, body=seq([nest, target.body])))
+    check_still_concurrent(result, loops_to(func, target), "8")
+    return result, None
 
 
 @primitive
@@ -108,13 +115,14 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
 
     A reduction may be moved as well, so that each iteration adds what it produced; so a reduction
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
-    Conditions: (1) the block reads some buffer at its iterators, each once; (2) every writer of
+    Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; (2) every writer of
     that buffer is below `loop`; (3) all instances that produce one element lie in one iteration
     of `loop`, so the element is final; (4) the block's other inputs are not written below
     `loop`; (5) nothing that it passes writes what it reads, or touches what it writes;
     (6) where the block reduces, no loop is part of both its result and its reduction, so that
     the first point of the reduction stays first; (7) the buffer has no other view; (8) what the block
-    adds to what it stores is added once at each point.
+    adds to what it stores is added once at each point; (9) concurrent loops around may still be so; (10) what
+    the block uses is allocated around `loop`.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     written = {s.buffer for s in stores(target)}
@@ -132,6 +140,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_no_views(func, source, "7")
     around = loops_above(func, consumer)
     check_once(consumer, around, "8")
+    check_in_scope(func, consumer, target, "10")
     func = remove_stmt(func, consumer)
     target = find_loop(func, loop)
     outer = (*loops_above(func, target), target)
@@ -141,7 +150,9 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     part = _nest_over(func, consumer, around, load, box, bounds)
     _check_first_point_stays(part.block)
     part = _only_stored(func, target, part, load, bounds)
-    return with_stmt(func, target, replace(target, body=seq([target.body, part.loops()]))), None
+    result = with_stmt(func, target, replace(target, body=seq([target.body, part.loops()])))
+    check_still_concurrent(result, loops_to(func, target), "9")
+    return result, None
 
 
 @primitive
@@ -149,8 +160,9 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
     """``A[v] = e(v)``, then ``S(A[i])`` -> ``S(e(i))``.
 
     Conditions: (1) the block writes one allocated buffer, at its spatial iterators in
-    order, and has no reduction; (2) it is the only writer, and is read, and the buffer has no
-    other view; (3) no instance is skipped; (4) nothing that it passes writes what it reads.
+    order, and has no other iterators; (2) it is the only writer, and is read, one element at a time, and the
+    buffer has no other view; (3) no instance is skipped; (4) nothing that it passes writes what it reads;
+    (5) what the block uses is allocated around all that reads the buffer.
     Reads outside the block's domain do not exist in a valid program.
     """
     producer = find_block(func, block)
@@ -167,6 +179,9 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
         raise ScheduleError("(3) block `{block}` skips instances", block=block)
     check_unconditional(func, producer, "3")
     check_passing(func, moved, users, store.buffer, "4")
+    check_scalar((a for s in users for a in s.reads if a.buffer == store.buffer), "2")
+    for user in users:
+        check_in_scope(func, producer, user.stmt, "5")
     bound = sorted(let_variables(store.value), key=lambda v: v.name)
     taken, values = names(func), dict[tuple[Expr, ...], Expr]()
 
@@ -186,12 +201,13 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
 def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     """``A[f(v)] = e``, then ``B[i] = g(A[i])`` -> ``B[f(v)] = g(e)``.
 
-    Conditions: (1) the block has no reduction, one store, at its spatial iterators in
+    Conditions: (1) the block has no reduction and no opaque iterator, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
-    is a single store without a reduction, and this block is its only reader; (3) no instance is
+    is a single store of one element without a reduction, and this block is its only reader; (3) no instance is
     skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
     the writer stores only elements that this block reads; (6) what the block adds to what it
-    stores is added once, and the writer stores each element once.
+    stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
+    the writer.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -213,9 +229,12 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
         )
     moved = list(instances(func).below(consumer))
     check_passing(func, moved, found, source, "4")
+    check_scalar(found[0].accesses[-1:], "2")
+    check_in_scope(func, consumer, found[0].stmt, "7")
     if updates_itself(consumer):
         for each in (consumer, found[0].block):
             check_runs_once(each, loops_above(func, each), "6")
+        _check_stored_once(found[0])
     _check_all_computed(found[0], moved[-1], source)
 
     def expand(node: object) -> object:
@@ -257,6 +276,18 @@ def _check_all_computed(writer: Statement, consumer: Statement, buffer: Buffer) 
         )  # fmt: skip
 
 
+def _check_stored_once(writer: Statement) -> None:
+    """Condition (6) of `reverse_compute_inline`: no element of the buffer is stored at two points."""
+    assert writer.write is not None
+    try:
+        once = access_map(writer.domain, [*writer.write.owners, *writer.write.indices]).is_injective()
+    except (NotAffine, Unknown) as error:
+        raise ScheduleError("(6) which elements are stored twice is unknown: {error}", error=str(error)) from None
+    if not once:
+        raise ScheduleError("(6) block {writer} may store an element of `{buffer}` twice",
+                            writer=writer.label, buffer=writer.write.buffer.name)  # fmt: skip
+
+
 def _plain_store(block: Block) -> Store:
     """The single store of a block, at its spatial iterators in some order, one for each dimension."""
     if len(block_stores(block)) != 1 or not isinstance(block.body, Store):
@@ -275,7 +306,14 @@ def _plain_load(block: Block, buffer: Buffer, iters: Sequence[Iter] | None = Non
 
 
 def _check_plain(block: Block, indices: Sequence[Expr], iters: Sequence[Iter]) -> None:
-    """Each iterator is one of the indices, but for those with a single point, whose index may be 0."""
+    """Each iterator is one of the indices, but for those with a single point, whose index may be 0.
+
+    Points of opaque iterators have an order, which a moved block would not keep.
+    """
+    for item in block.iters:
+        if item.kind == "opaque":
+            raise ScheduleError("(1) block `{block}` has the opaque iterator `{iter}`",
+                                block=block.name, iter=item.var.name)  # fmt: skip
     used = [i for i in indices if isinstance(i, Var)]
     left = {i.var for i in iters} - set(used)
     single = {i.var for i in iters if i.extent == 1}
@@ -342,7 +380,7 @@ def _nest_over(
     bounds: dict[Var, tuple[int, int]],
 ) -> _Part:
     """The block over `box` of the accessed buffer, with conditions where the box may leave what ran in `around`."""
-    taken = names(func) | {block.name}
+    taken = names(func) | names(block)
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
     new_loops: list[tuple[Var, int]] = []

@@ -136,7 +136,7 @@ def reorder(func: PrimFunc, *loops: str) -> Result:
     for loop in reversed(new_loops):
         body = replace(loop, body=body)
     result = with_stmt(func, outer, body)
-    check_still_concurrent(result, new_loops)
+    check_still_concurrent(result, new_loops, "4")
     return result, None
 
 
