@@ -18,6 +18,7 @@ from .errors import ScheduleError
 
 MAX_DEPTH = 16
 MAX_TEXT = 8192
+MAX_INTEGER = 2**63
 
 
 class ChosenNumber(int):
@@ -99,7 +100,7 @@ def resolve(value: Any, drawn: Mapping[str, Any]) -> Any:
 
 
 def check_json(value: Any, depth: int = 0) -> None:
-    """Raise ScheduleError unless `value` is made of JSON's types, not too deep and without huge texts."""
+    """Raise ScheduleError unless `value` is made of JSON's types, not too deep and without huge texts and integers."""
     if depth > MAX_DEPTH:
         raise ScheduleError("arguments are nested deeper than {most} levels", most=MAX_DEPTH)
     if isinstance(value, (list, dict)):
@@ -110,6 +111,8 @@ def check_json(value: Any, depth: int = 0) -> None:
     elif isinstance(value, str):
         if len(value) > MAX_TEXT:
             raise ScheduleError("a text has {size} characters; the limit is {most}", size=len(value), most=MAX_TEXT)
+    elif isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise ScheduleError("an integer has at most 64 bits, but one here has {bits}", bits=value.bit_length() + 1)
     elif value is not None and not isinstance(value, (bool, int, float)):
         raise ScheduleError("{value!r} is no JSON value", value=type(value).__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any
 
 from . import primitives
@@ -12,6 +13,10 @@ from .primitive import PRIMITIVES, find_primitive
 from .trace_text import call_text
 
 __all__ = ["Instruction", "primitives"]
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier() and not iskeyword(value)
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Instruction:
                                 name=name, got=type(arguments).__name__)  # fmt: skip
         check_json(arguments)
         primitive.check(arguments)
-        if not isinstance(results, (list, tuple)) or not all(isinstance(r, str) and r.isidentifier() for r in results):
+        if not isinstance(results, (list, tuple)) or not all(map(_is_name, results)):
             raise ScheduleError("the results of `{name}` are names, but got {results!r}", name=name, results=results)
         if bool(results) != (primitive.draw is not None):
             verb = "draws" if primitive.draw else "never draws"

@@ -33,6 +33,9 @@ __all__ = ["Schedule", "ScheduleError", "Trace", "primitives"]
 MAX_INSTRUCTIONS = 10_000
 MAX_DRAWS = 64
 
+ODD_ARGUMENTS = (RecursionError, OverflowError, TypeError, AssertionError)
+"""What arguments of any origin may lead to in a primitive, where their types are right and no condition asks."""
+
 
 class Schedule:
     """Applies primitives to a function and records them.
@@ -272,6 +275,8 @@ class Trace:
                 schedule.apply(instruction.name, instruction.arguments, instruction.results)
             except ScheduleError as error:
                 raise error.within(f"instruction {number} of {len(self)}") from None
+            except ODD_ARGUMENTS as error:
+                raise _failed(instruction, error).within(f"instruction {number} of {len(self)}") from error
         return schedule
 
     def simplified(self, func: PrimFunc | None = None) -> Trace:
@@ -338,6 +343,11 @@ class Trace:
                 if result.decisions[number] != self.decisions[number]:
                     return result
         raise ScheduleError("no decision of the trace has another value that fits the program")
+
+
+def _failed(instruction: Instruction, error: BaseException) -> ScheduleError:
+    reason = ScheduleError("it failed with {kind}: {error}", kind=type(error).__name__, error=str(error)[:200])
+    return reason.at(instruction.name, instruction.arguments)
 
 
 class _Short:

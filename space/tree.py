@@ -45,9 +45,10 @@ def replace_stmt(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 def with_stmt(func: PrimFunc, old: Stmt, new: Stmt) -> PrimFunc:
-    """The function with one statement replaced."""
+    """The function with one statement replaced.  Raises ScheduleError where that leaves no root block."""
     body = replace_stmt(func.body, old, new)
-    assert isinstance(body, Block)
+    if not isinstance(body, Block):
+        raise ScheduleError("nothing stands around the root block")
     return func.with_body(body)
 
 

@@ -67,6 +67,8 @@ class IndexMap:
     @staticmethod
     def from_func(fn: Callable[..., Any], ndim: int | None = None) -> IndexMap:
         """The map that `fn` computes on index variables; `ndim` is needed for ``*indices``."""
+        if not callable(fn):
+            raise IndexMapError(f"an index map is a function of the indices or its text, but got {fn!r}")
         names = tuple(Var(name) for name in _parameter_names(fn, ndim))
         keywords = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY]
         plain = names[: len(names) - len(keywords)]

@@ -187,7 +187,10 @@ def _parse_lambda(text: str, buffer: Buffer) -> PadValue:
             f"the pad value `{text[:200]}` takes {len(names)} indices, but `{buffer.name}` "
             f"has {len(buffer.shape)} dimensions"
         )
-    return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))
+    try:
+        return PadValue(names, tuple(_Reader(names, buffer, text.strip()).pieces(tree.body, TRUE)))
+    except RecursionError:
+        raise PadValueError(f"`{text[:200]}` is nested too deeply for a pad value") from None
 
 
 class _Reader:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import comb, prod
 from random import Random
+from sys import float_info
 
 from ...ir.stmt import Block, For, PrimFunc
 from ..errors import ScheduleError
@@ -18,6 +19,7 @@ from ..tree import block_stores, consumers, extent_of, find_block, find_loop, lo
 from .compute import INLINE, ROOT, compute_at, compute_inline
 
 ROOT_DECISION, INLINE_DECISION = -2, -1
+MOST = float_info.max
 
 
 def _draw_tile(func: PrimFunc, random: Random, loop: str, n: int, max_innermost_factor: int = 16) -> list[int]:
@@ -122,7 +124,7 @@ def sample_categorical(
 
 
 def _check_categories(candidates: Sequence[int], probs: Sequence[float]) -> None:
-    if not candidates or len(candidates) != len(probs) or min(probs) < 0 or not 0 < sum(probs) < float("inf"):
+    if not candidates or len(candidates) != len(probs) or min(probs) < 0 or not 0 < sum(probs) <= MOST:
         raise ScheduleError("(1) {count} candidates need as many probabilities, none negative and not all 0, "
                             "but got {probs}", count=len(candidates), probs=list(probs))  # fmt: skip
 

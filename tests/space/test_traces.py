@@ -317,3 +317,33 @@ def test_every_primitive_is_documented_and_typed() -> None:
         numbers = [int(n) for n in re.findall(r"\((\d)\)", text)]
         assert sorted(set(numbers)) == list(range(1, max(numbers, default=0) + 1)), f"{name} leaves out a condition"
         assert primitive.hints.keys() >= primitive.signature.parameters.keys(), f"{name} has arguments without a type"
+
+
+HUGE_PAD = "lambda k, j: b[" + "+".join(["k"] * 2000) + ", j]"
+
+
+@pytest.mark.parametrize(
+    ("item", "match"),
+    [
+        (["split", {"loop": "i", "factors": [10**30, None]}], "at most 64 bits"),
+        (["transform_loops", {"loops": ["i"], "index_map": "lambda i: [i]", "extents": [10**30]}], "at most 64 bits"),
+        (["sample_categorical", {"candidates": [1], "probs": [10**400]}, ["v0"]], "at most 64 bits"),
+        (["sample_categorical", {"candidates": [1], "probs": [1.0]}, ["class"]], "are names"),
+        (["add_unit_loop", {"block_or_loop": "root"}], "nothing stands around the root block"),
+        *(
+            (["transform_layout", {"block": "matmul", "buffer": ["read", 1], "index_map": m}], "an index map is a function of the indices or its text")
+            for m in (5, None, ["a"])
+        ),
+        (
+            [
+                "transform_layout",
+                {"block": "matmul", "buffer": ["read", 1], "index_map": "lambda k, j: [k, j]", "pad_value": HUGE_PAD},
+            ],
+            "nested too deeply|failed with RecursionError",
+        ),
+    ],
+)
+def test_a_trace_of_any_origin_is_refused_with_a_sentence(item: list[object], match: str) -> None:
+    """Numbers that no type holds, names that are no names and odd arguments are no tracebacks."""
+    with pytest.raises(ScheduleError, match=match):
+        Trace.from_json([item]).replay(program())
