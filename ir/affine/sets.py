@@ -190,11 +190,13 @@ class Relation:
         pairs = pairs.intersect(isl.Map.lex_lt(pairs.get_space().domain()))
         if pairs.is_empty():
             return None
-        first = IntSet(self.domain.variables, pairs.domain().lexmin())
-        second = IntSet(self.domain.variables, pairs.intersect_domain(first.isl).range().lexmin())
-        a, b = first.sample(), second.sample()
-        assert a is not None and b is not None
-        return a, b
+        for least in (True, False):  # isl was seen to find no least point of a set that is not empty
+            first = pairs.domain().lexmin() if least else isl.Set.from_point(pairs.domain().sample_point())
+            others = pairs.intersect_domain(first).range()
+            a, b = (IntSet(self.domain.variables, s).sample() for s in (first, others.lexmin() if least else others))
+            if a is not None and b is not None:
+                return a, b
+        raise Unknown("two points have one image, and isl finds none of them")
 
     @guarded
     def inverse(self) -> tuple[Expr, ...]:

@@ -124,7 +124,8 @@ def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | Non
     kept = {name: value for name, value in site.node.values.items() if name not in others}
     mode = site.attribute("mode", "nearest")
     if site.node.op == "Upsample" or site.opset <= 10:  # which say no more than the scale
-        kept = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        nearest = "ceil" if site.node.op == "Resize" and scale < 1 else "floor"
+        kept = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
     kept["mode"] = {"bilinear": "linear"}.get(mode, mode)
     start, end = region or (0.0, 1.0)
     graph = ModelGraph("resize", (), (), {}, {}, [], {"": max(site.opset, 13)})

@@ -291,8 +291,8 @@ def _plain_terms(expr: Expr, ranges: Ranges) -> Expr:
 
 
 def _plainest(expr: Expr, var: Var, extent: int) -> Expr:
-    """An expression of one iterator: linear, or with a single step, if its values are."""
-    if extent > SHORT:
+    """An expression of one iterator: linear, or with a single step, if its values are known and so."""
+    if extent > SHORT or reads_memory(expr):
         return expr
     values = [int(evaluate(expr, {var.name: at})) for at in range(extent)]
     slope = values[1] - values[0] if extent > 1 else 0

@@ -13,6 +13,7 @@ from onnx_models import model, node, value
 
 import stridesmith as ss
 from stridesmith.models.evaluate import evaluate
+from stridesmith.models.fusion import fused
 from stridesmith.models.network import Operator, problems
 from stridesmith.models.onnx import import_model, read
 
@@ -365,3 +366,32 @@ def test_programs_are_what_the_search_understands() -> None:
     target = ss.Target("cpu", threads=2)
     for func in {n.func for n in read(networks.bert(1, 5, 24, 3)).nodes}:
         assert ss.generate(func, target).sketches
+
+
+def test_nodes_that_only_move_join_what_reduces_beside_them() -> None:
+    """A softmax over channels whose result is one long row has a layout, whichever set isl looks at."""
+    made = model([node("Softmax", "x", "a", axis=1), node("Reshape", "a s", "y")], {"x": (2, 8, 4, 4)},
+                 {"s": np.array([2, 128, 1])})  # fmt: skip
+    network = fused(read(made), ss.Target("cpu", threads=1))
+    arrays = {"x": normal(2, 8, 4, 4)}
+    (wanted,) = ReferenceEvaluator(made).run(None, arrays)
+    np.testing.assert_allclose(evaluate(network, arrays)["y"], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_places_that_are_looked_up_stand_before_strides() -> None:
+    """A transposed convolution of stride 2 reads channels by a table, which no rewrite of its sums evaluates."""
+    nodes = [node("Gather", "x i", "g", axis=1),
+             node("ConvTranspose", "g w", "y", strides=[2, 2], pads=[1, 0, 0, 1])]  # fmt: skip
+    made = model(nodes, {"x": (3, 4, 4, 4)}, {"i": np.array([0, 2, 1]), "w": normal(3, 4, 3, 3)})
+    network = fused(read(made), ss.Target("cpu", threads=1))
+    arrays = {"x": normal(3, 4, 4, 4)}
+    (wanted,) = ReferenceEvaluator(made).run(None, arrays)
+    np.testing.assert_allclose(evaluate(network, arrays)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "places"), [(0.6, [0, 2]), (0.75, [0, 2, 3]), (1.5, [0, 0, 1, 2, 2, 3])])
+def test_the_first_resize_rounds_places_up_where_it_makes_less(scale: float, places: list[int]) -> None:
+    """In version 10 of the operators, the nearest element of a smaller image is the next one."""
+    made = model([node("Resize", "x s", "y", mode="nearest")], {"x": (1, 4)}, {"s": [1, scale]}, opset=10)
+    x = normal(1, 4)
+    np.testing.assert_array_equal(evaluate(read(made), {"x": x})["y"], x[:, places])
