@@ -401,6 +401,8 @@ class _Kernel(Subgroups):
     def _loop(self, stmt: For) -> None:
         extent = self.fixed(stmt.extent)
         limit = self.scalar(extent)
+        if self._changes(extent):  # the extent counts as it is when the loop begins
+            (limit,) = self.before([limit], [self.ctype(extent.dtype)])
         name = self.variables[stmt.var] = self.names.fresh(stmt.var.name)
         facts = self._range(stmt.var, extent)
         uneven = self._differs(extent)
