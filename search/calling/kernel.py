@@ -388,7 +388,10 @@ class _InPlace(_Memory):
 
 
 class _Copied(_Memory):
-    """A device has memory of its own: inputs are written before a call, outputs read after it."""
+    """A device has memory of its own: inputs are written before a call, outputs read after it.
+
+    Outputs are written before it, too, since a program may leave elements as they are, or read them.
+    """
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
@@ -397,6 +400,8 @@ class _Copied(_Memory):
         self._bound.write(index, array)
 
     def run(self, outputs: Sequence[tuple[int, Array]]) -> None:
+        for index, array in outputs:
+            self.give(index, array)
         self._bound.run()
         for index, array in outputs:
             array[...] = self._bound.read(index).reshape(array.shape)
