@@ -16,7 +16,7 @@ from ..ir import dtypes
 from ..ir.caches import cached
 from ..ir.expr import Buffer, Const
 from ..ir.interpreter.memory import DEFINED
-from ..ir.interpreter.numbers import boundary_dtype
+from ..ir.interpreter.numbers import boundary_dtype, to_storage
 from ..ir.interpreter.pads import pad_contents
 from ..ir.layout.index_map import IndexMap
 from ..ir.layout.pad_value import PadValue
@@ -79,7 +79,8 @@ def pad_values(argument: Argument, physical: Array) -> tuple[Array, NDArray[np.u
     mask = _mask(argument)
     if isinstance(pad_value.single, Const):
         count = int(mask.sum())
-        return np.full(count, pad_value.single.value, physical.dtype), np.full(count, DEFINED, np.uint8)
+        value = to_storage(argument.dtype, pad_value.single.value)
+        return np.full(count, value, physical.dtype), np.full(count, DEFINED, np.uint8)
     return pad_contents(pad_value, buffer, physical.reshape(-1), mask)
 
 

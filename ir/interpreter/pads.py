@@ -11,6 +11,7 @@ from ..expr import Buffer
 from ..layout.pad_value import PadValue
 from .memory import DEFINED, FORBIDDEN, UNDEF, Memory, Storage
 from .nest import Nest
+from .numbers import to_storage
 from .values import Evaluator
 
 
@@ -37,7 +38,7 @@ def pad_contents(
         if value is None or not len(here):
             continue
         result, undef = evaluate(_lanes(pad_value, point, here), value)
-        values[here] = result
+        values[here] = to_storage(buffer.dtype, result)
         states[here] = DEFINED if undef is None else np.where(undef, UNDEF, DEFINED)
     return values, states
 
