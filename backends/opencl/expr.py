@@ -7,6 +7,7 @@ large strides) is assembled from its lanes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ...ir import dtypes
@@ -42,6 +43,11 @@ _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "pow": "pow", "fma": "fma",
 }  # fmt: skip
+
+
+def _is_short(text: str) -> bool:
+    """Whether the text may stand in two places: in an expression of many levels, longer ones would double at each."""
+    return re.fullmatch(r"[\w.]+(\[\w+\])?", bare(text)) is not None
 
 
 class Expressions(Masks):
@@ -103,6 +109,10 @@ class Expressions(Masks):
 
     def _arithmetic(self, expr: Binary, a: str, b: str) -> str:
         op, dtype = expr.op, expr.dtype
+        if dtypes.is_bool(dtype):
+            if op not in ("+", "*"):
+                raise CodegenError(f"`{op}` of bool is not defined")
+            return f"({a} {'|' if op == '+' else '&'} {b})"
         if dtypes.is_float(dtype):
             return self.rounded(f"({a} {op} {b})", dtype)
         if dtype == "int32":  # wraps around, where C's signed arithmetic has no meaning
@@ -128,7 +138,9 @@ class Expressions(Masks):
             constant = value.value if isinstance(value, Broadcast) else value
             if isinstance(constant, Const) and constant.value == constant.value:
                 # With a constant first, the comparison is false for NaN, which is then the result.
-                return f"(({known} {sign} {other}) ? {known} : {other})"
+                if _is_short(other):
+                    return f"(({known} {sign} {other}) ? {known} : {other})"
+                return f"{self.helpers.choice(op, self.value_type(base), count)}({known}, {bare(other)})"
         return f"{self.helpers.extremum(op, self.value_type(base), count)}({a}, {b})"
 
     def _floor_division(self, expr: Binary, a: str, b: str) -> str:
@@ -154,7 +166,7 @@ class Expressions(Masks):
         if dtypes.is_bool(target):
             return f"({value} != 0)"
         if dtypes.is_float(source) and dtypes.is_int(target):
-            return f"convert_{self.ctype(target)}_sat({value})"
+            return f"convert_{self.ctype(target)}_sat({self.helpers.no_nan(self.value_type(source), 1)}({value}))"
         if target in self.emulated and source == "float64":
             return self.rounded(f"{self.helpers.odd_float()}({value})", target)
         if target in self.emulated and source == target:
@@ -183,6 +195,11 @@ class Expressions(Masks):
             return f"{self.helpers.built_in(f'convert_{own}{{n}}', unsigned, own, count)}({absolute}({args[0]}))"
         if not dtypes.is_float(base):
             raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
+        if name == "sigmoid" and kind.startswith("half"):  # whose exponential overflows for arguments of -12
+            widen = self.helpers.built_in("convert_float{n}", "half", "float", count) if count > 1 else "(float)"
+            narrow = self.helpers.built_in("convert_half{n}", "float", "half", count) if count > 1 else "(half)"
+            wide = dtypes.with_lanes("float32", count)
+            return f"({narrow}({self._call(name, [f'{widen}({args[0]})'], wide, count)}))"
         if name == "sigmoid":
             one = f"(({kind})(1.0f))"
             return self.rounded(f"({one} / ({one} + {self._exponential(base, count)}(-{args[0]})))", base)
@@ -230,10 +247,11 @@ class Expressions(Masks):
         if isinstance(expr, Call) and expr.name != "if_then_else":
             return self._call(expr.name, [self.vector(a, start, count) for a in expr.args], expr.dtype, count)
         if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) not in self.by_lane:
-            saturating = "_sat" if dtypes.is_float(expr.a.dtype) and dtypes.is_int(expr.dtype) else ""
+            truncates = dtypes.is_float(expr.a.dtype) and dtypes.is_int(expr.dtype)
             source, wanted = memory_type(expr.a.dtype), memory_type(expr.dtype)
-            function = self.helpers.built_in(f"convert_{wanted}{{n}}{saturating}", source, wanted, count)
-            return f"{function}({self.vector(expr.a, start, count)})"
+            function = self.helpers.built_in(f"convert_{wanted}{{n}}{'_sat' * truncates}", source, wanted, count)
+            value = self.vector(expr.a, start, count)
+            return f"{function}({self.helpers.no_nan(source, count)}({value}))" if truncates else f"{function}({value})"
         if isinstance(expr, (Select, Call)):
             chosen = expr
 

@@ -154,12 +154,14 @@ class Names:
 
 
 def _looks_builtin(name: str) -> bool:
+    """Whether a name may be one of the language, of a driver's headers or of our helpers; macros are in capitals."""
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
         r"|dot_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
     )
-    return re.fullmatch(rf"{vector}|[a-z]+_view", name) is not None or re.match(prefix, name) is not None
+    whole = rf"{vector}|[a-z]+_view|[A-Z][A-Z0-9_]{{2,}}"
+    return re.fullmatch(whole, name) is not None or re.match(prefix, name) is not None
 
 
 ONE_MEMORY = "ONE_MEMORY"
@@ -361,6 +363,20 @@ class Helpers:
             chosen = f"    {kind} c = __builtin_ia32_{op}{suffix}(b, a{rounding});\n    return (b != b) ? b : c;\n"
             body = f"#if defined({feature})\n{chosen}#else\n{body}#endif\n"
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{\n{body}}}\n")
+        return name
+
+    def choice(self, op: str, ctype: str, count: int) -> str:
+        """A function for min or max whose first operand is not NaN; it gives NaN if the second is."""
+        kind, sign = ctype if count == 1 else f"{ctype}{count}", "<" if op == "min" else ">"
+        name = f"lane_{op}_of_{kind}"
+        self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{ return (a {sign} b) ? a : b; }}\n")
+        return name
+
+    def no_nan(self, ctype: str, count: int) -> str:
+        """A function that gives floats as they are, and 0 for NaN, of which drivers make any integer."""
+        kind = ctype if count == 1 else f"{ctype}{count}"
+        name, zero = f"nan_to_zero_{kind}", f"({kind})(0)"
+        self._texts.setdefault(name, f"inline {kind} {name}({kind} v) {{ return (v == v) ? v : {zero}; }}\n")
         return name
 
     def pick(self, ctype: str, chosen: Picks) -> str:
