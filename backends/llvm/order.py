@@ -79,7 +79,7 @@ def _independent(nest: Nest, store: Store) -> bool:
     for load in walk(store):
         if isinstance(load, Load):
             same_memory = {load.buffer.name, load.buffer.data} & {store.buffer.name, store.buffer.data} - {""}
-            if same_memory and load.indices != store.indices:
+            if same_memory and (load.buffer != store.buffer or load.indices != store.indices):
                 return False
     index, width = store.indices[0], dtypes.lanes(store.buffer.dtype)
     if not isinstance(index, Ramp):
