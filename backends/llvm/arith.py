@@ -219,14 +219,45 @@ def _float_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
     if op in ("min", "max"):
         function = out.module.intrinsic("minimum" if op == "min" else "maximum", dtype, 2)
         return out.emit(f"call {'' if out.module.strict else 'nsz '}{kind} {function}({kind} {a}, {kind} {b})")
-    quotient = out.emit(f"fdiv {kind} {a}, {b}")
-    function = out.module.intrinsic("floor", dtype, 1)
-    whole = out.emit(f"call {kind} {function}({kind} {quotient})")
-    if op == "//":
-        return whole
-    if op == "%":
-        return out.emit(f"fsub {kind} {a}, {out.emit(f'fmul {kind} {whole}, {b}')}")
+    if op in ("//", "%"):
+        return _float_division(out, op, a, b, dtype)
     raise CodegenError(f"`{op}` of {dtype} is not defined")
+
+
+def _float_division(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+    """NumPy's ``//`` or ``%``: the remainder is exact and has the sign of `b`, and the quotient is what belongs to it.
+
+    A quotient that is rounded first may be too large by one: 1 / 0.1 is 10, but 0.1 is a little more than a tenth.
+    """
+    if dtypes.element(dtype) == "float16":
+        wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
+        left, right = cast(out, a, dtype, wide), cast(out, b, dtype, wide)
+        return cast(out, _float_division(out, op, left, right, wide), wide, dtype)
+    kind, flag, zero = value_type(dtype), _bool_like(value_type(dtype)), literal(0.0, dtype)
+    rest = out.emit(f"frem {kind} {a}, {b}")
+    inexact = out.emit(f"fcmp une {kind} {rest}, {zero}")
+    signs = [out.emit(f"fcmp olt {kind} {value}, {zero}") for value in (b, rest)]
+    wrong = out.emit(f"and {flag} {inexact}, {out.emit(f'xor {flag} {signs[0]}, {signs[1]}')}")
+    copysign = out.module.intrinsic("copysign", dtype, 2)
+    if op == "%":
+        corrected = out.emit(f"fadd {kind} {rest}, {b}")
+        whole = out.emit(f"call {kind} {copysign}({kind} {zero}, {kind} {b})")
+        nearest = out.emit(f"select {flag} {inexact}, {kind} {rest}, {kind} {whole}")
+        return out.emit(f"select {flag} {wrong}, {kind} {corrected}, {kind} {nearest}")
+    divided = out.emit(f"fdiv {kind} {a}, {b}")
+    exact = out.emit(f"fdiv {kind} {out.emit(f'fsub {kind} {a}, {rest}')}, {b}")
+    below = out.emit(f"fsub {kind} {exact}, {literal(1.0, dtype)}")
+    quotient = out.emit(f"select {flag} {wrong}, {kind} {below}, {kind} {exact}")
+    # It is a whole number but for rounding; the sign of a quotient of 0 is that of the division.
+    floor = out.emit(f"call {kind} {out.module.intrinsic('floor', dtype, 1)}({kind} {quotient})")
+    apart = out.emit(f"fcmp ogt {kind} {out.emit(f'fsub {kind} {quotient}, {floor}')}, {literal(0.5, dtype)}")
+    above = out.emit(f"fadd {kind} {floor}, {literal(1.0, dtype)}")
+    rounded = out.emit(f"select {flag} {apart}, {kind} {above}, {kind} {floor}")
+    signed = out.emit(f"call {kind} {copysign}({kind} {zero}, {kind} {divided})")
+    is_zero = out.emit(f"fcmp oeq {kind} {quotient}, {zero}")
+    chosen = out.emit(f"select {flag} {is_zero}, {kind} {signed}, {kind} {rounded}")
+    by_zero = out.emit(f"fcmp oeq {kind} {b}, {zero}")
+    return out.emit(f"select {flag} {by_zero}, {kind} {divided}, {kind} {chosen}")
 
 
 def _int_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
