@@ -15,7 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.target import Target
+from .types import CodegenError
 
+_HALF_CALLS = (b"__extendhfsf2", b"__truncsfhf2", b"__truncdfhf2", b"__gnu_h2f_ieee", b"__gnu_f2h_ieee")
+"""What code calls of a compiler's runtime, which a process does not have, to convert float16 without instructions."""
 IDLE_PASSES = ("-disable-lsr", "-disable-cgp")  # loop strength reduction, and what prepares selection across blocks
 
 _lock = threading.Lock()
@@ -94,9 +97,18 @@ def _scalarised(module: Any, generator: Any) -> Any:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object file of the module `text`."""
+    """The relocatable object file of the module `text`.  Raises CodegenError for what the processor cannot convert."""
     with _lock:
-        return bytes(machine(target).emit_object(optimised(text, target)))
+        return _without_runtime(bytes(machine(target).emit_object(optimised(text, target))), target)
+
+
+def _without_runtime(code: bytes, target: Target) -> bytes:
+    if any(name in code for name in _HALF_CALLS):
+        raise CodegenError(
+            f"the program converts float16, for which `{target.cpu or target.name}` has no instructions (an x86 needs "
+            f"F16C); compute in float32"
+        )
+    return code
 
 
 def compile_assembly(text: str, target: Target) -> str:
@@ -115,6 +127,7 @@ class LinkedModule:
 
     def __init__(self, texts: Sequence[str], exported: Collection[str], target: Target, triple: str = "") -> None:
         llvm = binding()
+        self._target = target
         with _lock:
             self._machine = target_machine(target.cpu, target.features, triple) if triple else machine(target)
             module = llvm.parse_assembly(texts[0])
@@ -151,7 +164,7 @@ class LinkedModule:
     def object(self) -> bytes:
         """A relocatable object file."""
         with _lock:
-            return bytes(self._machine.emit_object(self._module))
+            return _without_runtime(bytes(self._machine.emit_object(self._module)), self._target)
 
 
 class LoadedObject:

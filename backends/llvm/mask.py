@@ -69,7 +69,7 @@ class Masks(Builder):
         """The lanes for which ``base + step op 0``, which is ``step op -base``."""
         depth, limit = base.depth, self.scalar(base * -1)
         ends = min(steps) - 1, max(steps) + 1
-        bits = max(8, min(64, 1 << (self.vector_bits // len(steps)).bit_length() - 1))
+        bits = max(8, min(64, 1 << max(1, self.vector_bits // len(steps)).bit_length() - 1))
         while not (-(2 ** (bits - 1)) <= ends[0] and ends[1] < 2 ** (bits - 1)):
             bits *= 2
         integer = f"int{bits}"

@@ -52,6 +52,8 @@ def compile_opencl(lowered: Lowered, target: Target) -> Artifact:
     What was compiled before, by any process, is not compiled again (see `program_cache`).
     """
     artifact = write_opencl(lowered, target)
+    if not artifact["launches"]:  # nothing is left to store
+        return artifact
     options = _options(artifact["code"], target)
     binary = program_cache.stored(artifact["code"], options, target)
     if binary is None:
@@ -128,12 +130,12 @@ class OpenCLExecutable(Executable):
         self.home = home or home_of([artifact])
         self.context = self.home.context  # Intel's runtime loses one that nothing but its queues holds
         self.device = self.context.devices[0]
-        self.program = self._program(artifact)
+        self.program = self._program(artifact) if self.launches else None
         for launch in self.launches:
             self._check(launch)
 
     def bind(self, *, guard_bytes: int = 0, called: InNetwork | None = None) -> Bound:  # noqa: ARG002
-        if self.home.threads:
+        if self.home.threads and self.launches:
             return PoolBound(self.program, self.home.threads, self.launches, self.memories, guard_bytes)
         return OpenCLBound(self, guard_bytes)
 
@@ -273,7 +275,8 @@ class OpenCLBound(Bound):
 
     @on_device
     def run(self) -> None:
-        wait(self.queue, self._enqueue()[-1], self._platform)
+        if self._launches:
+            wait(self.queue, self._enqueue()[-1], self._platform)
 
     @on_device
     def time(self, calls: int) -> float:
@@ -285,13 +288,14 @@ class OpenCLBound(Bound):
         for _ in range(calls):
             of_call = self._enqueue()
             events += of_call if self._has_clock else ()
-        wait(self.queue, of_call[-1], self._platform)
+        if self._launches:
+            wait(self.queue, of_call[-1], self._platform)
         seconds = (time.perf_counter() - start) / calls
         by_device = sum(event.profile.end - event.profile.start for event in events) * 1e-9 / calls
         return by_device if 0 < by_device < seconds else seconds  # a clock that has stopped or runs ahead is none
 
     def _enqueue(self) -> list[Any]:
-        """The events of a call's copies and launches; a program has one at least."""
+        """The events of a call's copies and launches."""
         events = []
         for launch, kernel in zip(self._launches, self.kernels, strict=True):
             events += [self._regions[number].refresh(self.queue) for number in launch.stale]
