@@ -155,6 +155,7 @@ class QueueChain(Chain):
         given = {k for k in images if k < len(executable.params)}
 
         def step() -> Any:
+            last = None  # of a program that stores nothing
             for k in given:
                 self._refresh(images[k], parts[k], memories[k])
             for launch, kernel in kernels:
