@@ -13,6 +13,7 @@ from ..operators.graph import Node
 from ..operators.simplify import simplify
 from .graph import ModelGraph, refusing
 from .reading import load
+from .reference_words import in_reference_words
 from .resolve import Shapes, resolve
 
 
@@ -65,4 +66,6 @@ def _built(graph: ModelGraph, node: Node) -> list[Operator | Foreign]:
         return [*built]
     outputs = tuple(name for name in node.outputs if name)
     name = node.name or node.outputs[0]
-    return [Foreign(name, node.op, graph.model(node).SerializeToString(), node.reads, outputs)]
+    ranks = {read: len(graph.types[read].shape) for read in node.reads}
+    told = in_reference_words(node, graph.opset(node), ranks)
+    return [Foreign(name, node.op, graph.model(told).SerializeToString(), node.reads, outputs)]

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import model, node, value
 
 import stridesmith as ss
+from stridesmith.errors import ModelProblem
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.fusion import fused
 from stridesmith.models.network import Operator, problems
@@ -395,3 +396,50 @@ def test_the_first_resize_rounds_places_up_where_it_makes_less(scale: float, pla
     made = model([node("Resize", "x s", "y", mode="nearest")], {"x": (1, 4)}, {"s": [1, scale]}, opset=10)
     x = normal(1, 4)
     np.testing.assert_array_equal(evaluate(read(made), {"x": x})["y"], x[:, places])
+
+
+def test_the_reference_is_asked_in_its_own_words() -> None:
+    """It knows the newest version of an operator alone: what older ones mean, and call otherwise, is told it so."""
+    places = {"r": np.array([[0, 0, 5, 5]], np.float32), "b": np.array([0])}
+    roi = {"output_height": 2, "output_width": 2}
+    newest = node("RoiAlign", "x r b", "y", coordinate_transformation_mode="output_half_pixel", **roi)
+    shapes = {"x": (1, 2, 8, 8)}
+    old = model([node("RoiAlign", "x r b", "y", **roi)], shapes, places, opset=10)
+    assert same(old, model([newest], shapes, places, opset=16)) == ["foreign RoiAlign"]
+    grid = {"g": normal(1, 3, 3, 2).clip(-1, 1)}
+    old, new = (model([node("GridSample", "x g", "y", mode=mode)], shapes, grid, opset=opset)
+                for mode, opset in (("bilinear", 16), ("linear", 20)))  # fmt: skip
+    assert same(old, new) == ["foreign GridSample"]
+
+
+def test_a_constant_softmax_of_old_versions_flattens() -> None:
+    """Everything from `axis` on is one row, also where nothing has to be computed in a call."""
+    c = normal(2, 3, 4)
+    made = model([node("Softmax", "c", "s", axis=1), node("Add", "x s", "y")], {"x": (2, 3, 4)}, {"c": c}, opset=11)
+    e = np.exp(c.reshape(2, 12))
+    found = evaluate(read(made), {"x": np.zeros((2, 3, 4), np.float32)})["y"]
+    np.testing.assert_allclose(found, (e / e.sum(1, keepdims=True)).reshape(2, 3, 4), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("made", "opset", "ignored"),
+    [
+        (node("LSTM", "x w r b", "y", hidden_size=4, activations=["Sigmoid", "Relu", "Relu"]), 14, "`activations`"),
+        (node("LSTM", "x w r b l", "y", hidden_size=4), 14, "`sequence_lens`"),
+        (node("LSTM", "x w r b", "y", hidden_size=4, clip=1.0), 14, "`clip`"),
+        (node("Hardmax", "x", "y", axis=1), 11, "takes one dimension"),
+    ],
+)
+def test_what_the_reference_leaves_out_is_refused(made: onnx.NodeProto, opset: int, ignored: str) -> None:
+    """No wrong results without a word."""
+    constants = {"w": normal(1, 16, 3), "r": normal(1, 16, 4), "b": normal(1, 32), "l": np.array([5, 2], np.int32)}
+    with pytest.raises(ModelProblem, match=ignored):
+        read(model([made], {"x": (5, 2, 3)}, constants, opset=opset))
+
+
+def test_what_the_reference_does_as_asked_runs() -> None:
+    """An LSTM with the activations that it has anyway, and a Hardmax of rows."""
+    constants = {"w": normal(1, 16, 3), "r": normal(1, 16, 4), "b": normal(1, 32)}
+    given = node("LSTM", "x w r b", "y", hidden_size=4, activations=["Sigmoid", "Tanh", "Tanh"])
+    assert same(model([given], {"x": (5, 2, 3)}, constants, opset=14)) == ["foreign LSTM"]
+    assert same(model([node("Hardmax", "x", "y", axis=2)], {"x": (2, 3, 4)}, opset=11)) == ["foreign Hardmax"]
