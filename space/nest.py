@@ -17,8 +17,9 @@ from ..ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ..ir.arith.linear import linear_form
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
-from ..ir.expr import Const, Expr, Var, as_int, conjuncts, free_variables, reads_memory, substitute
+from ..ir.expr import Const, Expr, Var, as_int, conjuncts, const, free_variables, reads_memory, substitute
 from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, read_buffers, stores, walk_stmts
+from ..ir.verify.init import holds_at_zero
 from .concurrency import check_concurrent
 from .errors import ScheduleError
 from .tree import find_loop, loops_above
@@ -110,8 +111,8 @@ def any_order(nest: Nest) -> bool:
     """Whether a nest holds one block with spatial and reduce iterators only, whose instances may run in any order.
 
     Spatial instances are independent, and reductions commute.  An init runs at the all-minimum reduce point, which
-    stays first in every order of the loops, unless a loop moves along both kinds, or a point runs again.  What
-    decides on memory whether and where a block runs may see what other instances write.
+    stays first in every order of the loops, unless a loop moves along both kinds, a point runs again, or that point is
+    not at the loops' zeros.  What decides on memory whether and where a block runs may see what other instances write.
     """
     body, loops, conditions = nest.body, list(nest.loops), list(nest.conditions)
     while isinstance(body, (For, Attr)) or (isinstance(body, If) and body.orelse is None):
@@ -129,7 +130,9 @@ def any_order(nest: Nest) -> bool:
     if body.init is None:
         return True
     spatial, reduce = ({v for i in items for v in free_variables(i.binding)} for items in (body.spatial, body.reduce))
-    return spatial.isdisjoint(reduce) and runs_once(body, loops, conditions)
+    zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in loops if loop.var in reduce}
+    begins = all(holds_at_zero(cond, zero) for cond in conditions)
+    return begins and spatial.isdisjoint(reduce) and runs_once(body, loops, conditions)
 
 
 def runs_once(block: Block, loops: Sequence[For], conditions: Sequence[Expr]) -> bool:

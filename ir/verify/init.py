@@ -61,10 +61,10 @@ def _by_zeroing(block: Block, around: Surroundings, conditions: Sequence[Expr]) 
             return False
     if any(simplify(substitute(i.binding, free)) != const(0, i.var.dtype) for i in block.reduce):
         return False
-    return all(_holds_at_zero(c, free) for c in conditions)
+    return all(holds_at_zero(c, free) for c in conditions)
 
 
-def _holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
+def holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
     """Whether `cond` implies itself with the variables `free` at 0."""
     if not variables(cond) & free.keys():
         return True

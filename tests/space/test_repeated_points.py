@@ -286,3 +286,13 @@ def main(A: T.Buffer((1, 6), "float32"), C: T.Buffer((6,), "float32")):
     sch = schedule(text)
     sch.compute_inline("p")
     same(sch, text)
+
+
+def test_a_reduction_that_begins_behind_its_loops_keeps_their_order() -> None:
+    """With an offset the first point is not at the loops' zeros, and another order would begin with another point."""
+    text = REPEATED.replace("for r, i, k in T.grid(2, 3, 4):", "for i, k in T.grid(3, 4):")
+    sch = schedule(text)
+    outer, inner = sch.transform_loops(["k"], lambda k: [(k + 1) // 3, (k + 1) % 3])
+    with pytest.raises(ScheduleError, match=r"\(3\)"):
+        sch.reorder(inner, outer)
+    same(sch, text)
