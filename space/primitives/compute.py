@@ -116,8 +116,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
 
     A reduction may be moved as well, so that each iteration adds what it produced; so a reduction
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
-    Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; (2) every writer of
-    that buffer is below `loop`; (3) all instances that produce one element lie in one iteration
+    Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque;
+    it reads it wherever it runs, if not all is stored there; (2) every writer of that buffer is below `loop`; (3) all instances that produce one element lie in one iteration
     of `loop`, so the element is final; (4) the block's other inputs are not written below
     `loop`; (5) nothing that it passes writes what it reads, or touches what it writes;
     (6) where the block reduces, no loop is part of both its result and its reduction, so that
@@ -150,7 +150,11 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     box = region(writes, frozenset(bounds), source.shape, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds)
     _check_first_point_stays(part.block)
+    whole = part.block.predicate
     part = _only_stored(func, target, part, load, bounds)
+    if part.block.predicate != whole and any(a.guards for s in moved for a in s.reads if a.buffer == source):
+        raise ScheduleError("(1) block `{block}` reads `{buffer}` under a condition, and runs where nothing is stored",
+                            block=block, buffer=source.name)  # fmt: skip
     result = with_stmt(func, target, replace(target, body=seq([target.body, part.loops()])))
     check_still_concurrent(result, loops_to(func, target), "9")
     return result, None

@@ -225,3 +225,27 @@ def main(x: T.Buffer((10,), "float32"), y: T.Buffer((10,), "float32")):
     with pytest.raises(ScheduleError, match=r"\(1\) block `use` runs where .*, which reads memory"):
         sch.reverse_compute_at("use", outer)
     same(sch, text)
+
+
+def test_a_stage_that_runs_where_it_reads_nothing_stays_whole() -> None:
+    """What is stored in an iteration is not all of what a stage does that reads it under a condition."""
+    text = """
+@T.prim_func
+def main(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    t = T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        with T.block("make"):
+            vi = T.axis.spatial(4, i)
+            T.where(i < 3)
+            t[vi] = x[vi]
+    for i in range(4):
+        with T.block("use"):
+            vi = T.axis.spatial(4, i)
+            y[vi] = T.if_then_else(vi < 3, t[vi], T.float32(3))
+"""
+    with pytest.raises(ScheduleError, match=r"\(1\) block `use` reads `t` under a condition"):
+        schedule(text).reverse_compute_at("use", "i")
+    whole = text.replace("            T.where(i < 3)\n", "")
+    sch = schedule(whole)
+    sch.reverse_compute_at("use", "i")
+    same(sch, whole)
