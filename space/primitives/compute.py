@@ -116,14 +116,15 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
 
     A reduction may be moved as well, so that each iteration adds what it produced; so a reduction
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
-    Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque;
-    it reads it wherever it runs, if not all is stored there; (2) every writer of that buffer is below `loop`; (3) all instances that produce one element lie in one iteration
-    of `loop`, so the element is final; (4) the block's other inputs are not written below
-    `loop`; (5) nothing that it passes writes what it reads, or touches what it writes;
-    (6) where the block reduces, no loop is part of both its result and its reduction, so that
-    the first point of the reduction stays first; (7) the buffer has no other view; (8) what the block
-    adds to what it stores is added once at each point; (9) concurrent loops around may still be so; (10) what
-    the block uses is allocated around `loop`.
+    Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
+    reads it wherever it runs, if not all is stored there; (2) every writer of that buffer is below
+    `loop`; (3) all instances that produce one element lie in one iteration of `loop`, so the
+    element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
+    passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
+    part of both its result and its reduction, so that the first point of the reduction stays first;
+    (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
+    each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated
+    around `loop`.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     written = {s.buffer for s in stores(target)}
