@@ -12,7 +12,7 @@ from ...errors import ModelProblem
 from ..network import Array
 from ..operators.graph import Graph, Node, Type
 from .graph import ModelGraph
-from .reference_words import flattens, in_reference_words
+from .old_versions import as_newest, flattens
 
 LARGEST_FOLDED, LARGEST_FOLDED_TOTAL = 2**31, 2**34
 """Bytes that the results of one folded node, and of all together, may have."""
@@ -79,7 +79,7 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
     ranks = {name: array.ndim for name, array in given.items()}
     if flattens(node, graph.opset(node), ranks):
         return None
-    values = reference(graph.model(in_reference_words(node, graph.opset(node), ranks)), given)
+    values = reference(graph.model(as_newest(node, graph.opset(node), ranks)), given)
     if values is None or not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
         return None
     made = {name: np.asarray(value) for name, value in zip([n for n in node.outputs if n], values, strict=True)}

@@ -12,8 +12,8 @@ from ..operators.building import network_of, programs
 from ..operators.graph import Node
 from ..operators.simplify import simplify
 from .graph import ModelGraph, refusing
+from .old_versions import as_newest
 from .reading import load
-from .reference_words import in_reference_words
 from .resolve import Shapes, resolve
 
 
@@ -67,5 +67,5 @@ def _built(graph: ModelGraph, node: Node) -> list[Operator | Foreign]:
     outputs = tuple(name for name in node.outputs if name)
     name = node.name or node.outputs[0]
     ranks = {read: len(graph.types[read].shape) for read in node.reads}
-    told = in_reference_words(node, graph.opset(node), ranks)
+    told = as_newest(node, graph.opset(node), ranks)
     return [Foreign(name, node.op, graph.model(told).SerializeToString(), node.reads, outputs)]

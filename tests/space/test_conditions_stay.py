@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from goldens.execute import same_results
+from scheduled import same, schedule
 
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError
 
 SUM = """
@@ -34,21 +33,6 @@ def main(X: T.Buffer((4, 3), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((
 def summed(*lines: str) -> str:
     """A program with one sum inside of `lines`."""
     return START + "".join(f"    {line}\n" for line in lines) + SUM
-
-
-def schedule(text: str) -> Schedule:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    verify(func)
-    return Schedule(func)
-
-
-def same(sch: Schedule, text: str) -> None:
-    """Valid, and equal to the program as it was."""
-    original = parse(text)
-    assert isinstance(original, PrimFunc)
-    verify(sch.func)
-    same_results(original, sch.func)
 
 
 @pytest.mark.parametrize(

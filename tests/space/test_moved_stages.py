@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from goldens.execute import same_results
+from scheduled import same, schedule
 
-from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError
 
@@ -165,20 +163,6 @@ def main(X: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
             vj = T.axis.spatial(8, i)
             B[vj] = A[vj]
 """
-
-
-def schedule(text: str) -> Schedule:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return Schedule(func)
-
-
-def same(sch: Schedule, text: str) -> None:
-    """Valid, and equal to the program as it was."""
-    original = parse(text)
-    assert isinstance(original, PrimFunc)
-    verify(sch.func)
-    same_results(original, sch.func)
 
 
 def test_a_sum_does_not_follow_into_a_parallel_loop() -> None:

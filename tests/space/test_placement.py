@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from goldens.execute import same_results
+from scheduled import same, schedule
 
-from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError
-
-
-def schedule(text: str) -> Schedule:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return Schedule(func)
-
-
-def same(sch: Schedule, text: str) -> None:
-    """Valid, and equal under both poisons."""
-    original = parse(text)
-    assert isinstance(original, PrimFunc)
-    verify(sch.func)
-    same_results(original, sch.func)
-
 
 BARE_READER = """
 @T.prim_func

@@ -6,12 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from goldens.execute import same_results
+from scheduled import same, schedule
 
 from stridesmith.backends.devices import discover
-from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc
-from stridesmith.ir.verify.rules import verify
 from stridesmith.search.calling.kernel import build
 from stridesmith.space.schedule import Schedule, ScheduleError
 
@@ -117,20 +114,6 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((16,), "float32")):
             w = T.axis.spatial(16, i)
             C[w] = B[w]
 """
-
-
-def schedule(text: str) -> Schedule:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return Schedule(func)
-
-
-def same(sch: Schedule, text: str) -> None:
-    """Valid, and equal to the program as it was."""
-    original = parse(text)
-    assert isinstance(original, PrimFunc)
-    verify(sch.func)
-    same_results(original, sch.func)
 
 
 @pytest.mark.parametrize("text", [REPEATED, HALVED], ids=["unused", "divided"])

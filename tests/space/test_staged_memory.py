@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from goldens.execute import same_results
+from scheduled import schedule
 
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.script.parser import parse
@@ -125,12 +126,6 @@ def shifted(shape: tuple[int, ...], store: str) -> str:
     return SHIFTED.format(shape=shape, loops=loops, point=point, store=store)
 
 
-def schedule(text: str) -> Schedule:
-    func = parse(text)
-    assert isinstance(func, PrimFunc)
-    return Schedule(func)
-
-
 def kept(text: str, change: Change) -> Schedule:
     """The schedule after a change that keeps the results."""
     original = parse(text)
@@ -154,7 +149,7 @@ def kept(text: str, change: Change) -> Schedule:
 def test_an_init_moves_where_each_point_runs_once(text: str, message: str) -> None:
     """Condition (3) of blockize: an init that stands outside runs once before all of its updates."""
     with pytest.raises(ScheduleError, match=rf"\(3\) .*{message}"):
-        schedule(text).blockize("u")
+        schedule(text, is_valid=False).blockize("u")
 
 
 @pytest.mark.parametrize(

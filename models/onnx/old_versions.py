@@ -17,7 +17,7 @@ SEQUENCE_LENS = 4
 """The place of `sequence_lens` among the inputs of a recurrent operator."""
 
 
-def in_reference_words(node: Node, version: int, ranks: dict[str, int]) -> Node:
+def as_newest(node: Node, version: int, ranks: dict[str, int]) -> Node:
     """A node of a version of its operator, as the reference computes the same; `ranks` are those of its inputs.
 
     Raises ModelProblem where it would compute something else.
