@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -456,7 +457,7 @@ def test_the_compiler_is_never_told_to_be_fast_and_loose() -> None:
 
 
 def test_calls_are_timed_by_the_clock_of_the_device() -> None:
-    """The sum of what its events took, where the target says so: below the host's, and the host's where it is none."""
+    """The mean of what a call's events took, where the target says so; the host's where that clock cannot be right."""
     from stridesmith.backends.opencl import runtime as opencl
 
     here = device()
@@ -467,23 +468,28 @@ def test_calls_are_timed_by_the_clock_of_the_device() -> None:
     body = bound(I, 256, "blockIdx.x", bound(J, 256, "threadIdx.x", add))
     made = opencl.OpenCLExecutable(opencl.compile_opencl(lowered(body, x, y), apart)).bind()
     made.run()
-    own = made.time(20)
-    made._has_clock = False
-    hosts = made.time(20)
-    assert own > 0 and hosts > 0.2 * own
-    made._has_clock = True
-    made._enqueue = lambda events=made._enqueue: [_Stopped(event) for event in events()]
-    assert made.time(3) > 0, "a clock that stands still"
+    assert made.time(20) > 0
+    enqueue, told = made._enqueue, 3
+
+    def events() -> list[_Event]:
+        return [_Event(event, told) for event in enqueue()]
+
+    made._enqueue = events
+    assert made.time(5) == pytest.approx(3e-9), "by the device's clock"
+    told = 10**12
+    assert 0 < made.time(5) < 1000, "a clock that runs ahead"
+    told = 0
+    assert made.time(5) > 0, "a clock that stands still"
+    told, made._has_clock = 3, False
+    assert made.time(5) > 3e-9 * 1.5, "the host's, which has the launch too"
 
 
-class _Stopped:
-    """An event of a device whose clock does not move."""
+class _Event:
+    """An event of a device whose clock says that it took so many nanoseconds."""
 
-    class profile:
-        start = end = 7
-
-    def __init__(self, event: object) -> None:
+    def __init__(self, event: object, nanoseconds: int) -> None:
         self.event = event
+        self.profile = SimpleNamespace(start=7, end=7 + nanoseconds)
 
     @property
     def command_execution_status(self) -> int:

@@ -101,11 +101,11 @@ def test_a_bad_field_is_named(field: str, value: object, rule: str) -> None:
     ids=range(15),
 )
 def test_a_hostile_line_is_refused_quickly(line: str) -> None:
-    """What is no record is refused with a reason within a tenth of a second."""
-    start = time.perf_counter()
+    """What is no record is refused with a reason within a tenth of a second of the processor's time."""
+    start = time.process_time()
     with pytest.raises(BadRecord):
         from_line(line)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1
 
 
 def test_arguments_have_the_names_that_the_language_allows() -> None:

@@ -59,4 +59,4 @@ def test_a_command_counts_from_the_start_of_its_process(monkeypatch: pytest.Monk
     began = float(subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True).stdout)
     assert before - 0.05 <= began <= time.monotonic() - 0.2
     monkeypatch.setattr(module, "YOUNG_SECONDS", 0.0)
-    assert time.monotonic() - process_start() < 0.05
+    assert time.monotonic() - process_start() < 0.5

@@ -195,7 +195,7 @@ def test_the_process_ends_when_its_driver_is_gone(tmp_path: Path) -> None:
     driver = subprocess.Popen([sys.executable, "-c", code, module.MEMBER, asked], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     told = [json.loads(next(driver.stdout))["event"] for _ in range(12)]
-    member = next(pid for pid, line in pids().items() if module.MEMBER in line)
+    member = next(pid for pid, line in pids().items() if f"-m {module.MEMBER}" in line)
     driver.kill()
     driver.wait()
     deadline = time.monotonic() + 20
