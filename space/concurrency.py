@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir.dataflow.concurrency import conflict
+from ..ir.dataflow.concurrency import CONCURRENT, conflict
 from ..ir.dataflow.instances import instances
 from ..ir.expr import free_variables
-from ..ir.stmt import For, PrimFunc
+from ..ir.stmt import For, PrimFunc, walk_stmts
 from .errors import ScheduleError
 from .tree import blocks_below
 
@@ -26,6 +26,18 @@ def check_concurrent(func: PrimFunc, loop: For, *, private: bool = True, reduces
             conflict=found,
         )
     _check_iterators(loop, ("spatial", "reduce") if reduces else ("spatial",))
+
+
+def check_marked(func: PrimFunc, loop: For) -> None:
+    """Raise ScheduleError unless `loop`, which is marked as concurrent, may run so in `func`."""
+    check_concurrent(func, loop, private=loop.kind != "vectorized", reduces=loop.reduces)
+
+
+def check_all_marked(func: PrimFunc) -> None:
+    """Raise ScheduleError unless every loop of `func` that is marked as concurrent may run so."""
+    for loop in walk_stmts(func.body):
+        if isinstance(loop, For) and loop.kind in CONCURRENT:
+            check_marked(func, loop)
 
 
 def _check_iterators(loop: For, kinds: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ Interface: TypeAlias = dict[str, Who]
 
 LONGEST_NAME = 100
 """Characters of the name of an argument, or of a function, in a record."""
-MOST_ARGUMENTS = 64
+MOST_ARGUMENTS = 1024
 """Buffers of a function of which there are records."""
 
 

@@ -130,7 +130,7 @@ def selector_of(target: Target) -> str:
 
 
 def script_work(text: str, name: str | None = None) -> Workload:
-    """A user's program as a workload; ScriptProblem when it does not parse, verify or stay in bounds."""
+    """A user's program as a workload; ScriptProblem when it does not parse or `check` refuses it."""
     from ...ir.script.parser import ScriptError, parse
     from ...ir.stmt import PrimFunc
     from ...space.workloads import from_func
@@ -166,14 +166,17 @@ def stored_work(name: str, params: Mapping[str, int | str], script: str) -> Work
 
 
 def check(func: PrimFunc) -> None:
-    """Refuse a program that is not well-formed, not provably inside its buffers, or more than a record can name."""
+    """Refuse a program that breaks a rule, has no proof of bounds or concurrency, or is more than a record can name."""
     from ...ir.affine.bounds import OutOfBounds, check_in_bounds
     from ...ir.verify.rules import VerifyError, verify
+    from ...space.concurrency import check_all_marked
+    from ...space.errors import ScheduleError
 
     try:
         verify(func)
         check_in_bounds(func)
-    except (VerifyError, OutOfBounds, RecursionError) as error:
+        check_all_marked(func)
+    except (VerifyError, OutOfBounds, ScheduleError, RecursionError) as error:
         raise ScriptProblem(f"the program `{func.name}` is refused: {error}") from None
     names = [buffer.name for buffer in func.buffers]
     if long := [name for name in (func.name, *names) if len(name) > LONGEST_NAME]:

@@ -45,13 +45,46 @@ def test_a_program_that_is_accepted_has_records(name: str, arguments: list[str])
     [
         ("f", ["x" * (LONGEST_NAME + 1), "y"], "has 101 characters, and a record holds 100"),
         ("f" * (LONGEST_NAME + 1), ["x", "y"], "has 101 characters, and a record holds 100"),
-        ("f", [f"a{n}" for n in range(MOST_ARGUMENTS + 1)], "65 buffers, and a record holds 64"),
+        ("f", [f"a{n}" for n in range(MOST_ARGUMENTS + 1)], f"and a record holds {MOST_ARGUMENTS}"),
     ],
 )
 def test_a_program_that_no_record_could_name_is_refused_at_once(name: str, arguments: list[str], rule: str) -> None:
     """With a sentence on what is too long or too many."""
     with pytest.raises(ScriptProblem, match=rule):
         script_work(script(name, arguments))
+
+
+@pytest.mark.parametrize("loop", ["T.parallel(8)", "T.vectorized(8)", 'T.thread_binding(8, thread="threadIdx.x")'])
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("y[0] = y[0] + x[i]", "two iterations of loop `i` may touch the same element of `y`"),
+        ("y[i] = y[7 - i] + x[i]", "two iterations of loop `i` may touch the same element of `y`"),
+        ("y[i] = x[i] + 1.0", None),
+    ],
+)
+def test_loops_that_a_program_marks_as_concurrent_are_proven(loop: str, body: str, sentence: str | None) -> None:
+    """Whoever wrote them; what another iteration may write or read meanwhile is refused with the element."""
+    text = f"""{HEAD}def f(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    for i in {loop}:
+        {body}
+"""
+    if sentence is None:
+        assert "i" in script_work(text).script
+        return
+    with pytest.raises(ScriptProblem, match=sentence):
+        script_work(text)
+
+
+def test_updates_of_one_element_are_accepted_in_a_subgroup_alone() -> None:
+    """Its work-items reduce what they have for the element before it is touched."""
+    text = f"""{HEAD}def f(x: T.Buffer((8,), "float32"), y: T.Buffer((1,), "float32")):
+    for i in T.thread_binding(8, thread="subgroup"):
+        y[0] = y[0] + x[i]
+"""
+    assert script_work(text)
+    with pytest.raises(ScriptProblem, match="element of `y`"):
+        script_work(text.replace("subgroup", "threadIdx.x"))
 
 
 @pytest.mark.parametrize(
