@@ -1,6 +1,6 @@
 """Perfect nests, and the check that every rewrite of their order shares.
 
-A perfect nest may have conditions and index bindings between its loops::
+A perfect nest may have index bindings between its loops, and conditions that may be evaluated anywhere inside::
 
     for i:                      loops       i, j
         if c(i):                conditions  c(i)
@@ -15,12 +15,27 @@ from dataclasses import dataclass
 
 from ..ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ..ir.arith.linear import linear_form
+from ..ir.dataflow.concurrency import CONCURRENT
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
-from ..ir.expr import Const, Expr, Var, as_int, conjuncts, const, free_variables, reads_memory, substitute
-from ..ir.stmt import Attr, Block, For, If, Let, PrimFunc, Stmt, path_to, read_buffers, stores, walk_stmts
+from ..ir.expr import Const, Expr, Var, as_int, can_fail, conjuncts, const, free_variables, reads_memory, substitute
+from ..ir.stmt import (
+    Attr,
+    Block,
+    For,
+    If,
+    Let,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    path_to,
+    read_buffers,
+    stores,
+    walk_stmts,
+)
 from ..ir.verify.init import holds_at_zero
-from .concurrency import check_concurrent
+from .concurrency import check_marked
 from .errors import ScheduleError
 from .tree import find_loop, loops_above
 
@@ -54,7 +69,7 @@ def perfect_nest(func: PrimFunc, names: Sequence[str]) -> Nest:
             loops.append(stmt)
             missing.discard(stmt.var)
             stmt = stmt.body
-        elif isinstance(stmt, If) and stmt.orelse is None and not reads_memory(stmt.cond):
+        elif isinstance(stmt, If) and stmt.orelse is None and not can_fail(stmt.cond):
             conditions.append(stmt.cond)
             stmt = stmt.then
         elif isinstance(stmt, Let) and not reads_memory(stmt.value):
@@ -181,31 +196,51 @@ def updates_itself(block: Block) -> bool:
 def check_once(block: Block, around: Sequence[For], number: str) -> None:
     """Raises ScheduleError (`number`) where a block may update at one point several times, since it is moved for one.
 
-    An init begins anew: after it, only the loops that the reduction begins with and those inside of them count.
+    Where an init begins anew, only the loops that the reduction begins with and those inside of them count.
     """
     if not updates_itself(block):
         return
-    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if block.init is not None else set()
+    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if _begins_anew(block, around) else set()
     first = next((k for k, loop in enumerate(around) if loop.var in reduce), len(around) if reduce else 0)
     check_runs_once(block, around[first:], number)
 
 
-def check_runs_once(block: Block, loops: Sequence[For], number: str) -> None:
-    """Raises ScheduleError (`number`) unless a block provably runs once at each point that `loops` reach."""
-    if not runs_once(block, loops, conjuncts(block.predicate)):
+def _begins_anew(block: Block, around: Sequence[For]) -> bool:
+    """Whether the reduction of a block begins, each time that its loops do, with an init of all that it updates."""
+    if block.init is None:
+        return False
+    reduce = {v for i in block.reduce for v in free_variables(i.binding)}
+    zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in around if loop.var in reduce}
+    inits = block.init.stmts if isinstance(block.init, Seq) else (block.init,)
+    begun = {(s.buffer, s.indices) for s in inits if isinstance(s, Store)}
+    read = {b.memory for b in read_buffers(block.body)}
+    updated = [s for s in stores(block.body) if s.buffer.memory in read]
+    return (
+        all(holds_at_zero(cond, zero) for cond in conjuncts(block.predicate))
+        and all((s.buffer, s.indices) in begun for s in updated)
+        and {b.memory for b in read_buffers(block.init)}.isdisjoint(s.buffer.memory for s in updated)
+    )
+
+
+def check_runs_once(
+    block: Block, loops: Sequence[For], number: str, conditions: Sequence[Expr] | None = None
+) -> None:
+    """Raises ScheduleError (`number`) unless a block provably runs once at each point that `loops` reach.
+
+    `conditions` hold wherever it runs, by default those of its predicate.
+    """
+    if not runs_once(block, loops, conjuncts(block.predicate) if conditions is None else conditions):
         raise ScheduleError("({number}) block `{block}` may run at one point twice", number=number, block=block.name)
 
 
 def check_still_concurrent(func: PrimFunc, loops: Sequence[For], number: str) -> None:
     """Raises ScheduleError (`number`) where a concurrent loop among `loops` may not be one at its place in `func`."""
-    for loop in loops:
-        if loop.kind in ("parallel", "vectorized", "thread_binding"):
-            private, there = loop.kind != "vectorized", find_loop(func, loop.var.name)
-            try:
-                check_concurrent(func, there, private=private, reduces=loop.reduces)
-            except ScheduleError as error:
-                raise ScheduleError("({number}) `{loop}` runs concurrently, but {error}",
-                                    number=number, loop=loop.var.name, error=error) from None  # fmt: skip
+    for loop in (loop for loop in loops if loop.kind in CONCURRENT):
+        try:
+            check_marked(func, find_loop(func, loop.var.name))
+        except ScheduleError as error:
+            raise ScheduleError("({number}) `{loop}` runs concurrently, but {error}",
+                                number=number, loop=loop.var.name, error=error) from None  # fmt: skip
 
 
 def enclosing_bounds(func: PrimFunc, stmt: Stmt) -> dict[Var, tuple[int, int]]:

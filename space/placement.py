@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ..ir import dtypes
 from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
-from ..ir.dataflow.accesses import Access
+from ..ir.dataflow.accesses import Access, element_variables
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
@@ -183,6 +183,22 @@ def stored_in_iteration(func: PrimFunc, target: For, buffer: Buffer) -> tuple[li
         found = own if found is None else found.union(own)
     assert found is not None
     return outer, axes, found
+
+
+def not_stored(program: Program, among: Iterable[Statement], buffer: Buffer, shape: Sequence[int]) -> IntSet:
+    """The elements below `shape`, with the values of all scalar parameters, that no statement of `among` surely stores.
+
+    Raises NotAffine and Unknown.
+    """
+    axes = element_variables(buffer)
+    scalars = tuple((p, None) for p in program.parameters)
+    missing = points(Domain((*scalars, *zip(axes, shape, strict=True))))
+    for statement in among:
+        write = statement.write
+        if write is not None and write.buffer == buffer and statement.exact and not write.whole:
+            stored = points(statement.domain).image([*program.parameters, *write.indices], missing.variables)
+            missing = missing.subtract(stored)
+    return missing
 
 
 def condition_to_be_stored(

@@ -39,6 +39,7 @@ from ..expr import (
     Not,
     Undef,
     Var,
+    can_fail,
     const,
     refold,
     substitute,
@@ -257,18 +258,9 @@ def _obstacle(found: Candidate, loop: For) -> str:
         return f"(2) it loads from `{min(local)}`, which exists only inside"
     if any(isinstance(n, Undef) for n in walk(found.expr)):
         return "(2) it depends on undef"
-    if not found.certain and may_fail(found.expr):
+    if not found.certain and can_fail(found.expr):
         return "(3) it is evaluated under a condition, which protects it"
     return ""
-
-
-def may_fail(expr: Expr) -> bool:
-    """Whether evaluating `expr` where it was not evaluated before might be wrong."""
-    return any(
-        isinstance(n, Load)
-        or (isinstance(n, Binary) and n.op in ("//", "%") and not (isinstance(n.b, Const) and n.b.value != 0))
-        for n in walk(expr)
-    )
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from keyword import iskeyword
 from typing import Any
 from unicodedata import normalize
 
-from ...ir.affine.sets import IntSet, NotAffine, Unknown, box, points
+from ...ir.affine.sets import NotAffine, Unknown, points
 from ...ir.dataflow.contents import held, reading
 from ...ir.dataflow.instances import instances
-from ...ir.expr import Buffer, Load, Var, as_expr, reads_memory
+from ...ir.expr import Buffer, Load, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
 from ...ir.script.base import NAMESPACES
@@ -33,7 +33,7 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ..errors import ScheduleError
-from ..placement import check_no_views
+from ..placement import check_no_views, not_stored
 from ..primitive import Result, primitive
 from ..tree import (
     block_stores,
@@ -215,14 +215,9 @@ def _cache_write_bare(func: PrimFunc, target: Buffer, cache: Buffer) -> Result:
 
 def _writes_all(func: PrimFunc, block: Block, buffer: Buffer) -> bool:
     """Whether the stores below `block` surely reach every element of the buffer; unknown is no."""
-    element = [Var(f"p{d}") for d in range(len(buffer.shape))]
-    missing: IntSet = box(element, buffer.shape)
+    program = instances(func)
     try:
-        for statement in instances(func).below(block):
-            write = statement.write
-            if write is not None and write.buffer == buffer and statement.exact and not write.whole:
-                missing = missing.subtract(points(statement.domain).image(write.indices, element))
-        return missing.is_empty()
+        return not_stored(program, program.below(block), buffer, buffer.shape).is_empty()
     except (NotAffine, Unknown):
         return False
 

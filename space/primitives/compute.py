@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map, points
+from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, points
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
@@ -54,6 +55,7 @@ from ..placement import (
     check_unconditional,
     condition_to_be_stored,
     loops_to,
+    not_stored,
     readers,
     writers,
 )
@@ -117,14 +119,14 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     A reduction may be moved as well, so that each iteration adds what it produced; so a reduction
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
     Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
-    reads it wherever it runs, if not all is stored there; (2) every writer of that buffer is below
+    reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
     `loop`; (3) all instances that produce one element lie in one iteration of `loop`, so the
     element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
     passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
     part of both its result and its reduction, so that the first point of the reduction stays first;
     (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
     each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated
-    around `loop`.
+    around `loop`; (11) which of its points run is a matter of loops inside of the block around `loop`.
     """
     consumer, target = find_block(func, block), find_loop(func, loop)
     written = {s.buffer for s in stores(target)}
@@ -138,9 +140,18 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     check_below(target, sources, "2", "writer")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
-    check_final(func, target, source, "3", once=bool(consumer.reduce) or updates_itself(consumer))
-    check_no_views(func, source, "7")
     around = loops_above(func, consumer)
+    above = {item.var for item in (*loops_above(func, target), target)}
+    shared = [item for item in around if item.var in above]
+    reads_always = isinstance(consumer.body, Store) and not any(
+        access.guards for s in moved for access in s.reads if access.buffer == source
+    )
+    if not reads_always:
+        _check_all_stored(func, consumer, load, sources)
+    in_place = reads_always and _are_stored_beside(func, moved, sources, source, [item.var for item in shared])
+    once = bool(consumer.reduce) or updates_itself(consumer)
+    check_final(func, target, source, "3", once=once or (bool(shared) and not in_place))
+    check_no_views(func, source, "7")
     check_once(consumer, around, "8")
     check_in_scope(func, consumer, target, "10")
     func = remove_stmt(func, consumer)
@@ -149,13 +160,13 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     bounds = loop_bounds(outer)
     writes = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, source) if a.is_write]
     box = region(writes, frozenset(bounds), source.shape, bounds)
-    part = _nest_over(func, consumer, around, load, box, bounds)
+    part = _nest_over(func, consumer, around, load, box, bounds, shared if in_place else ())
     _check_first_point_stays(part.block)
-    whole = part.block.predicate
     part = _only_stored(func, target, part, load, bounds)
-    if part.block.predicate != whole and any(a.guards for s in moved for a in s.reads if a.buffer == source):
-        raise ScheduleError("(1) block `{block}` reads `{buffer}` under a condition, and runs where nothing is stored",
-                            block=block, buffer=source.name)  # fmt: skip
+    hidden = {item.var for item in loops_to(func, target)} - {item.var for item in outer}
+    if not hidden.isdisjoint(free_variables(part.block.predicate)):
+        raise ScheduleError("(11) which points of block `{block}` run depends on loops outside of the block around "
+                            "`{loop}`: {cond!r}", block=block, loop=loop, cond=part.block.predicate)  # fmt: skip
     result = with_stmt(func, target, replace(target, body=seq([target.body, part.loops()])))
     check_still_concurrent(result, loops_to(func, target), "9")
     return result, None
@@ -269,8 +280,10 @@ def _check_all_computed(writer: Statement, consumer: Statement, buffer: Buffer) 
     assert writer.write is not None
     load = next(a for a in consumer.reads if a.buffer == buffer)
     try:
-        element = access_map(writer.domain, writer.write.indices)
-        taken = element.preimage(access_map(consumer.domain, load.indices).image())
+        element = access_map(writer.domain, [*writer.write.owners, *writer.write.indices])
+        if not consumer.exact:
+            raise Unknown(f"where block {consumer.label} runs is decided by memory")
+        taken = element.preimage(access_map(consumer.domain, [*load.owners, *load.indices]).image())
         point = element.domain.subtract(taken).first()
     except (NotAffine, Unknown) as error:
         raise ScheduleError("(5) which elements are stored is unknown: {error}", error=str(error)) from None
@@ -304,7 +317,8 @@ def _plain_store(block: Block) -> Store:
 
 def _plain_load(block: Block, buffer: Buffer, iters: Sequence[Iter] | None = None) -> Load:
     """The one load of a buffer, at the block's spatial iterators or at `iters`, one for each dimension."""
-    found = list(dict.fromkeys(load for load in loads(block.body) if load.buffer == buffer))
+    parts = [part for part in (block.init, block.body) if part is not None]
+    found = list(dict.fromkeys(load for part in parts for load in loads(part) if load.buffer == buffer))
     if len(found) != 1:
         raise ScheduleError("(1) block `{block}` must read `{buffer}` once", block=block.name, buffer=buffer.name)
     _check_plain(block, found[0].indices, block.spatial if iters is None else iters)
@@ -337,6 +351,41 @@ def _point(block: Block, store: Store, indices: Sequence[Expr]) -> dict[Var, Exp
     """The iterators with which a block's plain store reaches an element; one that is no index of it is 0."""
     found: dict[Var, Expr] = {i.var: as_expr(0, i.var) for i in block.iters}
     return found | {i: index for i, index in zip(store.indices, indices, strict=True) if isinstance(i, Var)}
+
+
+def _check_all_stored(func: PrimFunc, consumer: Block, load: Load, sources: Sequence[Statement]) -> None:
+    """Condition (1) of `reverse_compute_at` for a block that may run where it does not read the buffer."""
+    extents = {i.var: i.extent for i in consumer.iters}
+    reach = [extents[index] if isinstance(index, Var) else 1 for index in load.indices]
+    try:
+        left = not_stored(instances(func), sources, load.buffer, reach).first()
+        where = "" if left is None else "at " + ", ".join(f"{k}={v}" for k, v in left.items())
+    except (NotAffine, Unknown) as error:
+        where = str(error)
+    if where:
+        raise ScheduleError(
+            "(1) block `{block}` reads `{buffer}` under a condition, and may run where nothing is stored: {where}",
+            block=consumer.name, buffer=load.buffer.name, where=where,
+        )  # fmt: skip
+
+
+def _are_stored_beside(
+    func: PrimFunc, moved: Sequence[Statement], sources: Sequence[Statement], source: Buffer, shared: Sequence[Var]
+) -> bool:
+    """Whether all that is read in one iteration of the `shared` loops is stored in the same one."""
+    if not shared:
+        return True
+    fixed = [*instances(func).parameters, *shared]
+    reads = [(s, a) for s in moved for a in s.reads if a.buffer == source]
+    writes = [(s, s.write) for s in sources if s.write is not None]
+    try:
+        needed, stored = (
+            functools.reduce(IntSet.union, [points(s.domain).image([*fixed, *a.indices]) for s, a in found])
+            for found in (reads, writes)
+        )
+        return needed.is_subset(stored)
+    except (NotAffine, Unknown):
+        return False
 
 
 @dataclass(frozen=True)
@@ -384,8 +433,12 @@ def _nest_over(
     access: Store | Load,
     box: Sequence[Interval],
     bounds: dict[Var, tuple[int, int]],
+    shared: Sequence[For] = (),
 ) -> _Part:
-    """The block over `box` of the accessed buffer, with conditions where the box may leave what ran in `around`."""
+    """The block over `box` of the accessed buffer, with conditions where the box may leave what ran in `around`.
+
+    Of `shared` loops, which are around both places, each iteration keeps what ran in it.
+    """
     taken = names(func) | names(block)
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
@@ -415,12 +468,16 @@ def _nest_over(
         if item.var not in accessed:
             loop_over(item.var, as_expr(0), item.extent)
     iters = tuple(replace(i, binding=bindings[i.var]) for i in block.iters)
-    predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges)])
+    predicate = all_of([*conditions, *_rebound_predicate(block, around, bindings, ranges, shared)])
     return _Part(tuple(new_loops), replace(block, iters=iters, predicate=predicate))
 
 
 def _rebound_predicate(
-    block: Block, around: tuple[For, ...], bindings: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+    block: Block,
+    around: tuple[For, ...],
+    bindings: dict[Var, Expr],
+    ranges: dict[Var, tuple[int, int]],
+    shared: Sequence[For],
 ) -> list[Expr]:
     """Which points of the iterators run, in terms of the new loops.
 
@@ -430,21 +487,27 @@ def _rebound_predicate(
     extents = {loop.var: extent_of(loop) for loop in around}
     plain = {i.binding: bindings[i.var] for i in block.iters if isinstance(i.binding, Var)}
     whole = all(isinstance(i.binding, Var) and extents.get(i.binding) == i.extent for i in block.iters)
-    if not whole or len(plain) < len(block.iters) or not free_variables(block.predicate) <= set(plain):
-        return _points_that_run(block, around, bindings, ranges)
+    apart = plain.keys().isdisjoint(loop.var for loop in shared)
+    if not whole or not apart or len(plain) < len(block.iters) or not free_variables(block.predicate) <= set(plain):
+        return _points_that_run(block, around, bindings, ranges, shared)
     moved = {k: v for k, v in plain.items() if isinstance(k, Var)}
     found = [simplify(substitute(c, moved), ranges) for c in conjuncts(block.predicate)]
     return [c for c in found if c != TRUE]
 
 
 def _points_that_run(
-    block: Block, around: tuple[For, ...], bindings: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+    block: Block,
+    around: tuple[For, ...],
+    bindings: dict[Var, Expr],
+    ranges: dict[Var, tuple[int, int]],
+    shared: Sequence[For],
 ) -> list[Expr]:
     dims = tuple((loop.var, extent_of(loop)) for loop in around)
-    every = points(Domain(tuple((i.var, i.extent) for i in block.iters)))
+    fixed = tuple((loop.var, extent_of(loop)) for loop in shared)
+    every = points(Domain((*fixed, *((i.var, i.extent) for i in block.iters))))
     try:
         old = points(Domain(dims, tuple(conjuncts(block.predicate))))
-        run = old.image([i.binding for i in block.iters], every.variables).condition(every)
+        run = old.image([*(v for v, _ in fixed), *(i.binding for i in block.iters)], every.variables).condition(every)
     except (NotAffine, Unknown) as error:
         raise ScheduleError("it is unknown which points of block `{block}` run: {error}", block=block.name,
                             error=str(error)) from None  # fmt: skip

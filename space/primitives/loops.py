@@ -127,8 +127,9 @@ def reorder(func: PrimFunc, *loops: str) -> Result:
     """
     nest = perfect_nest(func, loops)
     check_rectangular(nest)
-    order = iter(find_loop(func, name) for name in loops)
-    new_loops = [next(order) if loop.var.name in loops else loop for loop in nest.loops]
+    named = {loop.var.name: loop for loop in nest.loops}
+    order = iter(loops)
+    new_loops = [named[next(order)] if loop.var.name in loops else loop for loop in nest.loops]
     outer = nest.loops[0]
     if not any_order(nest):
         check_order(func, outer, _permuted(depth_of(func, outer), [loop.var for loop in new_loops]), 3)

@@ -83,7 +83,7 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     for item in above[:position]:
         if item.var in reduce_vars and extent_of(item) > 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
-    check_runs_once(target, above[position:], "3")
+    check_runs_once(way.block, above[position:], "3", way.all_conditions)
     spatial_vars = {v for i in target.spatial for v in free_variables(i.binding)}
     spatial = [item for item in above[position:] if item.var in spatial_vars or item.var not in reduce_vars]
     _check_init_alone(func, outer, way)

@@ -99,7 +99,8 @@ class Reindexing:
         """The values of the iterators for which the block reads the buffer, inside of it."""
         touched = self.touched_set(func, block, like)
         renamed = {i.var: j.var for i, j in zip(block.iters, (like or block).iters, strict=True)}
-        guards = [all_of(g) for g in _guards(block.body, self.buffer, ())]
+        parts = [part for part in (block.init, block.body) if part is not None]
+        guards = [all_of(g) for part in parts for g in _guards(part, self.buffer, ())]
         wanted: Expr = FALSE
         for guard in guards:
             wanted = binary("or", wanted, substitute(guard, renamed))

@@ -129,6 +129,37 @@ def main(a: T.Buffer((6, 6), "int32")):
         schedule(text).reorder("j", "i")
 
 
+def test_conditions_that_may_fail_are_evaluated_where_they_were() -> None:
+    """Moved inside, a division would be by 0 where another condition kept it from that."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((4, 2), "int32"), n: T.int64):
+    for i in range(4):
+        if n > 0:
+            for j in range(2):
+                if (i + j) % n == 0:
+                    for k in range(3):
+                        a[i, j] = 1
+"""
+    with pytest.raises(ScheduleError, match=r"\(1\) loop k is not in a perfect nest with `i`"):
+        schedule(text).reorder("i", "k")
+
+
+def test_reorder_takes_extents_that_are_bound_between_the_loops_along() -> None:
+    """Outside of its binding a name means nothing."""
+    text = """
+@T.prim_func
+def main(a: T.Buffer((4, 3), "int32")):
+    for i in range(4):
+        m: T.int64 = T.int64(3)
+        for j in range(m):
+            a[i, j] = 1
+"""
+    sch = schedule(text)
+    sch.reorder("j", "i")
+    same(sch, text)
+
+
 def test_reorder_does_not_make_a_concurrent_loop_meet_itself() -> None:
     """Columns are independent in one row, but not over all rows."""
     text = STENCIL.format(shift=" - 1")

@@ -233,6 +233,23 @@ def test_caches_of_bare_loops_refuse(method: str, buffer: str, sentence: str) ->
         getattr(Schedule(function(BARE)), method)("root", buffer, "local")
 
 
+def test_what_the_init_reads_is_copied_too() -> None:
+    """Also where the body reads less of it."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+    for i, k in T.grid(4, 3):
+        with T.block("s"):
+            v, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[v] = A[v]
+            C[v] = C[v] + T.if_then_else(v < 2, A[v], 0)
+"""
+    sch = Schedule(function(text))
+    sch.reindex_cache_read("s", 0, "global", lambda v, k: [v])
+    same_results(function(text), sch.func)
+
+
 def test_a_partial_result_of_bare_loops_has_no_cache() -> None:
     """Condition 4: all would be copied back."""
     with pytest.raises(ScheduleError, match=r"\(4\) block `root` does not write all of `B`"):
