@@ -76,10 +76,11 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
             return [np.array(graph.types[node.inputs[0]].size, np.int64)]
         return [np.array(shape[slice(node.values.get("start", 0), node.values.get("end"))], np.int64)]
     given = {name: graph.constants[name] for name in node.reads}
-    ranks = {name: array.ndim for name, array in given.items()}
-    if flattens(node, graph.opset(node), ranks):
+    shapes = {name: array.shape for name, array in given.items()}
+    if flattens(node, graph.opset(node), shapes):
         return None
-    values = reference(graph.model(as_newest(node, graph.opset(node), ranks)), given)
+    told = as_newest(node, graph.opset(node), shapes, given)
+    values = reference(graph.model(told), {name: given[name] for name in told.reads})
     if values is None or not all(isinstance(value, (np.ndarray, np.generic)) for value in values):
         return None
     made = {name: np.asarray(value) for name, value in zip([n for n in node.outputs if n], values, strict=True)}

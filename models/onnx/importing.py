@@ -66,6 +66,6 @@ def _built(graph: ModelGraph, node: Node) -> list[Operator | Foreign]:
         return [*built]
     outputs = tuple(name for name in node.outputs if name)
     name = node.name or node.outputs[0]
-    ranks = {read: len(graph.types[read].shape) for read in node.reads}
-    told = as_newest(node, graph.opset(node), ranks)
-    return [Foreign(name, node.op, graph.model(told).SerializeToString(), node.reads, outputs)]
+    shapes = {read: graph.types[read].shape for read in node.reads}
+    told = as_newest(node, graph.opset(node), shapes, graph.constants)
+    return [Foreign(name, node.op, graph.model(told).SerializeToString(), told.reads, outputs)]

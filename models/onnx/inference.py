@@ -80,7 +80,7 @@ def _refuse_unsafe_inside(
         if all(name in known for name in part.reads):
             # What is not valid in a graph of its own is left to ONNX, whose message is of the whole.
             with contextlib.suppress(ModelProblem):
-                known |= inferred(graph, part, known, values)
+                known |= inferred(graph, part, {name: known[name] for name in part.reads}, values)
 
 
 def _scanned(graph: ModelGraph, node: ModelNode, types: Types) -> list[TypeProto | None]:

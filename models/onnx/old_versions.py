@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from onnx import helper
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+from onnx import AttributeProto, helper
 
 from ...errors import ModelProblem
+from ..network import Array
 from ..operators.graph import Node
-from .graph import ModelNode, model_node
+from ..operators.normalisations import row_of
+from .graph import ModelNode, model_node, node_of, node_proto
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
 """Operators that take everything from `axis` on as one row before version 13, and one dimension since."""
@@ -17,50 +25,83 @@ SEQUENCE_LENS = 4
 """The place of `sequence_lens` among the inputs of a recurrent operator."""
 
 
-def as_newest(node: Node, version: int, ranks: dict[str, int]) -> Node:
-    """A node of a version of its operator, as the reference computes the same; `ranks` are those of its inputs.
+def as_newest(node: Node, version: int, shapes: Shapes, constants: Mapping[str, Array]) -> Node:
+    """A node of a version of its operator, as the reference computes the same, with the graphs inside of it.
 
-    Raises ModelProblem where it would compute something else.
+    `shapes` and `constants` are what is known of its inputs.  Raises ModelProblem where the reference would compute
+    something else.
     """
     if node.domain:
         return node
+    if isinstance(node, ModelNode) and node.graphs:
+        node = _with_graphs(node, version)
     if node.op == "GridSample" and version < 20 and node.values.get("mode") in MODES:
         return _with(node, mode=MODES[node.values["mode"]])
     if node.op == "RoiAlign" and version < 16:
         return _with(node, coordinate_transformation_mode="output_half_pixel")
-    why = _ignored(node)
-    if flattens(node, version, ranks):
-        why = f"takes one dimension where version {version} takes all from `axis` on"
-    if why:
-        raise ModelProblem(f"the node {node} has no program here, and the reference implementation of ONNX {why}")
+    if flattens(node, version, shapes):
+        raise _misread(node, f"takes one dimension where version {version} takes all from `axis` on")
+    if node.op in FLATTENING and version < 13:
+        (first, *_) = row_of(node.values.get("axis"), len(shapes[node.inputs[0]]), version)
+        return _with(node, axis=first)
+    if node.op in DEFAULT_ACTIVATIONS:
+        return _recurrent(node, shapes, constants)
     return node
 
 
-def flattens(node: Node, version: int, ranks: dict[str, int]) -> bool:
-    """Whether more than one dimension is a row of an operator."""
+def flattens(node: Node, version: int, shapes: Shapes) -> bool:
+    """Whether several dimensions are a row of an operator, or that is not known."""
     if node.domain or node.op not in FLATTENING or version >= 13:
         return False
-    rank = ranks.get(node.inputs[0], 0)
-    axis = int(node.values.get("axis", 1))
-    return (axis + rank if axis < 0 else axis) < rank - 1
+    shape = shapes.get(node.inputs[0])
+    row = None if shape is None else row_of(node.values.get("axis"), len(shape), version)
+    return shape is None or not row or prod(shape[at] for at in row[1:]) != 1
 
 
-def _ignored(node: Node) -> str:
-    """What a recurrent operator is asked for and the reference leaves out; empty where it does all."""
-    if node.op not in DEFAULT_ACTIVATIONS:
-        return ""
+def _recurrent(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> Node:
+    """A recurrent operator without lengths of sequences that are all the longest one, which the reference ignores."""
     if len(node.inputs) > SEQUENCE_LENS and node.inputs[SEQUENCE_LENS]:
-        return "ignores `sequence_lens`"
+        lengths, shape = constants.get(node.inputs[SEQUENCE_LENS]), shapes.get(node.inputs[0])
+        if lengths is None or shape is None or np.any(lengths != shape[1 if node.values.get("layout") else 0]):
+            raise _misread(node, "ignores `sequence_lens`")
+        inputs = [name if at != SEQUENCE_LENS else "" for at, name in enumerate(node.inputs)]
+        node = model_node(node.op, node.domain, node.name, inputs, node.outputs, _attributes(node))
     count = 2 if node.values.get("direction") == "bidirectional" else 1
     if node.values.get("activations", DEFAULT_ACTIVATIONS[node.op] * count) != DEFAULT_ACTIVATIONS[node.op] * count:
-        return "ignores `activations`"
-    return next((f"ignores `{name}`" for name in ("clip", "input_forget") if node.values.get(name)), "")
+        raise _misread(node, "ignores `activations`")
+    if ignored := next((name for name in ("clip", "input_forget") if node.values.get(name)), ""):
+        raise _misread(node, f"ignores `{ignored}`")
+    return node
 
 
-def _with(node: Node, **attributes: str) -> Node:
+def _misread(node: Node, why: str) -> ModelProblem:
+    return ModelProblem(f"the node {node} has no program here, and the reference implementation of ONNX {why}")
+
+
+def _with_graphs(node: ModelNode, version: int) -> ModelNode:
+    """The node with the nodes of its graphs as the reference understands them; of their inputs nothing is known."""
+    found = []
+    for attribute in node.attributes:
+        told = AttributeProto()
+        told.CopyFrom(attribute)
+        for graph in [told.g] if told.HasField("g") else told.graphs:
+            for proto in graph.node:
+                inner = node_of(proto)
+                newest = as_newest(inner, version, {}, {})
+                if newest is not inner:
+                    proto.CopyFrom(node_proto(newest))
+        found.append(told)
+    return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, found)
+
+
+def _with(node: Node, **attributes: str | int) -> Node:
     """The node with other attributes."""
-    if not isinstance(node, ModelNode):
-        raise TypeError(f"{node} is no node of a model")
-    kept = [a for a in node.attributes if a.name not in attributes]
+    kept = [a for a in _attributes(node) if a.name not in attributes]
     made = [helper.make_attribute(name, value) for name, value in attributes.items()]
     return model_node(node.op, node.domain, node.name, node.inputs, node.outputs, (*kept, *made))
+
+
+def _attributes(node: Node) -> tuple[AttributeProto, ...]:
+    if not isinstance(node, ModelNode):
+        raise TypeError(f"{node} is no node of a model")
+    return node.attributes

@@ -11,15 +11,19 @@ from ...space.workloads.text import Program, literal
 from .site import Builder, Built, Site, letters
 
 
-def _softmax(logarithm: int) -> Builder:
-    """Along one dimension; before version 13, along all from `axis` on."""
+def row_of(axis: int | None, rank: int, opset: int) -> tuple[int, ...]:
+    """The dimensions that Softmax, LogSoftmax and Hardmax take as one row: `axis`, before version 13 all from it on."""
+    first = (-1 if opset >= 13 else 1) if axis is None else axis
+    first += rank if first < 0 else 0
+    return (first,) if opset >= 13 else tuple(range(first, rank))
 
+
+def _softmax(logarithm: int) -> Builder:
     def build(site: Site) -> Built:
         shape = site.shape()
         if not is_float(site.dtype()) or not shape:
             return None
-        axis = site.axis(default=-1 if site.opset >= 13 else 1)
-        over = (axis,) if site.opset >= 13 else tuple(range(axis, len(shape)))
+        over = row_of(site.attribute("axis", None), len(shape), site.opset)
         made = Softmax(dims=shape, over=over, logarithm=logarithm)
         return [site.operator(made.script(site.dtype()), [0])] if over else None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...ir.dtypes import is_float
+from ...ir.dtypes import is_float, is_int
 from ...space.workloads.pool import AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d
 from .convolutions import SPACE, Geometry, geometry
 from .reductions import reduced
@@ -41,7 +41,8 @@ def _fields(site: Site, windows: Geometry) -> dict[str, Any]:
 
 
 def _max_pool(site: Site) -> Built:
-    if len(site.shape()) - 2 not in MAXIMUM or not is_float(site.dtype()) or site.wants(1):
+    is_number = is_float(site.dtype()) or is_int(site.dtype())
+    if len(site.shape()) - 2 not in MAXIMUM or not is_number or site.wants(1):
         return None
     windows, _ = _windows(site)
     made = MAXIMUM[len(windows.taps)](**_fields(site, windows))

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.dtypes import int_range, is_float, is_int
-from ...space.workloads.precision import Precision, plain, precision
+from ...ir.dtypes import is_float, is_int
+from ...space.workloads.precision import plain, precision
 from ...space.workloads.text import Program, element, literal
 from .site import Builder, Built, Site, letters
 
@@ -70,14 +70,8 @@ def add_reduction(
     x = program.load(source, [f"v{a}" for a in names]) if source == "x" else element(source, [f"v{a}" for a in names])
     y = element(into, point)
     each = found.each.format(x=x)
-    start = literal(_start(found.start, types), types.accumulator)
+    start = literal(found.start, types.accumulator)
     program.add("reduce", loops, f"{y} = {found.combine.format(y=y, x=each)}", f"{y} = {start}")
-
-
-def _start(value: float, types: Precision) -> float:
-    if math.isinf(value) and is_int(types.accumulator):
-        return int_range(types.accumulator)[value > 0]
-    return value
 
 
 def _kept(
@@ -110,7 +104,7 @@ def _reduce(how: str) -> Builder:
 
 
 def _log_sum_exp(site: Site) -> Built:
-    """``log(sum(exp(x - m))) + m`` with m the largest element."""
+    """``log(sum(exp(x - m))) + m`` with m the largest element, or 0 where that is infinite (``inf - inf`` is NaN)."""
     axes, shape = _axes(site), site.shape()
     if not axes or not is_float(site.dtype()):
         return None
@@ -124,13 +118,20 @@ def _log_sum_exp(site: Site) -> Built:
     add_reduction(program, peak, shape, axes, "x", "m", keeps)
     names = [f"{a}1" for a in letters(len(shape))]
     spatial, point = _kept(shape, axes, keeps, "1")
-    x, m, s = program.load("x", [f"v{a}" for a in names]), element("m", point), element("s", point)
+    x, s = program.load("x", [f"v{a}" for a in names]), element("s", point)
     loops = spatial + [(names[at], shape[at], "R") for at in axes]
-    program.add("total", loops, f"{s} = {total.combine.format(y=s, x=f'T.exp({x} - {m})')}", f"{s} = {program.zero()}")
+    term = f"T.exp({x} - {_finite(program, element('m', point))})"
+    program.add("total", loops, f"{s} = {total.combine.format(y=s, x=term)}", f"{s} = {program.zero()}")
     spatial, point = _kept(shape, axes, keeps, "2")
-    text = program.precision.narrow(f"T.log({element('s', point)}) + {element('m', point)}")
+    text = f"T.log({element('s', point)}) + {_finite(program, element('m', point))}"
+    text = program.precision.narrow(text)
     program.add("result", spatial, f"{element('y', point)} = {text}")
     return [site.operator(program.text(), [0])]
+
+
+def _finite(program: Program, value: str) -> str:
+    """A number in the accumulator's type, or 0 in the place of an infinite one."""
+    return f"T.Select(T.abs({value}) == {literal(math.inf, program.precision.accumulator)}, {program.zero()}, {value})"
 
 
 def _arg(how: str) -> Builder:

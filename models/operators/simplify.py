@@ -7,7 +7,8 @@ With ``[c]`` an index of output channels and all factors constant:
 2. ``Affine(x) s[c] + t[c]`` is one `Affine`; so is what is written as Mul, Add, Sub or Div by constants;
 3. ``(sum w[c, ...] x + d[c]) s[c] + t[c] = sum (w s)[c, ...] x + (d s + t)[c]`` for Conv, ConvTranspose and Gemm.
 
-Each is done only where nothing else reads what lies between, and in float64, rounded once.
+Each is done only where nothing else reads what lies between, and in float64, rounded once; 3 only where the new
+weights of every output channel keep their digits in the type of the result, which float16 does from 6e-5 to 65504.
 """
 
 from __future__ import annotations
@@ -141,36 +142,55 @@ def _constant(graph: Graph, node: Node, what: str, value: Vector) -> str:
     return name
 
 
+def _keeps_digits(dtype: str, weights: Vector, contracted: tuple[int, ...], bias: Vector) -> bool:
+    """Whether all is finite in `dtype`, and the largest weight of each output channel a normal number.
+
+    `contracted` are the dimensions of the weights that belong to one output channel.
+    """
+    limits = np.finfo(dtype)
+    largest = np.abs(weights).max(axis=contracted, initial=0.0)
+    normal = (limits.tiny <= largest) & (largest <= limits.max)
+    return bool(np.all(normal | (largest == 0)) and np.all(np.abs(bias) <= limits.max))
+
+
 def _scaled_conv(graph: Graph, before: Node, node: Node, affine: Affine, weights: Array) -> Node | None:
     """Weights ``[co, ...]``; those of a transposed convolution are ``[ci, co of a group, ...]``."""
-    channels = graph.types[before.outputs[0]].shape[1]
+    found = graph.types[before.outputs[0]]
+    channels = found.shape[1]
     scale = np.broadcast_to(affine.scale, (channels,))
     wide = weights.astype(np.float64)
     if before.op == "Conv":
         wide = wide * scale.reshape(-1, *[1] * (wide.ndim - 1))
+        contracted = tuple(range(1, wide.ndim))
     else:
         groups = before.values.get("group", 1)
         parts = wide.reshape(groups, -1, *wide.shape[1:])
-        wide = (parts * scale.reshape(groups, 1, -1, *[1] * (wide.ndim - 2))).reshape(wide.shape)
+        wide = parts * scale.reshape(groups, 1, -1, *[1] * (wide.ndim - 2))
+        contracted = (1, *range(3, wide.ndim))
     bias = np.zeros(channels)
     if len(before.inputs) > 2 and before.inputs[2]:
         if before.inputs[2] not in graph.constants:
             return None
         bias = graph.constants[before.inputs[2]].astype(np.float64)
     bias = bias * affine.scale + affine.shift
-    names = [_constant(graph, node, "weights", wide), _constant(graph, node, "bias", bias)]
+    if not _keeps_digits(found.dtype, wide, contracted, bias):
+        return None
+    names = [_constant(graph, node, "weights", wide.reshape(weights.shape)), _constant(graph, node, "bias", bias)]
     return replace(before, inputs=(before.inputs[0], *names), outputs=node.outputs)
 
 
 def _scaled_gemm(graph: Graph, before: Node, node: Node, affine: Affine, weights: Array) -> Node | None:
-    wide, values = weights.astype(np.float64), before.values
-    wide = wide * (affine.scale[:, None] if values.get("transB", 0) else affine.scale)
-    bias = np.zeros(graph.types[before.outputs[0]].shape[1])
+    wide, values, found = weights.astype(np.float64), before.values, graph.types[before.outputs[0]]
+    is_turned = bool(values.get("transB", 0))
+    wide = wide * (affine.scale[:, None] if is_turned else affine.scale)
+    bias = np.zeros(found.shape[1])
     if len(before.inputs) > 2 and before.inputs[2]:
         if before.inputs[2] not in graph.constants:
             return None
         bias = bias + graph.constants[before.inputs[2]].astype(np.float64) * values.get("beta", 1.0)
     bias = bias * affine.scale + affine.shift
+    if not _keeps_digits(found.dtype, wide, (int(is_turned),), bias):
+        return None
     names = [_constant(graph, node, "weights", wide), _constant(graph, node, "bias", bias)]
     attributes = {name: value for name, value in values.items() if name != "beta"}
     return Node("Gemm", "", before.name, (before.inputs[0], *names), node.outputs, attributes)
@@ -179,7 +199,10 @@ def _scaled_gemm(graph: Graph, before: Node, node: Node, affine: Affine, weights
 def _scaled_matmul(graph: Graph, before: Node, node: Node, affine: Affine, weights: Array) -> Node | None:
     if np.any(affine.shift) or weights.ndim < 2:
         return None
-    name = _constant(graph, node, "weights", weights.astype(np.float64) * affine.scale)
+    wide = weights.astype(np.float64) * affine.scale
+    if not _keeps_digits(graph.types[before.outputs[0]].dtype, wide, (wide.ndim - 2,), affine.shift):
+        return None
+    name = _constant(graph, node, "weights", wide)
     return Node("MatMul", "", before.name, (before.inputs[0], name), node.outputs)
 
 

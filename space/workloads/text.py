@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.dtypes import int_range, is_int
 from .precision import Precision
 
 AxisText = tuple[str, int, str]
@@ -14,8 +16,10 @@ Shape = tuple[int, ...]
 
 
 def literal(value: int | float, dtype: str) -> str:
-    """``T.float32(0)``; infinities and NaN as text, the way TVMScript spells them."""
-    finite = value == value and abs(value) != float("inf")
+    """``T.float32(0)``; infinities and NaN as text, the way TVMScript spells them, those of integers as their ends."""
+    if is_int(dtype) and math.isinf(value):
+        value = int_range(dtype)[value > 0]
+    finite = math.isfinite(value)
     return f"T.{dtype}({value if finite else repr(str(value))})"
 
 

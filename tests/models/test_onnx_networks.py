@@ -81,6 +81,21 @@ def test_scales_go_into_matrix_products(turned: int) -> None:
     assert same(model(nodes, {"x": (2, 3, 5)}, {**NORM, "w": normal(5, 4)})) == ["matmul"]
 
 
+@pytest.mark.parametrize(("factor", "programs"), [(0.01, 1), (1e-6, 2), (1e6, 2)])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
+def test_half_precision_weights_keep_their_digits(op: str, factor: float, programs: int) -> None:
+    """A scale after which they would be subnormal, or infinite, in float16 stays a program of its own."""
+    is_image = op.startswith("Conv")
+    shape: tuple[int, ...] = (1, 3, 4, 4) if is_image else (2, 3)
+    sizes: dict[str, tuple[int, ...]] = {"Conv": (4, 3, 1, 1), "ConvTranspose": (3, 4, 1, 1)}
+    weights = positive(*sizes.get(op, (3, 4))).astype(np.float16)
+    scale = np.ones((4, 1, 1) if is_image else 4, np.float16)
+    scale[2] = min(factor, 1 / factor)
+    nodes = [node(op, "x w", "c"), node("Mul" if factor < 1 else "Div", "c s", "y")]
+    made = model(nodes, {"x": shape}, {"w": weights, "s": scale}, dtype="float16")
+    assert len(read(made).nodes) == programs
+
+
 def test_what_is_read_elsewhere_is_not_folded() -> None:
     """A convolution whose own result is an output, or read twice, keeps it."""
     nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c s b m v", "y")]
@@ -233,6 +248,30 @@ def test_the_place_of_what_is_no_number_is_inside(op: str, last: int) -> None:
     wanted = 3 - chosen(x[:, ::-1], axis=1) if last else chosen(x, axis=1)
     assert not network.foreign
     np.testing.assert_array_equal(evaluate(network, {"x": x})["y"], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_logarithm_of_a_sum_of_powers_may_be_infinite(dtype: str) -> None:
+    """A row of which all is -inf, or something inf; what is no number stays none."""
+    x = np.array([[-np.inf] * 3, [np.inf, 1, -np.inf], [np.nan, 1, 2], [-np.inf, 3, 3], [90, 91, 92]], dtype)
+    network = read(model([node("ReduceLogSumExp", "x", "y", axes=[1], keepdims=0)], {"x": x.shape}, dtype=dtype))
+    wanted = np.logaddexp.reduce(x.astype(np.float64), axis=1)
+    (operator,) = network.nodes
+    assert isinstance(operator, Operator)
+    for got in (evaluate(network, {"x": x})["y"], ss.build(operator.func)(x)):
+        np.testing.assert_allclose(got, wanted, rtol=2e-3 if dtype == "float16" else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_the_largest_byte_of_a_window_is_a_program(dtype: str) -> None:
+    """Beyond the border is the least number that there is, so that negative ones are not outdone."""
+    x = RNG.integers(0 if dtype == "uint8" else -128, 0 if dtype == "int8" else 255, (1, 2, 5, 6)).astype(dtype)
+    attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 1]}
+    network = read(model([node("MaxPool", "x", "y", **attributes)], {"x": x.shape}, dtype=dtype))
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=np.iinfo(dtype).min)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2]
+    assert not network.foreign
+    np.testing.assert_array_equal(evaluate(network, {"x": x})["y"], windows.max(axis=(4, 5)))
 
 
 @pytest.mark.parametrize("op", ["Asinh", "Acosh"])
@@ -443,3 +482,32 @@ def test_what_the_reference_does_as_asked_runs() -> None:
     given = node("LSTM", "x w r b", "y", hidden_size=4, activations=["Sigmoid", "Tanh", "Tanh"])
     assert same(model([given], {"x": (5, 2, 3)}, constants, opset=14)) == ["foreign LSTM"]
     assert same(model([node("Hardmax", "x", "y", axis=2)], {"x": (2, 3, 4)}, opset=11)) == ["foreign Hardmax"]
+
+
+@pytest.mark.parametrize("axis", [{"axis": 1}, {}])
+def test_a_row_of_one_dimension_flattens_nothing(axis: dict[str, int]) -> None:
+    """Dimensions of one element behind it are no part of it, and the axis that old versions mean is said."""
+    x = np.array([3, 5], np.float32).reshape(1, 2, 1, 1)
+    network = read(model([node("Hardmax", "x", "y", **axis)], {"x": x.shape}, opset=11))
+    np.testing.assert_array_equal(evaluate(network, {"x": x})["y"].ravel(), [0, 1])
+
+
+def test_lengths_of_sequences_that_are_all_the_longest_say_nothing() -> None:
+    """Exporters write them so, and the reference, which ignores lengths, computes the same."""
+    shapes = {"x": (5, 2, 3)}
+    constants = {"w": normal(1, 16, 3), "r": normal(1, 16, 4), "b": normal(1, 32), "l": np.array([5, 5], np.int32)}
+    told, silent = (model([node("LSTM", names, "y", hidden_size=4)], shapes, constants, opset=14)
+                    for names in ("x w r b l", "x w r b"))  # fmt: skip
+    assert same(told, silent) == ["foreign LSTM"]
+
+
+def test_graphs_inside_of_nodes_are_asked_for_in_the_words_of_the_reference() -> None:
+    """It would read a branch's softmax of all dimensions as one of the last."""
+    branches = {
+        f"{name}_branch": helper.make_graph([inner], name, [], [onnx.ValueInfoProto(name=name)])
+        for name, inner in (("then", node("Softmax", "x", "then", axis=1)), ("else", node("Identity", "x", "else")))
+    }
+    nodes = [node("Cast", "q", "c", to=TensorProto.BOOL), node("If", "c", "y", **branches)]
+    with pytest.raises(ModelProblem, match="takes one dimension"):
+        read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=12))
+    assert read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=13)).foreign
