@@ -249,8 +249,7 @@ def _tell_model(
         rows.append(("raced", ", ".join(f"{rule} {latency(us)}" for rule, us in tuned.wholes.items())))
     if tuned:
         rows.append(("trials", f"{tuned.trials} in {tuned.seconds:.0f} s, stopped by {tuned.stopped_by}"))
-        again = {**options, "db": options.get("db") or tuned.db}
-        rows += [("show", command_line(again, "show")), ("replay", command_line(again, "replay"))]
+        rows += [("show", command_line(options, "show")), ("replay", command_line(options, "replay"))]
     output.line()
     output.table("model", ("", ""), rows)
 

@@ -113,7 +113,8 @@ def tune_network(
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
                 built = _built(network, wholes, target, database, executor, started + seconds - racing / 2)
-                _keep_layouts(guide, earlier, database)  # what follows may be interrupted, or go wrong
+                if earlier is None:  # what follows may be interrupted; an earlier choice stays until it loses a race
+                    _keep_layouts(guide, earlier, database)
             name = database.name
     finally:
         with uninterrupted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from ..errors import DeviceLost, Interrupted, UsageError
+from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, UsageError
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
 from .dynamo import Compiled, Left, Options, capture, divide, refuse_training
@@ -72,7 +73,8 @@ def tune(
             whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
         )
     except (KeyboardInterrupt, Interrupted, DeviceLost):
-        _keep_layouts(networks, whole, options)
+        with contextlib.suppress(TemporaryError, StorageError):  # the run ends with an error that matters more
+            _keep_layouts(networks, whole, options)
         raise
     _keep_layouts(networks, whole, options)
     return Tuned(len(networks), len(whole.nodes), found.trials, found.seconds, found.stopped_by, found.db, tuple(left))

@@ -241,7 +241,7 @@ def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
             return [items[int(text)]]
     else:
         known = [_words(item) for item in items]
-        exact = [item for item, words in zip(items, known, strict=True) if text.lower() == words[0]]
+        exact = [item for item, words in zip(items, known, strict=True) if text.lower() in words[:2]]
         found = exact or [item for item, words in zip(items, known, strict=True) if text.lower() in " ".join(words)]
         if found:
             return found[:1]
@@ -249,10 +249,10 @@ def _pick(items: Sequence[Any], text: str, what: str) -> list[Any]:
 
 
 def _words(item: Any) -> tuple[str, str, str]:
-    """What a platform is found by, or a device: short name, name, version."""
-    short = short_name(item) if hasattr(item, "get_devices") else ""
-    version = _text(item.version) if short else ""
-    return short, _text(item.name).lower(), version.lower()
+    """What a platform is found by, or a device: short name, name as in its target, version."""
+    if hasattr(item, "get_devices"):
+        return short_name(item), _text(item.name).lower(), _text(item.version).lower()
+    return "", _name(item).lower(), ""
 
 
 def _names(items: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import BadRecord, DeviceMissing, StorageError, TemporaryError
 from ..records.record import Record
 from ..records.status import error_of
-from ..tasks.task import Task, stored_work
+from ..tasks.task import Task, selector_of, stored_work
 from ..workers.bench import Bench, Workbench
 from ..workers.protocol import Build, Failed, Measured, Race
 from .foreign import Outcome, is_foreign, store, try_records
@@ -101,7 +101,7 @@ def device_here(record: Record, any_device: bool = False) -> Target:
     from ...backends.devices import discover
 
     then = record.device
-    text = then.kind if then.kind == "cpu" or any_device else f"{then.kind}:{then.platform}:{then.name}"
+    text = then.kind if any_device else selector_of(then)
     now = discover(text, then.threads if then.kind == "cpu" else None)
     if now.key != then.key and not any_device:
         raise DeviceMissing(

@@ -23,15 +23,23 @@ OPTIONS = (
 def command_line(options: Mapping[str, object], subcommand: str = "") -> str:
     """``tune [SUBCOMMAND]`` with those of `options` that name work, target and database; others are left out.
 
-    Keys are the names of options without dashes; an option that may be repeated has a list or tuple.
+    Keys are the names of options without dashes; an option that may be repeated has a list or tuple.  A password in
+    a database's URL is written as ``***``, since messages end up in logs.
     """
     words = ["tune", *([subcommand] if subcommand else [])]
     for name in OPTIONS:
         value = options.get(name)
         for item in value if isinstance(value, list | tuple) else [value] if value else []:
-            words += [f"--{name}", str(item)]
+            words += [f"--{name}", _without_password(str(item)) if name == "db" else str(item)]
     words += ["--no-winograd"] if options.get("winograd") is False else []
     return shlex.join(words)
+
+
+def _without_password(db: str) -> str:
+    scheme, mark, rest = db.partition("://")
+    user, at, host = rest.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}{mark}{name}:***@{host}" if at and colon else db
 
 
 def options_of(work: Workload, target: Target, interface: Mapping[str, str], db: str | None) -> dict[str, object]:

@@ -51,6 +51,8 @@ class Worth:
 
 def worth_of(space: Space, records: Iterable[Record]) -> tuple[Worth, ...]:
     """Every decision in which measured candidates differ, the most important first; nothing of too few of them."""
+    if not space.sketches:
+        return ()  # the records are of another generator's space
     search_space = SearchSpace(space)
     rows: list[tuple[dict[str, str], float]] = []
     kinds = {SKETCH: SKETCH}

@@ -166,7 +166,13 @@ def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Re
     except ValueError as error:
         raise UsageError(str(error)) from None
     if settings.resume:
-        stored = run.database.records(task.script, task.target, task.interface)
+        try:
+            stored = run.database.records(task.script, task.target, task.interface)
+        except TemporaryError as error:
+            if not pilots:
+                raise
+            run.note(f"the search begins without what is stored: {error}")
+            stored = []
         here = versions(task)["target"]
         records = [r for r in stored if not r.is_drivers or r.versions.get("target") == here]
         count = study.seed_records(records)

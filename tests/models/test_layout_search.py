@@ -474,6 +474,26 @@ def test_what_was_agreed_on_outlives_the_race(tmp_path: Path, monkeypatch: pytes
     assert {kernel.origin for kernel in compiled(network, target, db).kernels.values()} == {"tuned"}
 
 
+def test_what_won_a_race_stays_until_it_loses_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is expected to be faster has not been faster yet: a race that is cut short decides nothing."""
+    network, target, db, executor = _small(tmp_path, monkeypatch)
+    monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(tuning, "_winner", lambda rules, times: rules[-1])
+        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+    with Database(db) as database:
+        won = kept(network, target, database)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+    with Database(db) as database:
+        assert kept(network, target, database) == won
+
+
 def test_what_a_first_turn_found_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is cut short before every operator has a kernel keeps the layouts of the one that has."""
     network, target, db, executor = _small(tmp_path, monkeypatch)

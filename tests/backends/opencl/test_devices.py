@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from opencl_programs import device, needs_device
@@ -37,6 +38,19 @@ def test_by_number_and_by_part_of_the_name() -> None:
     assert match_opencl(first.platform[:6].upper(), first.name[1:].lower()) == first
     assert match_opencl("", first.name).name == first.name
     assert device_of(first).name.split() == first.name.split()
+
+
+def test_a_whole_name_is_no_part_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a record calls its device names that one, also where another whose name is longer comes first."""
+    from stridesmith.backends.opencl import devices
+
+    monkeypatch.setattr(devices, "_name", lambda device: device.name)
+    cards = [SimpleNamespace(name="RTX 3080 Ti"), SimpleNamespace(name="RTX 3080")]
+    assert devices._pick(cards, "RTX 3080", "device") == cards[1:]
+    assert devices._pick(cards, "RTX", "device") == cards[:1]
+    names = ("Intel(R) OpenCL Graphics", "Intel(R) OpenCL")
+    platforms = [SimpleNamespace(name=name, version="OpenCL 3.0", get_devices=list) for name in names]
+    assert devices._pick(platforms, "Intel(R) OpenCL", "platform") == platforms[1:]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,22 @@ def test_a_model_without_fewer_multiplications_is_another_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("db", "shown"),
+    [
+        ("runs/x.db", "runs/x.db"),
+        ("postgresql://me@host:5433/runs?application_name=a", "'postgresql://me@host:5433/runs?application_name=a'"),
+        ("postgresql://me:s%40cret@host:5433/runs", "'postgresql://me:***@host:5433/runs'"),
+        ("postgresql://me:se/cret@host:port/runs", "'postgresql://me:***@host:port/runs'"),
+        ("postgresql://me:s@cret@host/runs", "'postgresql://me:***@host/runs'"),
+    ],
+)
+def test_a_password_is_not_repeated(db: str, shown: str) -> None:
+    """The message that names the next command may end up in a log; whoever pastes it writes the password again."""
+    line = command_line({"workload": "matmul", "db": db})
+    assert line == f"tune --workload matmul --db {shown}" and "cret" not in line
+
+
+@pytest.mark.parametrize(
     ("target", "words"),
     [
         (discover("cpu"), "--target cpu"),
