@@ -46,9 +46,7 @@ class FileCache:
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{path.name}.{os.getpid()}")
-            partial.write_bytes(f"{_digest(text)}\n{text}".encode())
-            partial.replace(path)
+            put(path, f"{_digest(text)}\n{text}".encode())
             if self._written % CHECK_EVERY == 0:
                 self._shrink()
             self._written += 1
@@ -68,6 +66,18 @@ class FileCache:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             size -= stat.st_size
+
+
+def put(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Write a file at once: whoever reads it meanwhile has the old one, or none, and never a part.  Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        partial.write_bytes(content)
+        if mode is not None:
+            partial.chmod(mode)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _digest(text: str) -> str:

@@ -2,7 +2,8 @@
 
 A sum of products runs on small integers, chosen so that every partial sum is
 exact in the element type; then the order of the additions does not matter and
-results compare for equality.  None is 0, unless a sum is too long for that.
+results compare for equality.  None is 0, unless a sum is too long for that; the
+last one of an input's longest axis never is.
 Beside that stands a normal sample, compared with a float64 reference within
 
     ``4 (sum over stores of eps K) sum|a b|``,
@@ -179,11 +180,19 @@ def _integer_sample(
         if not (buffer.dtype.startswith("u") or buffer.dtype == "bool"):
             values = values * rng.choice(np.array([-1, 1]), shape)
         if share < 1:
-            values = np.where(rng.random(shape) < share, values, 0)
+            values = np.where((rng.random(shape) < share) | _last(shape), values, 0)
         inputs[buffer.name] = values.astype(buffer.dtype)
     expected = _checked(reference(_widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
+
+
+def _last(shape: tuple[int, ...]) -> Array:
+    """Where an element is the last one along the longest axis, the likeliest to be missing from a sum."""
+    found = np.zeros(shape, np.bool_)
+    if shape:
+        np.moveaxis(found, int(np.argmax(shape)), 0)[-1:] = True
+    return found
 
 
 def _rounded(array: Array, dtype: str) -> Array:

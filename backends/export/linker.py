@@ -8,7 +8,6 @@ in none of the stubs is an error, so that nothing else is ever needed.
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from ...errors import ToolMissing, UsageError
 from ...ir.target import Target
+from ..file_cache import put
 from ..llvm.compile import LinkedModule
 
 _MATHEMATICS = (
@@ -99,12 +99,7 @@ def link(code: bytes, output: Path, target: Target, triple: str = "") -> None:
         made = Path(folder, "linked.so")
         _run(linker.arguments(output.name, [str(kernel), *stubs], str(made)))
         # Processes that have loaded an older one keep its file: written over, their code would change under them.
-        partial = output.with_name(f".{output.name}.{os.getpid()}")
-        try:
-            shutil.copyfile(made, partial)
-            partial.replace(output)
-        finally:
-            partial.unlink(missing_ok=True)
+        put(output, made.read_bytes())
 
 
 def _stub(linker: Linker, soname: str, symbols: Sequence[str], folder: Path, target: Target, triple: str) -> str:

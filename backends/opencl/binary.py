@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..file_cache import put
+
 POCL = "Portable Computing Language"
 MAX_BYTES = 64 << 20
 
@@ -88,7 +90,4 @@ def _place(path: Path, content: bytes) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.chmod(0o700)
-    partial.replace(path)
+    put(path, content, 0o700)

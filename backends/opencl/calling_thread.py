@@ -16,6 +16,7 @@ set by a user, or devices were listed before, there is none, and programs run on
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -31,12 +32,18 @@ PACKAGE, KNOWN = "pocl-binary-distribution", "3."
 LOCAL_THREAD, LOCAL_THREAD_QUEUE = "cl_intel_exec_by_local_thread", 1 << 31
 """Intel's extension, and the property of a queue (CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL)."""
 
+_asking = threading.RLock()
 _twins: list[tuple[Any, Any]] = []
 """PoCL's device with all threads, and the one that runs kernels in the calling thread."""
 
 
 def platforms() -> list[Any]:
     """pyopencl's platforms; the first time, PoCL is asked for its second device."""
+    with _asking:  # the environment is the whole process's
+        return _platforms()
+
+
+def _platforms() -> list[Any]:
     import pyopencl as cl
 
     if _twins or DEVICES in os.environ or not _is_ours():

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ..file_cache import put
+
 VENDORS = "OCL_ICD_VENDORS"
 SYSTEM = "OPENCL_VENDOR_PATH"  # where it is set, the folder of the system's files
 SYSTEM_FOLDER = "/etc/OpenCL/vendors"
@@ -145,7 +147,5 @@ def _written(files: dict[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if not (folder / name).exists():
-            partial = folder / f"{name}.{os.getpid()}"
-            partial.write_text(text + "\n")
-            partial.replace(folder / name)
+            put(folder / name, f"{text}\n".encode())
     return folder

@@ -350,7 +350,8 @@ class Helpers:
 
         For `select`, `min` and `max` of vectors PoCL calls functions, before which all registers are spilled; for ?: it
         does not.  Two of these become two comparisons, an `or` of masks and a blend: x86 has one instruction, which
-        gives the second operand where either is NaN, so that the first one alone needs a comparison.
+        gives the second operand where either is NaN, so that the first one alone needs a comparison.  Of two zeros
+        both forms give the second.
         """
         kind = ctype if count == 1 else f"{ctype}{count}"
         is_float = ctype in ("half", "float", "double")
@@ -360,7 +361,7 @@ class Helpers:
         body = f"    return {choice};\n"
         if (ctype, count) in X86_EXTREMA:
             feature, suffix, rounding = X86_EXTREMA[ctype, count]
-            chosen = f"    {kind} c = __builtin_ia32_{op}{suffix}(b, a{rounding});\n    return (b != b) ? b : c;\n"
+            chosen = f"    {kind} c = __builtin_ia32_{op}{suffix}(a, b{rounding});\n    return (a != a) ? a : c;\n"
             body = f"#if defined({feature})\n{chosen}#else\n{body}#endif\n"
         self._texts.setdefault(name, f"inline {kind} {name}({kind} a, {kind} b) {{\n{body}}}\n")
         return name

@@ -21,6 +21,7 @@ from ...backends.devices import discover
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.lower import lower
 from ...backends.samples import Arrays, Reference, input_buffers, statements
+from ...ir import dtypes
 from ...ir.caches import cached
 from ...ir.expr import Buffer, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
@@ -39,13 +40,29 @@ TOLERANCE = 1e-9
 
 @cached(2)
 def reference_of(func: PrimFunc) -> Reference:
-    """Outputs by name from inputs by name, both logical; floats are computed in float64."""
+    """Outputs by name from inputs by name, both logical; in float64, or in the program's types for inputs of these."""
     if _effort(func) <= INTERPRETED_STATEMENTS:
         found = from_func(func).reference
     else:
-        found = fast_reference(func)
-        check_reference(func, found)
+        wide = fast_reference(func)
+        check_reference(func, wide)
+        found = _in_types_given(func, wide)
     return _between_layouts(func, found) if func.layouts else found
+
+
+def _in_types_given(func: PrimFunc, wide: Reference) -> Reference:
+    """`wide`, and the program in its own types where all floats are given in these."""
+    floats = {b.name: b.dtype for b in input_buffers(func) if dtypes.is_float(b.dtype) and b.dtype != "float64"}
+    made: list[Reference] = []
+
+    def reference(arrays: Arrays) -> dict[str, Array]:
+        if not floats or any(str(arrays[name].dtype) != dtype for name, dtype in floats.items()):
+            return wide(arrays)
+        if not made:
+            made.append(_as_written(func))
+        return made[0](arrays)
+
+    return reference
 
 
 def _between_layouts(func: PrimFunc, physical: Reference) -> Reference:
@@ -95,15 +112,18 @@ def fast_reference(func: PrimFunc) -> Reference:
 
 
 def compiled_reference(func: PrimFunc) -> Reference:
-    """The program as it was written, compiled for one thread of this machine's CPU."""
-    wide = with_floats(func, "float64")
-    run = _run_of(wide)
-    inputs = {b.name for b in input_buffers(wide)}
+    """The program as it was written, but in float64, compiled for one thread of this machine's CPU."""
+    return _as_written(with_floats(func, "float64"))
+
+
+def _as_written(func: PrimFunc) -> Reference:
+    run = _run_of(func)
+    inputs = {b.name for b in input_buffers(func)}
 
     def reference(arrays: Arrays) -> dict[str, Array]:
         memory = {name: np.asarray(array) for name, array in arrays.items() if name in inputs}
         run(memory)
-        return {b.name: memory[b.name] for b in wide.buffers if b.name not in inputs}
+        return {b.name: memory[b.name] for b in func.buffers if b.name not in inputs}
 
     return reference
 

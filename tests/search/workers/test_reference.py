@@ -119,3 +119,19 @@ def main(x: T.Buffer({shape}, "float32"), y: T.Buffer({shape}, "float32")):
     assert 1000 < check_reference(func, right) < 5000 * 3
     with pytest.raises(ArithmeticError, match="`y` differs"):
         check_reference(func, lambda arrays: {"y": right(arrays)["y"] + 1})
+
+
+def test_a_large_program_is_computed_in_its_own_types_where_these_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these do not hold is seen then, as from the interpreter."""
+    monkeypatch.setattr(reference, "INTERPRETED_STATEMENTS", 0)
+    func = parse("""
+@T.prim_func
+def power(a: T.Buffer((3,), "float32"), y: T.Buffer((3,), "float32")):
+    for i in range(3):
+        y[i] = T.exp(a[i])
+""")
+    assert isinstance(func, PrimFunc)
+    found, a = reference_of(func), np.array([0.0, 1.0, 100.0], np.float32)
+    own, wide = found({"a": a})["y"], found({"a": a.astype(np.float64)})["y"]
+    assert own.dtype == np.float32 and np.isinf(own[2]) and wide.dtype == np.float64
+    np.testing.assert_allclose(wide, np.exp(a.astype(np.float64)), rtol=1e-12)
