@@ -9,7 +9,8 @@ each needs beside it.  Then all of them take turns in one process; a ratio is th
 took over what `agreed` took in the same turn.
 
     agreed    each tensor as the operators that share it agree, with halos where they pay
-    alone     each operator by itself: every tensor as ONNX has it
+    alone     each group of operators by itself: every tensor as ONNX has it
+    apart     each operator of the file by itself, nothing fused: every tensor as ONNX has it
     nchw      as ONNX has it, or with a halo
     nhwc      channels last wherever that can be, or with a halo
     block8    channels in blocks of 8 wherever that can be, or with a halo; block16 with 16
@@ -44,11 +45,14 @@ from stridesmith.models.borders import borders
 from stridesmith.models.costs import Alternatives, Form
 from stridesmith.models.layouts import TensorLayout
 from stridesmith.models.network import Network, Operator
+from stridesmith.models.onnx import read
 from stridesmith.models.run.report import copied_share
 from stridesmith.models.tuning import tune_network
+from stridesmith.models.weights import without_subnormals
+from stridesmith.models.winograd import with_winograd
 from stridesmith.search.workers import host_lock
 
-RULES = ("agreed", "alone", "nchw", "nhwc", "block8", "block16", "again", "branched")
+RULES = ("agreed", "alone", "apart", "nchw", "nhwc", "block8", "block16", "again", "branched")
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,14 @@ class Case:
     prefers: Prefers | None = None
 
 
-def case_of(rule: str, network: Network, target: Target) -> Case:
-    """The network under a rule."""
+def case_of(rule: str, source: Network, target: Target) -> Case:
+    """A network, as it is read from a file, under a rule."""
+    is_apart = rule == "apart"
+    network = without_subnormals(with_winograd(source)) if is_apart else network_of(source, target)
     found = alternatives(network, target)
     if rule == "agreed":
         return Case(network, found)
-    if rule == "alone":
+    if rule in ("alone", "apart"):
         return Case(network, {name: some[:1] for name, some in found.items()})
     if rule in ("again", "branched"):
         layouts = {name: tuple(k for k in some if not k.has_halo) for name, some in found.items()}
@@ -125,7 +131,7 @@ def with_tests(network: Network) -> Network:
 def tune(rule: str, path: Path, arguments: argparse.Namespace) -> None:
     """Tune under a rule, in this process."""
     target = discover("cpu", arguments.threads or None)
-    case = case_of(rule, network_of(path, target, input_shapes(arguments.input)), target)
+    case = case_of(rule, read(path, input_shapes(arguments.input)), target)
     db = arguments.out / f"{path.stem}.{rule}.db"
     for file in (db, db.with_name(f"{db.name}-wal"), db.with_name(f"{db.name}-shm")):
         file.unlink(missing_ok=True)
@@ -154,10 +160,10 @@ def tuned(rule: str, path: Path, arguments: argparse.Namespace) -> dict[str, Any
 def race(rules: list[str], path: Path, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What each rule takes, in turns, and the share of its time that goes to copies."""
     target = discover("cpu", arguments.threads or None)
-    network = network_of(path, target, input_shapes(arguments.input))
+    source = read(path, input_shapes(arguments.input))
     models = {}
     for rule in rules:
-        case = case_of(rule, network, target)
+        case = case_of(rule, source, target)
         models[rule] = compiled(case.network, target, str(arguments.out / f"{path.stem}.{rule}.db"))
     samples: dict[str, list[float]] = {rule: [] for rule in rules}
     with host_lock.exclusive():
