@@ -1,1 +1,1 @@
-"""The subcommands of `tune`: what they ask of the other rooms, and how they show the answer."""
+"""The subcommands of `tune`: what they ask of the other packages, and how they show the answer."""

@@ -4,6 +4,6 @@ A primitive (`primitives/`) is a function from program to program with numbered 
 `Schedule` applies them and records a `Trace`, which replays.  `workloads/` are named programs with independent
 references, `design/` enumerates what may be chosen for a program and schedules one choice.
 
-It knows programs (`ir`) and descriptions of targets, and imports no other room: it neither compiles, nor measures, nor
-ranks.  Whatever is true of programs without a schedule belongs to `ir`.
+It knows programs (`ir`) and descriptions of targets, and imports no other package: it neither compiles, nor measures,
+nor ranks.  Whatever is true of programs without a schedule belongs to `ir`.
 """

@@ -18,7 +18,7 @@ from stridesmith.errors import InternalError, ProgramError, StridesmithError
 ROOT = Path(stridesmith.__file__).resolve().parent
 NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
 if importlib.util.find_spec("torch") is None:
-    NOT_SHIPPED |= {"pytorch"}  # a room that PyTorch is an extra for
+    NOT_SHIPPED |= {"pytorch"}  # a package that PyTorch is an extra for
 NAMED = re.compile(r"^class (\w+)\(.*\b(\w*(?:Error|Exception))\b", re.MULTILINE)
 
 

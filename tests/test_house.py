@@ -1,4 +1,4 @@
-"""The house: which room may import which, one home for each outside library, and what is shipped."""
+"""The house: which package may import which, one home for each outside library, and what is shipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import stridesmith
 
 ROOT = Path(stridesmith.__file__).resolve().parent
 CHECKOUT = Path(__file__).resolve().parents[1]
-ROOMS = {
+PACKAGES = {
     "ir": {"ir"},
     "space": {"ir", "space"},
     "backends": {"ir", "backends"},
@@ -73,12 +73,12 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield from ((node.level, alias.name) for alias in node.names)
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     return parts[0] if len(parts) > 1 else ""
 
 
-def imported_room(path: Path, level: int, name: str) -> str | None:
+def imported_package(path: Path, level: int, name: str) -> str | None:
     """The first part of what a relative import reaches, seen from the package; None if it is outside."""
     if level == 0:
         return None
@@ -93,24 +93,25 @@ def names(path: Path) -> str:
 
 @pytest.mark.parametrize("path", sources(), ids=names)
 def test_imports_point_one_way(path: Path) -> None:
-    """A room imports only the rooms below it, always relatively, and never the command."""
-    room = room_of(path)
+    """A package imports only the packages below it, always relatively, and never the command."""
+    package = package_of(path)
     for level, name in imports(path):
         assert level > 0 or name.split(".")[0] != "stridesmith", f"{names(path)} imports {name} absolutely"
-        reached = imported_room(path, level, name)
-        if room and reached and reached not in AT_ROOT:
-            assert reached in ROOMS[room], f"{names(path)} imports {reached}, but {room} may use {sorted(ROOMS[room])}"
+        reached = imported_package(path, level, name)
+        if package and reached and reached not in AT_ROOT:
+            known = sorted(PACKAGES[package])
+            assert reached in known, f"{names(path)} imports {reached}, but {package} may use {known}"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "search").glob("*/*.py")), ids=names)
-def test_rooms_inside_search_import_without_a_circle(path: Path) -> None:
+def test_packages_inside_search_import_without_a_circle(path: Path) -> None:
     """tasks <- records <- workers <- tuning <- calling, also where an import is only for types or inside a function."""
-    room = path.parent.name
+    package = path.parent.name
     for level, name in imports(path):
         folder = path.relative_to(ROOT).parent.parts
         reached = (*folder[: len(folder) - (level - 1)], *name.split(".")) if level else ()
         if reached[:1] == ("search",):
-            assert reached[1] in INSIDE_SEARCH[room], f"{names(path)} imports {reached[1]}"
+            assert reached[1] in INSIDE_SEARCH[package], f"{names(path)} imports {reached[1]}"
 
 
 @pytest.mark.parametrize("path", sources(), ids=names)
@@ -136,11 +137,11 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
     return found - {dotted(path)}
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "ir"])
-def test_no_circle_inside_a_room(room: str) -> None:
-    """Whoever reads a module of these rooms reads what it imports first, and comes to an end."""
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "ir"])
+def test_no_circle_inside_a_package(package: str) -> None:
+    """Whoever reads a module of these packages reads what it imports first, and comes to an end."""
     paths = {dotted(path): path for path in sources()}
-    inside = {name for name in paths if name.startswith(room)}
+    inside = {name for name in paths if name.startswith(package)}
     arrows = {name: imported_modules(paths[name], set(paths)) & inside for name in inside}
     while ready := {name for name, reached in arrows.items() if not reached & arrows.keys()}:
         arrows = {name: reached for name, reached in arrows.items() if name not in ready}

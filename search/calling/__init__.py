@@ -2,5 +2,5 @@
 
 `api` takes workloads, programs and targets, or their texts; `kernel` compiles in this process and runs on NumPy
 arrays; `replay` has a record built, verified and measured by a worker; `diagnosis` explains it.  It knows all other
-rooms of the search, and none of them knows it.
+packages of the search, and none of them knows it.
 """

@@ -1,4 +1,4 @@
-"""What `import stridesmith` offers on top of the rooms: calls that take a workload or a program and a target."""
+"""What `import stridesmith` offers on top of the packages: calls that take a workload or a program and a target."""
 
 from __future__ import annotations
 

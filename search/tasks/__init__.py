@@ -1,4 +1,4 @@
 """Tasks: what is tuned, a program on a device with an interface, and how fast the device could run it at best.
 
-It knows programs, workloads and devices, and no other room of the search.
+It knows programs, workloads and devices, and no other package of the search.
 """

@@ -20,7 +20,7 @@ from ...ir.target import Target
 from .protocol import Build, Built, Failed, ProtocolError, reply_of, to_text
 
 CACHE = FileCache("kernels", 512 << 20)
-ROOMS = ("ir", "space", "cost_model", "backends", "search", "models/run")  # what decides a program's code
+PACKAGES = ("ir", "space", "cost_model", "backends", "search", "models/run")  # what decides a program's code
 LIBRARIES = ("llvmlite", "islpy", "numpy", "pyopencl")
 
 
@@ -49,7 +49,7 @@ def software() -> str:
     """A digest of the modules and libraries that make code of programs."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     for library in LIBRARIES:
         try:

@@ -5,6 +5,6 @@ open decisions on them; `rules` makes `Sketch`es of that, and `space.generate` a
 one meaning: `candidates` decodes arrays of alternatives for the mask, the cost model, and the scheduler (`plan`,
 `apply`), which takes one row.
 
-It knows programs, descriptions of targets, and the primitives of the room around it.  It looks at accesses and domains,
-never at names: renaming a program leaves its space as it is.  Nothing here is built, measured or ranked.
+It knows programs, descriptions of targets, and the primitives of the package around it.  It looks at accesses and
+domains, never at names: renaming a program leaves its space as it is.  Nothing here is built, measured or ranked.
 """

@@ -1,4 +1,4 @@
-"""What newcomers read names files, rooms and variables that exist, and leaves out none that it promises."""
+"""What newcomers read names files, packages and variables that exist, and leaves out none that it promises."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_every_room_is_on_the_map() -> None:
-    """Each folder of the package that has rooms in it, and each room of the search."""
+    """Each package, and each one of the search."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
-    rooms = [path.parent.name for pattern in ("*", "search/*") for path in ROOT.glob(f"{pattern}/__init__.py")]
-    assert len(rooms) >= 12
-    assert [room for room in rooms if not re.search(rf"\b{room}\b", text)] == []
+    packages = [path.parent.name for pattern in ("*", "search/*") for path in ROOT.glob(f"{pattern}/__init__.py")]
+    assert len(packages) >= 12
+    assert [package for package in packages if not re.search(rf"\b{package}\b", text)] == []
 
 
 @pytest.mark.parametrize("path", TECHNIQUES, ids=lambda path: path.stem)

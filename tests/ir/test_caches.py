@@ -20,13 +20,13 @@ from stridesmith.space.primitive import _applied
 from stridesmith.space.workloads import workload
 
 ROOT = Path(stridesmith.__file__).resolve().parent
-ROOMS = ("ir", "space", "cost_model")
+PACKAGES = ("ir", "space", "cost_model")
 OWN_WAYS = {"lru_cache", "cache", "OrderedDict"}
 CPU = Target(kind="cpu", vector_bits=256, registers=16, threads=2)
 
 
 def modules() -> list[Path]:
-    return [p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")) if p != ROOT / "ir" / "caches.py"]
+    return [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py")) if p != ROOT / "ir" / "caches.py"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -96,7 +96,7 @@ def test_the_modules_that_keep_kernels_are_part_of_the_key() -> None:
     keeping = [path for path in paths if "kernel_cache.store(" in path.read_text()]
     assert len(keeping) > 1
     for path in keeping:
-        assert any(path.is_relative_to(root / room) for room in kernel_cache.ROOMS), path
+        assert any(path.is_relative_to(root / package) for package in kernel_cache.PACKAGES), path
 
 
 @pytest.mark.parametrize(("status", "again"), [("build_timeout", 1), ("refused", 0)])
