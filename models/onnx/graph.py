@@ -102,9 +102,14 @@ def node_of(proto: NodeProto) -> ModelNode:
     return model_node(proto.op_type, domain, proto.name, proto.input, proto.output, proto.attribute)
 
 
+def constant_names(graph: GraphProto) -> set[str]:
+    """The names of a graph's weights, sparse ones included."""
+    return {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+
+
 def free_names(graph: GraphProto) -> Iterator[str]:
     """Names that a graph uses and that are defined around it."""
-    known = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    known = {i.name for i in graph.input} | constant_names(graph)
     for proto in graph.node:
         node = node_of(proto)
         yield from (name for name in node.reads if name not in known)
@@ -140,7 +145,7 @@ def with_names(attribute: AttributeProto, names: Mapping[str, str]) -> Attribute
 
 
 def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own = {i.name for i in graph.input} | constant_names(graph)
     own |= {name for node in graph.node for name in node.output}
     outer = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:

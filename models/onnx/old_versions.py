@@ -21,6 +21,8 @@ FLATTENING = ("Softmax", "LogSoftmax", "Hardmax")
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """What modes of GridSample are called since version 20."""
 DEFAULT_ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+ROWS_OF = {"MatMulInteger": (2,), "QLinearMatMul": (1, 2)}
+"""The inputs that may be numbers for each row of the first one."""
 SEQUENCE_LENS = 4
 """The place of `sequence_lens` among the inputs of a recurrent operator."""
 
@@ -39,17 +41,45 @@ def as_newest(node: Node, version: int, shapes: Shapes, constants: Mapping[str, 
         return _with(node, mode=MODES[node.values["mode"]])
     if node.op == "RoiAlign" and version < 16:
         return _with(node, coordinate_transformation_mode="output_half_pixel")
-    if flattens(node, version, shapes):
+    if _flattens(node, version, shapes):
         raise _misread(node, f"takes one dimension where version {version} takes all from `axis` on")
     if node.op in FLATTENING and version < 13:
         (first, *_) = row_of(node.values.get("axis"), len(shapes[node.inputs[0]]), version)
         return _with(node, axis=first)
     if node.op in DEFAULT_ACTIVATIONS:
         return _recurrent(node, shapes, constants)
+    if why := _otherwise(node, shapes):
+        raise _misread(node, why)
     return node
 
 
-def flattens(node: Node, version: int, shapes: Shapes) -> bool:
+def _otherwise(node: Node, shapes: Shapes) -> str:
+    """What the reference computes in another way than ONNX says; empty where there is nothing."""
+    values = node.values
+    auto = str(values.get("auto_pad", "NOTSET"))
+    widens = any(int(d) > 1 for d in values.get("dilations", ()))
+    if node.op in ("AveragePool", "LpPool") and widens and auto.startswith("SAME"):
+        return f"pads for `auto_pad` {auto} without `dilations`"
+    if node.op == "LpPool" and values.get("ceil_mode", 0):
+        return "counts elements beyond the border for `ceil_mode`"
+    if node.op == "MaxPool" and any(node.outputs[1:]):
+        if auto == "SAME_LOWER":
+            return "pads at the end for `auto_pad` SAME_LOWER"
+        if not widens and all(int(s) == 1 for s in values.get("strides", ())):
+            return "counts places in windows of stride 1 as in others"
+    if node.op == "Scan" and any(int(a) for n in ("scan_input_axes", "scan_output_axes") for a in values.get(n, ())):
+        return "scans the first dimension alone"
+    for at in ROWS_OF.get(node.op, ()):
+        if at < len(node.inputs) and prod(shapes.get(node.inputs[at], ())) > 1:
+            return f"takes a number for each row of input {at} as one for each column"
+    if node.op == "QLinearConv":
+        image, scales = (shapes.get(node.inputs[at], ()) for at in (0, 4))
+        if len(image) != 4 and prod(scales) > 1:
+            return "takes scales of channels for images of two dimensions alone"
+    return ""
+
+
+def _flattens(node: Node, version: int, shapes: Shapes) -> bool:
     """Whether several dimensions are a row of an operator, or that is not known."""
     if node.domain or node.op not in FLATTENING or version >= 13:
         return False

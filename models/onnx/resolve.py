@@ -25,7 +25,18 @@ from ..operators.graph import Node, Type
 from .expansion import expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
 from .functions import inlined
-from .graph import ModelGraph, ModelNode, invalid, model_node, node_of, refusing, type_proto, typed, with_names
+from .graph import (
+    ModelGraph,
+    ModelNode,
+    constant_names,
+    invalid,
+    model_node,
+    node_of,
+    refusing,
+    type_proto,
+    typed,
+    with_names,
+)
 from .inference import inferred, refuse_unsafe
 from .reading import Weights
 
@@ -186,11 +197,13 @@ class _Resolver:
     def _branch(self, node: ModelNode, taken: bool) -> None:
         """The nodes of the branch that is taken, under names of their own."""
         graph = node.values["then_branch" if taken else "else_branch"]
-        own = {n for part in graph.node for n in part.output if n} | {t.name for t in graph.initializer}
+        own = {n for part in graph.node for n in part.output if n} | constant_names(graph)
         names = {name: self.graph.fresh(f"{node.outputs[0]}/{name}") for name in sorted(own)}
         self.used.update(names.get(name, name) for name in used_names(graph))
         for tensor in graph.initializer:
             self.graph.constant(names[tensor.name], self.weights.array(tensor))
+        for sparse in graph.sparse_initializer:
+            self.graph.constant(names[sparse.values.name], self.weights.dense(sparse))
         for proto in graph.node:
             part = node_of(proto)
             attributes = tuple(with_names(a, names) for a in part.attributes)

@@ -7,8 +7,8 @@ With ``[c]`` an index of output channels and all factors constant:
 2. ``Affine(x) s[c] + t[c]`` is one `Affine`; so is what is written as Mul, Add, Sub or Div by constants;
 3. ``(sum w[c, ...] x + d[c]) s[c] + t[c] = sum (w s)[c, ...] x + (d s + t)[c]`` for Conv, ConvTranspose and Gemm.
 
-Each is done only where nothing else reads what lies between, and in float64, rounded once; 3 only where the new
-weights of every output channel keep their digits in the type of the result, which float16 does from 6e-5 to 65504.
+Each is done only where nothing else reads what lies between, in float64, rounded once, and where the new scales, or
+the weights of every output channel, keep their digits in the type of the result, as in float16 from 6e-5 to 65504.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def simplify(graph: Graph) -> None:
                 place[node.outputs[0]] = place[source]
                 graph.note(node, f"part of {before.op} {before.name or before.outputs[0]}")
                 continue
-        if affine is not None and node.op == "BatchNormalization":
+        if affine is not None and node.op == "BatchNormalization" and _is_held(graph, node, affine):
             graph.note(node, "a scale and a shift")
             node = _as_node(graph, node, source, affine)
         place.update(dict.fromkeys((name for name in node.outputs if name), len(nodes)))
@@ -124,7 +124,17 @@ def _merged(graph: Graph, before: Node, node: Node, affine: Affine) -> Node | No
     ):
         return None
     both = Affine(first.scale * affine.scale, first.shift * affine.scale + affine.shift)
+    if not _is_held(graph, node, both):
+        return None
     return _as_node(graph, node, before.inputs[at], both)
+
+
+def _is_held(graph: Graph, node: Node, affine: Affine) -> bool:
+    """Whether the type of a node's result holds the numbers, and the scales with all digits."""
+    limits = np.finfo(graph.types[node.outputs[0]].dtype)
+    scale, shift = np.abs(affine.scale), np.abs(affine.shift)
+    normal = (limits.tiny <= scale) & (scale <= limits.max)
+    return bool(np.all(normal | (scale == 0)) and np.all(shift <= limits.max))
 
 
 def _as_node(graph: Graph, node: Node, source: str, affine: Affine) -> Node:

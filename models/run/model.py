@@ -65,7 +65,7 @@ class Model:
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run on `inputs`, all by position or one dict by name; into `out`, given in the same way, if it is there."""
         # A small network runs for microseconds: what is right is run at once, and nothing else is done before.
-        if self._direct is not None:
+        if self._direct is not None and len(inputs) == len(self._given):
             results = (
                 tuple(expected.empty() for expected in self._results) if out is None
                 else tuple(out) if isinstance(out, (list, tuple)) else (out,)

@@ -511,3 +511,51 @@ def test_graphs_inside_of_nodes_are_asked_for_in_the_words_of_the_reference() ->
     with pytest.raises(ModelProblem, match="takes one dimension"):
         read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=12))
     assert read(model(nodes, {"x": (1, 2, 2), "q": ()}, opset=13)).foreign
+
+
+@pytest.mark.parametrize(
+    ("made", "shapes", "constants", "ignored"),
+    [
+        (node("MaxPool", "x", "y i", kernel_shape=[2, 2]), {"x": (1, 1, 4, 4)}, {}, "places in windows"),
+        (node("LpPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1), {"x": (1, 1, 3)}, {}, "`ceil_mode`"),
+        (node("AveragePool", "x", "y", kernel_shape=[3], dilations=[2], auto_pad="SAME_UPPER"), {"x": (1, 1, 5)}, {},
+         "without `dilations`"),
+        (node("MatMulInteger", "a b z", "y"), {"a": (2, 2)},
+         {"b": np.eye(2, dtype=np.uint8), "z": np.array([1, 3], np.uint8)}, "for each row"),
+    ],
+    ids=["places", "ceil", "dilations", "rows"],
+)  # fmt: skip
+def test_what_the_reference_computes_otherwise_is_refused(
+    made: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], constants: dict[str, np.ndarray], ignored: str
+) -> None:
+    """Its own definition is ONNX's text, not its code."""
+    dtype = "uint8" if "a" in shapes else "float32"
+    with pytest.raises(ModelProblem, match=ignored):
+        read(model([made], shapes, constants, opset=19, outputs=" ".join(made.output), dtype=dtype))
+
+
+def test_scales_one_after_the_other_keep_what_half_precision_holds() -> None:
+    """Each of them is held, and their product is not."""
+    constants = {"c": np.full((1, 2, 1, 1), 256, np.float16)}
+    nodes = [node("Mul", "x c", "m"), node("Mul", "m c", "y")]
+    network = read(model(nodes, {"x": (1, 2, 1, 1)}, constants, dtype="float16"))
+    x = np.array([0.5, 0], np.float16).reshape(1, 2, 1, 1)
+    np.testing.assert_array_equal(evaluate(network, {"x": x})["y"].ravel(), [32768, 0])
+
+
+def test_a_norm_of_a_constant_is_one_of_absolute_values() -> None:
+    """As it is where the same numbers are an input."""
+    c = np.array([3, -1], np.float32)
+    made = model([node("LpNormalization", "c", "n", axis=0, p=1), node("Add", "x n", "y")], {"x": (2,)}, {"c": c})
+    np.testing.assert_allclose(evaluate(read(made), {"x": np.zeros(2, np.float32)})["y"], [0.75, -0.25])
+
+
+def test_sparse_weights_of_a_branch_are_its_own() -> None:
+    """A name that a sparse tensor has is defined there."""
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("w", TensorProto.FLOAT, [1], [5.0]), helper.make_tensor("", TensorProto.INT64, [1], [1]), [2]
+    )
+    branch = helper.make_graph([node("Add", "x w", "t")], "then", [], [value("t", (2,))], sparse_initializer=[sparse])
+    other = helper.make_graph([node("Identity", "x", "e")], "else", [], [value("e", (2,))])
+    made = model([node("If", "c", "y", then_branch=branch, else_branch=other)], {"x": (2,)}, {"c": np.array(True)})
+    np.testing.assert_array_equal(evaluate(read(made), {"x": np.ones(2, np.float32)})["y"], [1, 6])
