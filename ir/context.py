@@ -26,7 +26,22 @@ from .arith.intervals import Facts, negate, nothing_known
 from .arith.simplifier import simplifier_for
 from .arith.statements import assumed
 from .caches import cached
-from .expr import TRUE, Binary, Call, Const, Expr, Load, Not, Select, Var, binary, conjuncts, reads_memory, substitute
+from .expr import (
+    TRUE,
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Var,
+    binary,
+    conjuncts,
+    reads_memory,
+    substitute,
+    variables,
+)
 from .node import rebuild
 from .stmt import (
     Block,
@@ -194,7 +209,7 @@ class Context:
         """
         from .affine.sets import Domain, points
 
-        opaque = _Opaque({v.name for v in self.domain.variables})
+        opaque = _Opaque({v.name for v in self.domain.variables}, {v.name for c in conds for v in variables(c)})
         parts = tuple(opaque.seen(c) for c in conds)
         return points(Domain((*self.domain.dims, *opaque.dims), (*self.domain.conditions, *parts)))
 
@@ -232,8 +247,8 @@ def has_init(stmt: Stmt) -> bool:
 class _Opaque:
     """Variables in the place of what has no exact set."""
 
-    def __init__(self, known: set[str]) -> None:
-        self.known = known
+    def __init__(self, known: set[str], taken: set[str]) -> None:
+        self.given, self.taken = frozenset(known), known | taken
         self.made: dict[Expr, Var] = {}
         self.dims: list[tuple[Var, int | None]] = []
 
@@ -245,7 +260,7 @@ class _Opaque:
 
     def _is_opaque(self, expr: Expr) -> bool:
         if isinstance(expr, Var):
-            return expr.name not in self.known
+            return expr.name not in self.given
         if isinstance(expr, Binary) and dtypes.is_float(expr.a.dtype):
             return True
         if isinstance(expr, Select) or (isinstance(expr, Call) and expr.name == "if_then_else"):
@@ -254,8 +269,8 @@ class _Opaque:
 
     def _variable(self, expr: Expr) -> Var:
         if expr not in self.made:
-            name = fresh("value", self.known)
-            self.known.add(name)
+            name = fresh("value", self.taken)
+            self.taken.add(name)
             self.made[expr] = Var(name, expr.dtype)
             self.dims.append((self.made[expr], 2 if dtypes.is_bool(expr.dtype) else None))
         return self.made[expr]

@@ -474,6 +474,17 @@ def can_fail(node: Node) -> bool:
     return divides or isinstance(node, Load) or any(map(can_fail, children(node)))
 
 
+def as_index(expr: Expr) -> Expr:
+    """An integer expression in the index type, in which the numbers of elements do not wrap around; lanes stay."""
+    if dtypes.element(expr.dtype) == dtypes.INDEX:
+        return expr
+    if isinstance(expr, Const):
+        return const(expr.value, dtypes.INDEX)
+    if isinstance(expr, Broadcast):
+        return Broadcast(as_index(expr.value), expr.lanes)
+    return Cast(dtypes.with_lanes(dtypes.INDEX, dtypes.lanes(expr.dtype)), expr)
+
+
 def as_int(expr: ExprLike) -> int:
     """The value of a constant index.  Raises ValueError otherwise."""
     if isinstance(expr, (int, bool)):

@@ -238,7 +238,7 @@ def seq(stmts: Sequence[Stmt]) -> Stmt:
 def loops(variables: Sequence[tuple[Var, int]], body: Stmt, kind: str = "serial") -> Stmt:
     """``for v0 in range(e0): for v1 in range(e1): ... body``, the first outermost."""
     for var, extent in reversed(variables):
-        body = For(var, as_expr(extent), body, kind)
+        body = For(var, as_expr(extent, var), body, kind)
     return body
 
 

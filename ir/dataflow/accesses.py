@@ -14,7 +14,7 @@ from .. import dtypes
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..caches import cached
-from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, binary, const
+from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, as_index, binary, const
 from ..node import children, rebuild, walk
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
 
@@ -159,7 +159,7 @@ def _reshaped(
     """The indices in `memory` of an element of an alias: both lie row by row from the same first element."""
     flat: Expr = const(0)
     for index, stride in zip(indices, alias.strides, strict=True):
-        flat = flat + index * stride
+        flat = flat + as_index(index) * stride
     result = []
     for extent, stride in zip(memory.shape, memory.strides, strict=True):
         digit = flat // stride

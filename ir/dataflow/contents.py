@@ -357,7 +357,10 @@ def _source(number: int, writer: Writer, access: Access) -> Event:
     time = (-1,) if writer.statement is None else writer.statement.schedule
     coordinates = None if writer.indices is None else (*writer.owners, *writer.indices)
     shape = _shape(writer.statement, writer.owners, access.buffer)
-    return Event(f"W{number}", names, points(writer.domain), coordinates, shape, time, writer.exact, writer.statement)
+    domain = points(writer.domain)
+    return Event(
+        f"W{number}", names, domain, coordinates, shape, time, writer.exact, writer.statement, owners=writer.owners
+    )
 
 
 def _event(tag: str, statement: Statement, domain: Domain, coordinates: tuple[Expr, ...], access: Access) -> Event:

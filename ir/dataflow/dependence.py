@@ -199,7 +199,8 @@ def event(statement: Statement, access: Access, domain: IntSet | None = None, pa
         access_map(subset, access.indices)
     except NotAffine:
         coordinates, exact = None, False
-    tag = f"S{statement.number}_{statement.accesses.index(access)}{part}"
+    own = statement.accesses
+    tag = f"S{statement.number}_{own.index(access) if access in own else ''}{part}"
     time = statement.schedule
     return Event(tag, statement.variables, subset, coordinates, shape, time, exact, statement, access, owners)
 

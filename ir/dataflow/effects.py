@@ -134,12 +134,21 @@ def _untouched(program: Program, changes: Sequence[Change], split: Sequence[_Sto
                 for access in statement.reads:
                     if access.buffer == write.buffer and any(_reads(p, access, written) for p in parts):
                         return False
+            for change in changes:
+                others = silent.get(change.statement.number)
+                if others is not None and any(_reads(others, a, written) for a in _old_loads(change, write.buffer)):
+                    return False
             for assumption in _assumptions(program, changes, write.buffer):
                 if any(_reads(points(assumption.domain), a, written) for a in assumption.reads):
                     return False
         except NotAffine:
             return False
     return True
+
+
+def _old_loads(change: Change, buffer: Buffer) -> list[Access]:
+    """Where what a statement stores in the other program reads a memory: silent stores rest on what is there."""
+    return [] if change.old is None else [a for a in change.statement.loads(change.old) if a.buffer == buffer]
 
 
 def _assumptions(program: Program, changes: Sequence[Change], buffer: Buffer) -> list[Statement]:
@@ -225,6 +234,9 @@ def _observers(
                 extra = event(statement, access, stored.loud, "e")
                 loud[extra.tag] = stored
                 into.append(extra)
+    for stored in split:
+        olds = _old_loads(stored.change, buffer)
+        reads += [event(stored.change.statement, a, stored.silent, f"o{n}") for n, a in enumerate(olds)]
     for assumption in _assumptions(program, list(changes.values()), buffer):
         told = (a for a in assumption.accesses if a.buffer == buffer)
         reads += [event(assumption, a, points(assumption.domain), f"a{n}") for n, a in enumerate(told)]

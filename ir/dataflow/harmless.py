@@ -20,15 +20,18 @@ What is not affine is unknown, and unknown refuses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .. import dtypes
 from ..affine.guard import NotAffine, Unknown
 from ..affine.sets import Domain, IntSet, access_map, is_affine, points, violations
+from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import (
     Binary,
     Buffer,
+    Call,
+    Cast,
     Const,
     Expr,
     Load,
@@ -39,9 +42,10 @@ from ..expr import (
     const,
     substitute,
 )
-from ..node import walk
+from ..node import children, walk
+from ..script.printer import expr_text
 from ..stmt import Assume, Block, Store
-from .accesses import Access, element_variables
+from .accesses import Access, element_variables, inlined, own_expressions
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
 from .instances import Program, Statement
@@ -146,7 +150,46 @@ def _unread(program: Program, change: Change) -> Harm | None:
             zero = _zeros(contents.values, points(read.domain))
             if zero is not None:
                 return Harm(f"the body would divide by {element_text(access, change, zero)}, which may be 0", zero)
+    return _undivided(change)
+
+
+def _undivided(change: Change) -> Harm | None:
+    """(2) No integer is divided by 0; divisors that are loaded are asked about with what is read."""
+    statement, bound = change.statement, dict(change.statement.env)
+    known = frozenset(statement.variables)
+    for expr in (*bound.values(), *statement.conditions, *(e for e, _ in own_expressions(statement.stmt))):
+        for divisor, guards in _divisions(inlined(expr, bound), ()):
+            plain = divisor
+            while isinstance(plain, Cast):
+                plain = plain.a
+            if isinstance(plain, Load):
+                continue
+            conditions = (statement.resolve(g) for g in guards)
+            domain = change.domain.where(*(c for c in conditions if is_affine(c, known)))
+            number = statement.resolve(divisor)
+            point = violations(domain, binary("!=", number, const(0, number.dtype))).first()
+            if point is not None:
+                return Harm(f"the body would divide by {expr_text(divisor)}, which is 0", point)
     return None
+
+
+def _may_be_0(divisor: Expr) -> bool:
+    return not (isinstance(divisor, Const) and divisor.value)
+
+
+def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+    """The integer divisors that are no constants, each with the conditions under which it divides."""
+    if isinstance(expr, Call) and expr.name == "if_then_else":
+        cond, a, b = expr.args
+        yield from _divisions(cond, guards)
+        yield from _divisions(a, (*guards, cond))
+        yield from _divisions(b, (*guards, negate(cond)))
+        return
+    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype) and _may_be_0(expr.b):
+        yield expr.b, guards
+    for child in children(expr):
+        if isinstance(child, Expr):
+            yield from _divisions(child, guards)
 
 
 def _why_missing(program: Program, buffer: Buffer) -> str:

@@ -22,8 +22,9 @@ from collections.abc import Collection, Iterator, Sequence
 from math import gcd
 from typing import Protocol
 
+from .. import dtypes
 from ..arith.intervals import Facts
-from ..arith.linear import shared_form, variables_of
+from ..arith.linear import Linear, shared_form, variables_of
 from ..arith.simplifier import simplifier_for
 from ..expr import Binary, Const, Expr, Var
 from ..stmt import memories_read
@@ -66,7 +67,7 @@ def _equal_sums(
     common: tuple[Form, Form] | None = None
     low = high = 0
     for number, touch in enumerate(touches):
-        terms, constant = shared_form(touch.indices[dim])
+        terms, constant = _terms(touch.indices[dim])
         steady = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside) and _same(a, changing)}
         own = {a: k for a, k in steady.items() if not variables_of(a).isdisjoint(variables)}
         outer = {a: k for a, k in steady.items() if a not in own}
@@ -86,6 +87,11 @@ def _equal_sums(
         digits = smaller
     if digits and rest < gcd(*(k for _, k in digits)):
         yield dict(digits)
+
+
+def _terms(index: Expr) -> Linear:
+    """The sum that an index is; one of a narrower type, which may wrap around, is no sum."""
+    return shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
 
 
 def _same(atom: Expr, changing: frozenset[str]) -> bool:

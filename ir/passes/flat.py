@@ -23,7 +23,7 @@ from typing import Any
 
 from .. import dtypes
 from ..arith.simplify import simplify
-from ..expr import Binary, Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, binary
+from ..expr import Binary, Broadcast, Buffer, Const, Expr, Load, Ramp, as_expr, as_index, binary
 from ..node import rebuild, walk
 from ..stmt import Block, Declare, PrimFunc, Stmt, Store, fresh, names
 from .relayout import buffers
@@ -80,6 +80,8 @@ def flat_buffer(buffer: Buffer, separated: bool = True) -> Buffer:
 
 def flat_indices(buffer: Buffer, indices: Sequence[Expr], separated: bool = True) -> tuple[Expr, ...]:
     """The indices of the flat buffer for an access of `buffer`."""
+    if len(indices) > 1:
+        indices = [as_index(i) for i in indices]
     lanes = max((dtypes.lanes(i.dtype) for i in indices), default=1)
     return tuple(_row_major(indices[a:b], buffer.shape[a:b], lanes) for a, b in groups(buffer, separated))
 

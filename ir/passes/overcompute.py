@@ -27,7 +27,8 @@ from ..dataflow.instances import Program, Statement, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
 from ..script.printer import expr_text
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children
+from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
+from .empty import without_empty
 from .positions import at, position, with_statement
 
 Choice = Callable[[Expr], bool]
@@ -70,7 +71,9 @@ def overcompute(
                 break
             refused[site.place, site.cond] = refusal
         else:
-            return func, list(refused.values())
+            sequences = (s.stmts for s in walk_stmts(func.body) if isinstance(s, Seq))
+            nested = any(isinstance(item, Seq) for items in sequences for item in items)
+            return without_empty(func) if nested else func, list(refused.values())
 
 
 # ---------------------------------------------------------------- conditions

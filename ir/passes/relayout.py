@@ -33,7 +33,20 @@ from ...errors import ProgramError
 from .. import dtypes
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
-from ..expr import Broadcast, Buffer, Const, Expr, LetExpr, Load, Ramp, Var, const, free_variables, substitute
+from ..expr import (
+    Broadcast,
+    Buffer,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Ramp,
+    Var,
+    as_index,
+    const,
+    free_variables,
+    substitute,
+)
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue, PadValueError
 from ..node import Node, children, rebuild, remembered
@@ -179,6 +192,7 @@ class _Rewriter:
         return rebuild(node, lambda child: self.node(child, inner))
 
     def indices(self, access: Load | Store, indices: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
+        indices = tuple(map(as_index, indices))
         if all(dtypes.lanes(i.dtype) == 1 for i in indices):
             mapped = self.change.index_map.map_indices(indices)
             return tuple(i if isinstance(i, Var) else simplify(i, ranges) for i in mapped)

@@ -26,15 +26,15 @@ def without_assume(stmt: Stmt) -> Stmt:
     return transform_statements(stmt, lambda node: NOTHING if isinstance(node, Assume) else node)
 
 
-def without_undef_stores(stmt: Stmt) -> Stmt:
-    """The statement without stores of `undef`: they may write anything, so they write nothing."""
-    return transform_statements(stmt, lambda node: _defined(node) if isinstance(node, Store) else node)
+def without_undef_stores(stmt: Stmt, strict: bool = False) -> Stmt:
+    """The statement without stores of `undef`, which may write anything, so write nothing; `strict` as `simplify`."""
+    return transform_statements(stmt, lambda node: _defined(node, strict) if isinstance(node, Store) else node)
 
 
-def _defined(store: Store) -> Stmt:
+def _defined(store: Store, strict: bool) -> Stmt:
     if not has_undef(store.value):
         return store
-    return _defined_part(Store(store.buffer, store.indices, simplify(store.value)))
+    return _defined_part(Store(store.buffer, store.indices, simplify(store.value, strict=strict)))
 
 
 def _defined_part(store: Store) -> Stmt:

@@ -113,7 +113,7 @@ def remove_assume(func: PrimFunc) -> PrimFunc:
 @_pass
 def remove_store_undef(func: PrimFunc) -> PrimFunc:
     """``A[i] = undef`` -> nothing; ``A[i] = if c: x else: undef`` -> ``if c: A[i] = x``."""
-    return without_empty(_with_body(func, without_undef_stores(func.body)))
+    return without_empty(_with_body(func, without_undef_stores(func.body, func.is_strict)))
 
 
 remove_branching_through_overcompute = _pass(overcompute.remove_branching_through_overcompute)

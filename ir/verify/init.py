@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .. import dtypes
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
 from ..context import Context, Surroundings, contexts, has_init
@@ -73,6 +74,8 @@ def holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
     if not isinstance(cond, Binary) or cond.op not in ("<", "<=", ">", ">="):
         return False
     small, large = (cond.a, cond.b) if cond.op in ("<", "<=") else (cond.b, cond.a)
+    if dtypes.element(small.dtype) != dtypes.INDEX and not (isinstance(small, Var) and isinstance(large, (Var, Const))):
+        return False  # a sum of a narrower type may wrap around
     coefficients, _ = linear_form(small - large)
     return all(
         coefficient >= 0 if isinstance(atom, Var) else not variables(atom) & free.keys()

@@ -12,7 +12,10 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.passes.transform import PASSES
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import VerifyError, verify
+from stridesmith.search.calling.kernel import build
+from stridesmith.space.concurrency import check_all_marked
 from stridesmith.space.schedule import Schedule, ScheduleError
 
 Change = Callable[[PrimFunc], PrimFunc]
@@ -300,3 +303,118 @@ def f(A: T.Buffer((4,), "int64")):
     A[T.Ramp(0, 1, 4)] = x
 """
     same(function(text), by("simplify"), np.zeros(4, np.int64))
+
+
+NEAREST = """
+def f(B: T.Buffer((4,), "float32")):
+    A = T.alloc_buffer((1,), "float32")
+    for i in range(4):
+        if i < 2:
+            A[0] = T.float32(2)
+            B[i] = T.float32(2)
+        else:
+            A[0] = T.float32(1)
+            B[i] = A[0]
+"""
+CHAIN = """
+def f(B: T.Buffer((1,), "float32")):
+    A = T.alloc_buffer((8,), "float32")
+    A[0] = T.float32(1)
+    for i in range(7):
+        A[i + 1] = T.if_then_else(i >= 3, T.float32(2), A[i])
+    B[0] = A[3]
+"""
+DIVIDED = """
+def f(B: T.Buffer((4,), "int64")):
+    for i in range(4):
+        if i > 0:
+            B[i] = 12 // i
+    B[0] = T.int64(5)
+"""
+CHOSEN = DIVIDED.replace("if i > 0:\n            B[i] = 12 // i", "B[i] = T.if_then_else(i > 0, 12 // i, i)")
+TWO = """
+def f(B: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+    for i in range(4):
+        B[i] = T.float32(1)
+        if i < 4:
+            C[i] = T.float32(1)
+            D[i] = T.float32(1)
+"""
+
+
+@pytest.mark.parametrize("text", [NEAREST, CHAIN, DIVIDED, CHOSEN, TWO], ids=["else", "choice", "if", "side", "two"])
+def test_conditions_go_where_nothing_changes(text: str) -> None:
+    """What the other side reads is what it has left there, and nothing is divided by 0."""
+    func = function(text)
+    same(func, without_branch, *(np.zeros(b.shape, b.dtype) for b in func.buffers))
+
+
+UNKNOWN_PLACE = """
+def f(n: T.int64, P: T.Buffer((1,), "int64"), B: T.Buffer((4,), "float32")):
+    for i in range(4):
+        B[i] = T.float32(0)
+    B[T.min(T.max(P[0], 0), 3)] = T.float32(1)
+    if n > 0:
+        for j in range(4):
+            B[j] = T.float32(0)
+"""
+VIEWED = """
+def f(A: T.Buffer((256,), "float32")):
+    V = T.decl_buffer((16, 16), "float32", data=A.data)
+    for i in T.serial(T.int8(8)):
+        for j in T.serial(T.int8(16)):
+            V[i + T.int8(8), j] = T.float32(1)
+"""
+VALUE = """
+def f(A: T.Buffer((1,), "bool"), value: T.bool, B: T.Buffer((1,), "float32")):
+    B[0] = T.float32(0)
+    if A[0] and not value:
+        B[0] = T.float32(1)
+"""
+UNDEF = """
+def f(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    T.func_attr({"strict_float": True})
+    for i in range(4):
+        B[i] = T.if_then_else(i < 4, A[i] * T.float32(0), T.undef("float32"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arrays"),
+    [
+        (UNKNOWN_PLACE, "remove_no_op", (1, np.array([2]), floats(9, 9, 9, 9))),
+        (VIEWED, "remove_no_op", (np.zeros(256, np.float32),)),
+        (VALUE, "simplify", (np.array([True]), False, floats(9))),
+        (UNDEF, "remove_store_undef", (floats(math.nan, math.inf, -1, 0), floats(9, 9, 9, 9))),
+    ],
+    ids=["unknown place", "narrow indices of a view", "a parameter called value", "strict zeros"],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_passes_change_no_result(text: str, name: str, arrays: tuple[np.ndarray | int, ...]) -> None:
+    """Whatever the parameters are called and whatever their types hold."""
+    same(function(text), by(name), *arrays)
+
+
+def test_narrow_indices_are_flattened_in_64_bits() -> None:
+    """The eighth row of sixteen begins at an element that int8 does not count."""
+    text = """
+def f(A: T.Buffer((16, 16), "float32")):
+    for i in T.serial(T.int8(16)):
+        for j in T.serial(T.int8(16)):
+            A[i, j] = T.float32(1)
+"""
+    changed = PASSES["flatten_buffers"](function(text))
+    found = np.zeros((16, 16), np.float32)
+    build(changed, Target("cpu", threads=1))(out=found)
+    assert found.all()
+
+
+def test_narrow_sums_that_wrap_around_meet() -> None:
+    """Iterations 0 and 16 both write the first element: they may not run at the same time."""
+    func = function("""
+def f(B: T.Buffer((256,), "float32")):
+    for i in T.parallel(T.uint8(32)):
+        B[i * T.uint8(16)] = T.Cast("float32", i)
+""")
+    with pytest.raises(ScheduleError, match="two iterations of loop `i` may touch the same element"):
+        check_all_marked(func)
