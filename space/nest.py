@@ -85,8 +85,11 @@ def perfect_nest(func: PrimFunc, names: Sequence[str]) -> Nest:
 
 
 def check_rectangular(nest: Nest) -> None:
-    """Raises ScheduleError (2) where the extent of a loop depends on another loop of the nest."""
-    for loop in nest.loops:
+    """Raises ScheduleError (2) where the extent of a loop depends on another loop of the nest, or may not be known."""
+    for depth, loop in enumerate(nest.loops):
+        if depth and can_fail(loop.extent):
+            raise ScheduleError("(2) the extent {extent!r} of loop `{loop}` reads memory, or divides by what may be 0",
+                                loop=loop.var.name, extent=loop.extent)  # fmt: skip
         if not free_variables(loop.extent).isdisjoint(nest.variables) or reads_memory(loop.extent):
             raise ScheduleError(
                 "(2) the extent {extent!r} of loop `{loop}` changes inside the nest",

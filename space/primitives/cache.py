@@ -8,9 +8,10 @@ from keyword import iskeyword
 from typing import Any
 from unicodedata import normalize
 
-from ...ir.affine.sets import NotAffine, Unknown, points
+from ...ir.affine.sets import IntSet, NotAffine, Unknown, points
+from ...ir.dataflow.accesses import Access, element_variables
 from ...ir.dataflow.contents import held, reading
-from ...ir.dataflow.instances import instances
+from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import Buffer, Load, as_expr, reads_memory
 from ...ir.node import rebuild, walk
 from ...ir.passes.relayout import buffers, views
@@ -105,6 +106,9 @@ def _what_is_held(func: PrimFunc, source: Buffer, cache: Buffer) -> PrimFunc:
             missing = held(instances(func), reading(copy, read), exact=True).missing
         if missing.is_empty():
             return func
+        for writer in instances(func).touching(source):
+            if writer.write is not None and not writer.exact and _may_reach(writer, source, missing, read):
+                raise Unknown(f"memory decides whether {writer.label} stores there")
         every = points(copy.domain)
         where = every.subtract(missing).condition(every)
     except (NotAffine, Unknown) as error:
@@ -114,6 +118,14 @@ def _what_is_held(func: PrimFunc, source: Buffer, cache: Buffer) -> PrimFunc:
         ) from None  # fmt: skip
     target = copy.path[-2] if isinstance(copy.path[-2], Block) and copy.path[-2] is not func.body else copy.stmt
     return with_stmt(func, target, guard(target, where))
+
+
+def _may_reach(writer: Statement, source: Buffer, missing: IntSet, read: Access) -> bool:
+    """Whether a statement may store an element that is read at the instances `missing`.  Raises NotAffine, Unknown."""
+    assert writer.write is not None
+    axes = element_variables(source)
+    stored = points(writer.domain).image(writer.write.indices, axes)
+    return not missing.image(read.indices, axes).intersect(stored).is_empty()
 
 
 @primitive

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+from ...ir import dtypes
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
@@ -33,11 +34,15 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
 
     One factor may be None: the least that covers N.  The condition stays only
     where the product exceeds N.  Conditions: (1) every factor is positive and at
-    most one is None; (2) the product covers N.  Returns the new loops, outermost first.
+    most one is None; (2) the product covers N, and the type of `i` holds it.  Returns the new loops,
+    outermost first.
     """
     target = find_loop(func, loop)
     extent = extent_of(target)
     sizes = _resolve_factors(extent, factors)
+    if prod(sizes) - 1 > dtypes.int_range(target.var.dtype)[1]:
+        raise ScheduleError("(2) the factors {sizes} count further than the type {dtype} of loop `{loop}`",
+                            sizes=sizes, dtype=target.var.dtype, loop=loop)  # fmt: skip
     taken = names(func)
     new_vars = []
     for position in range(len(sizes)):

@@ -78,13 +78,13 @@ def decompose_reduction(func: PrimFunc, block: str, loop: str) -> Result:
         raise ScheduleError("(2) loop `{loop}` is not above block `{block}`", loop=loop, block=block)
     way = _way_down(outer, target)
     _check_first_point(way, above)
-    reduce_vars = frozenset(v for i in target.reduce for v in free_variables(i.binding))
+    reduce_vars = frozenset(v for i in way.block.reduce for v in free_variables(i.binding))
     position = above.index(outer)
     for item in above[:position]:
         if item.var in reduce_vars and extent_of(item) > 1:
             raise ScheduleError("(2) loop `{loop}` outside is part of the reduction", loop=item.var.name)
     check_runs_once(way.block, above[position:], "3", way.all_conditions)
-    spatial_vars = {v for i in target.spatial for v in free_variables(i.binding)}
+    spatial_vars = {v for i in way.block.spatial for v in free_variables(i.binding)}
     spatial = [item for item in above[position:] if item.var in spatial_vars or item.var not in reduce_vars]
     _check_init_alone(func, outer, way)
     init, name = _init_nest(func, way, spatial, reduce_vars - spatial_vars, above)
@@ -302,9 +302,11 @@ def renamed_iters(block: Block, suffix: str, taken: set[str]) -> Block:
 
 
 def update_of(block: Block) -> tuple[Store, str, Expr]:
-    """``C[s] = C[s] op e`` as (store, op, e).  Raises ScheduleError for anything else."""
-    store = block.body
-    op = update_op(store) if isinstance(store, Store) else None
+    """``C[s] = C[s] op e`` as (store, op, e), s free of reduce iterators.  Raises ScheduleError for anything else."""
+    store, reduce = block.body, {i.var for i in block.reduce}
+    op = None
+    if isinstance(store, Store) and all(free_variables(e).isdisjoint(reduce) for e in store.indices):
+        op = update_op(store)
     if op is None:
         raise ScheduleError("(1) block `{block}` is not an update `C[s] = C[s] op e`", block=block.name)
     assert isinstance(store, Store) and isinstance(store.value, Binary)

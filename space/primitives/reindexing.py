@@ -16,6 +16,7 @@ from ...ir.expr import (
     Binary,
     Buffer,
     Call,
+    Const,
     Expr,
     Load,
     Var,
@@ -35,6 +36,7 @@ from ...ir.script.printer import expr_text
 from ...ir.stmt import (
     Block,
     Evaluate,
+    For,
     If,
     Iter,
     Let,
@@ -46,7 +48,6 @@ from ...ir.stmt import (
     names,
     path_to,
     read_buffers,
-    stores,
     written_buffers,
 )
 from ..errors import ScheduleError
@@ -218,8 +219,9 @@ def check_writer(func: PrimFunc, writer: Block, plan: Reindexing) -> None:
         raise ScheduleError("(8) not every instance of block `{block}` stores to `{buffer}`", block=writer.name,
                             buffer=target.name)  # fmt: skip
     reads = any(isinstance(n, Load) and n.buffer == target for n in walk(writer.body))
-    fills = writer.init is not None and any(s.buffer == target for s in stores(writer.init))
-    if reads and not fills:
+    init = () if writer.init is None else _unconditional(writer.init)
+    fills = any(isinstance(s, Store) and s.buffer == target for s in init)
+    if (reads and not fills) or (writer.init is not None and target in read_buffers(writer.init)):
         raise ScheduleError("(9) block `{block}` reads what `{buffer}` held before", block=writer.name,
                             buffer=target.name)  # fmt: skip
 
@@ -237,8 +239,15 @@ def _bodies(stmt: Stmt) -> list[Stmt]:
 
 
 def _guards(node: Node, buffer: Buffer, conds: tuple[Expr, ...]) -> list[tuple[Expr, ...]]:
-    """For each load of the buffer the lazy conditions under which it is evaluated."""
+    """For each load of the buffer the conditions under which it is evaluated."""
     found = [conds] if isinstance(node, Load) and node.buffer == buffer else []
+    if isinstance(node, For) and not (isinstance(node.extent, Const) and node.extent.value > 0):
+        found += _guards(node.extent, buffer, conds)
+        return found + _guards(node.body, buffer, (*conds, binary(">", node.extent, 0)))
+    if isinstance(node, Block) and node.predicate != TRUE:
+        inner = (*conds, node.predicate)
+        return [g for child in children(node)
+                for g in _guards(child, buffer, inner if isinstance(child, Stmt) else conds)]  # fmt: skip
     if isinstance(node, If):
         found += _guards(node.cond, buffer, conds) + _guards(node.then, buffer, (*conds, node.cond))
         return found + (_guards(node.orelse, buffer, (*conds, negate(node.cond))) if node.orelse is not None else [])

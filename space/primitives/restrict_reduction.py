@@ -226,7 +226,7 @@ def _solved(cond: Expr, iterator: Var) -> tuple[int, Expr] | None:
     step = int(remainder.b.value)
     terms, constant = linear_form(remainder.a)
     scale = terms.pop(iterator, 0)
-    if step < 2 or gcd(scale, step) != 1:
+    if step < 2 or gcd(scale, step) != 1 or not 0 <= int(cond.b.value) < step:
         return None
     if any(iterator in free_variables(atom) or reads_memory(atom) for atom in terms):
         return None

@@ -22,7 +22,20 @@ from ...ir.expr import (
     free_variables,
     substitute,
 )
-from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, Store, fresh, loops, names, stmt_children
+from ...ir.stmt import (
+    Block,
+    For,
+    Iter,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    loops,
+    memories_read,
+    memories_written,
+    names,
+    stmt_children,
+)
 from ..errors import ScheduleError
 from ..nest import check_once
 from ..primitive import Result, primitive
@@ -48,7 +61,8 @@ def rfactor(func: PrimFunc, loop: str, factor_axis: int) -> Result:
     `loop` runs over ``q``; `factor_axis` is the place of ``q`` in ``P`` (negative from the
     end).  Parts begin with the neutral element, the final sum with the block's own init.
     Conditions: (1) one block below, alone in its nest, an associative update ``C[s] = C[s] op e``
-    with an init; (2) the loop is part of the reduction alone, and no other is part of both;
+    with an init, which writes nothing that e reads, and with s free of the reduction;
+    (2) the loop is part of the reduction alone, and no other is part of both;
     (3) for each q the first point of the rest is executed, so every part is initialised;
     (4) every spatial point is executed, since the final sum covers all; (5) each point of the
     reduction is added once.  Returns the block of the parts; the final block keeps its name.
@@ -98,12 +112,13 @@ class _Plan:
         """``P[s, q] = sum_r e`` in the loops of the original block; without an ``r`` just ``P[s, q] = e``."""
         taken = set(self.taken)
         name = fresh(f"{self.block.name}_rf", taken)
-        own = Iter(Var(fresh("vq", taken)), extent_of(self.outer), "spatial", self.outer.var)
+        own = Iter(Var(fresh("vq", taken), self.outer.var.dtype), extent_of(self.outer), "spatial", self.outer.var)
         taken |= {name, own.var.name}
         bound = {v for i in self.block.reduce for v in free_variables(i.binding)}
         rest = [item for item in self.above if item is not self.outer and item.var in bound]
         reduce = tuple(
-            Iter(Var(fresh(f"v_{item.var.name}", taken)), extent_of(item), "reduce", item.var) for item in rest
+            Iter(Var(fresh(f"v_{item.var.name}", taken), item.var.dtype), extent_of(item), "reduce", item.var)
+            for item in rest
         )
         back: dict[Var, Expr] = {i.binding: i.var for i in (own, *reduce) if isinstance(i.binding, Var)}
         term = substitute(self.rest, {i.var: substitute(i.binding, back) for i in self.block.reduce})
@@ -120,12 +135,12 @@ class _Plan:
         new_loops: list[tuple[Var, int]] = []
         iters: list[Iter] = []
         for item in self.block.spatial:
-            var = Var(fresh(f"{self.block.name}_ax{len(new_loops)}", taken))
+            var = Var(fresh(f"{self.block.name}_ax{len(new_loops)}", taken), item.var.dtype)
             taken.add(var.name)
             new_loops.append((var, item.extent))
             iters.append(replace(item, binding=var))
-        last = Var(fresh(f"{self.outer.var.name}_rf", taken))
-        part = Iter(Var(fresh("vq", taken)), extent_of(self.outer), "reduce", last)
+        last = Var(fresh(f"{self.outer.var.name}_rf", taken), self.outer.var.dtype)
+        part = Iter(Var(fresh("vq", taken), last.dtype), extent_of(self.outer), "reduce", last)
         taken |= {last.name, part.var.name}
         value = Binary(self.op, Load(self.store.buffer, self.store.indices), Load(self.partial, self.at_part(part.var)))
         body = Store(self.store.buffer, self.store.indices, value)
@@ -137,6 +152,10 @@ def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
     """The conditions, and what is done."""
     block = _only_block(func, outer)
     store, op, rest = update_of(block)
+    assert block.init is not None
+    begun = memories_written(block.init)
+    if not all(memories_read(e).isdisjoint(begun) for e in (rest, *store.indices)):
+        raise ScheduleError("(1) the init of block `{block}` writes what its terms read", block=block.name)
     reduce_vars = {v for i in block.reduce for v in free_variables(i.binding)}
     spatial_vars = {v for i in block.spatial for v in free_variables(i.binding)}
     if outer.var not in reduce_vars or outer.var in spatial_vars:

@@ -13,7 +13,18 @@ from ...ir.arith.simplify import simplify
 from ...ir.dataflow.order import COMMUTATIVE
 from ...ir.expr import TRUE, Binary, Broadcast, Buffer, Expr, Load, Ramp, Var, as_expr, substitute, variables
 from ...ir.node import Node, transform, walk
-from ...ir.stmt import Block, For, PrimFunc, Stmt, Store, fresh, names, written_buffers
+from ...ir.stmt import (
+    Block,
+    For,
+    PrimFunc,
+    Stmt,
+    Store,
+    fresh,
+    memories_read,
+    memories_written,
+    names,
+    written_buffers,
+)
 from ..errors import ScheduleError
 from ..handles import find_block_or_loop
 from ..primitive import Result, primitive
@@ -73,6 +84,7 @@ class _Matcher:
     """Compares a statement with a description's; both are over loop variables alone."""
 
     inside: frozenset[Var]
+    changing: frozenset[str]
     renamed: Mapping[Var, Expr]
     ranges: Mapping[Var, tuple[int, int]]
     parts: dict[Buffer, _Part] = field(default_factory=dict)
@@ -123,7 +135,10 @@ class _Matcher:
             for i, d in zip(mine.indices[extra:], described.indices, strict=True)
         )
         part = _Part(target, tuple(mine.indices[:extra]), offsets)
-        moves = any(not variables(e).isdisjoint(self.inside) for e in (*part.lead, *part.offsets))
+        place = (*part.lead, *part.offsets)
+        moves = not all(
+            variables(e).isdisjoint(self.inside) and memories_read(e).isdisjoint(self.changing) for e in place
+        )
         if moves or self.parts.setdefault(parameter, part) != part:
             self.reason = self.reason or ScheduleError(
                 "(4) the access {buffer}[{mine}] does not move as the described {parameter}[{described}]",
@@ -160,7 +175,7 @@ def _match(outer: Block, intrinsic: TensorIntrin) -> dict[Buffer, _Part]:
         )  # fmt: skip
     renamed: dict[Var, Expr] = {d.var: w.var for d, w in zip(wanted, wide, strict=True)}
     matcher = _Matcher(
-        frozenset(loop.var for loop in found), {**_zeros(described), **renamed},
+        frozenset(loop.var for loop in found), memories_written(outer.body), {**_zeros(described), **renamed},
         {**{i.var: (0, i.extent - 1) for i in outer.iters}, **{w.var: (0, extent_of(w) - 1) for w in wide}},
     )  # fmt: skip
     if not matcher.same(_flat(block, _zeros(found)), _flat(model, {})):
