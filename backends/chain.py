@@ -70,9 +70,8 @@ class CpuChain(Chain):
         for number, (record, index, offset) in moves:
             words += [begin + number, offset, ctypes.addressof(record) + index * ctypes.sizeof(ctypes.c_void_p)]
         expected = [argument._replace(place=begin + number) for number, (_, argument) in enumerate(arguments)]
-        return native_call(
-            chain_code().address("lent"), self.threads, [*words, *(0 for _ in arguments)], expected
-        )
+        record = [*words, *(0 for _ in arguments)]
+        return native_call(chain_code().address("lent"), self.threads, record, expected, self)
 
     def attach(self, block: int, array: NDArray[Any] | None) -> None:
         """Let `view`, `read` and `write` find a block of no bytes in this array of the caller; None ends that."""

@@ -83,9 +83,11 @@ class CpuExecutable(Executable):
             raise ValueError(f"the kernel takes {count} buffers, but got {len(pointers)}")
         return (ctypes.c_void_p * count)(*pointers)
 
-    def native_call(self, record: Sequence[int], arguments: Sequence[Expected]) -> Callable[..., bool] | None:
-        """A short way to call with arrays, where there is one (see `llvm.python_call`)."""
-        return native_call(self.entry_address, self.target.threads, record, arguments)
+    def native_call(
+        self, record: Sequence[int], arguments: Sequence[Expected], workspaces: Sequence[NDArray[Any]]
+    ) -> Callable[..., bool] | None:
+        """A short way to call with arrays, where there is one (see `llvm.python_call`); it keeps the workspaces."""
+        return native_call(self.entry_address, self.target.threads, record, arguments, (self, tuple(workspaces)))
 
     def repeat(self, record: ctypes.Array[ctypes.c_void_p], calls: int) -> None:
         """`calls` calls, back to back, with a record that `pack` made."""

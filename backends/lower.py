@@ -78,7 +78,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("settle_masks", lambda stmt, its: settle_masks(stmt, its.target)),
     # A store of undef counts as a write when buffers are made private; then it goes.
     _plain("compact_buffers", compact_buffers),
-    _plain("remove_store_undef", without_undef_stores),
+    ("remove_store_undef", lambda stmt, its: without_undef_stores(stmt, its.strict)),
     ("simplify_compact", lambda stmt, its: simplify(stmt, strict=its.strict)),
     ("partition_loops", lambda stmt, its: partition_loops(stmt, its.strict)),
     _plain("fold_single_loops", fold_single_loops),

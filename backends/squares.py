@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..ir import dtypes
 from ..ir.arith.linear import as_ramp, shared_form
-from ..ir.expr import Buffer, Const, Expr, Load, as_int, const, substitute, variables
+from ..ir.expr import Buffer, Const, Expr, Load, as_int, const, reads_memory, substitute, variables
 from ..ir.stmt import For, Store
 
 FEWEST_LANES = 4
@@ -50,6 +50,8 @@ def square_of(loop: For) -> Square | None:
     source, target = as_ramp(load.indices[0]), as_ramp(store.indices[0])
     if source is None or target is None or target[1] != const(1) or source[1] in (const(0), const(1)):
         return None
+    if any(map(reads_memory, (*source, target[0]))):
+        return None  # which may be what a row before has changed
     bases = [substitute(source[0], {loop.var: const(number)}) for number in range(count)]
     terms, constant = shared_form(bases[0])
     neighbours = all(shared_form(base) == (terms, constant + number) for number, base in enumerate(bases))

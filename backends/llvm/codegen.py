@@ -397,6 +397,7 @@ class Statements(Expressions):
         values = [f"{kind} %s.{number}" for number, kind in enumerate(kinds)]
         parameters = ["i64 %begin", "i64 %end", *_noalias(buffers), *values]
         inner = Statements(self.context, f"{name}.body", parameters)
+        inner.stack_bytes = self.stack_bytes  # the thread that calls runs both
         inner.parallel_depth = self.parallel_depth + 1
         inner.pointers.update({b: _pointer(b) for b in buffers})
         inner.alignments.update({b: self.alignments[b] for b in buffers if b in self.alignments})

@@ -17,11 +17,13 @@ interpreter are not as expected here, there is no native call.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -193,18 +195,40 @@ class Expected(NamedTuple):
 
 
 def native_call(
-    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected]
+    entry: int, threads: int, record: Sequence[int], arguments: Sequence[Expected], owner: object
 ) -> Callable[..., bool] | None:
     """``call(*arrays)`` that runs the kernel at `entry`, or returns False: then nothing has happened to the arrays.
 
     `arguments` are inputs, then outputs, which must share no memory with another argument; `record` has the
-    addresses of all that is no argument, whose memory the caller keeps.  None where arrays are not as expected.
+    addresses of all that is no argument.  `owner` keeps that memory and the code, and lives as long as the call, whose
+    `__module__` it is, the one place of such a function for an object.  None where arrays are not as expected.
     """
     if not _fits():
         return None
     plan = _plan(entry, threads, record, arguments)
-    made: Callable[..., bool] = _new_function(ctypes.byref(_definition()), plan, None)
+    _plans[id(plan)] = weakref.ref(plan, partial(_forget, id(plan)))
+    made: Callable[..., bool] = _new_function(ctypes.byref(_definition()), plan, owner)
     return made
+
+
+_plans: dict[int, weakref.ref[NDArray[np.int64]]] = {}
+"""Those of all calls that there are."""
+
+
+def _forget(key: int, _: object) -> None:
+    _plans.pop(key, None)
+
+
+def _nothing_runs() -> None:
+    """In a child of a process whose threads were in calls: none of them is here."""
+    for known in list(_plans.values()):
+        plan = known()
+        if plan is not None:
+            plan[BUSY] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_nothing_runs)
 
 
 @contextmanager
@@ -248,7 +272,7 @@ class _MethodDefinition(ctypes.Structure):
     )  # fmt: skip
 
 
-_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
 )
 

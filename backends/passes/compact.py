@@ -137,6 +137,8 @@ def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var], gr
     base: Linear | None = None
     low = high = 0
     for access in found:
+        if reads_memory(access.indices[dim]):
+            return Const(0), extent  # which the accesses may see changed
         terms, lo, hi = _spread(shared_form(access.indices[dim]), access.facts, inside)
         if base is None:
             base, low, high = (terms, 0), lo, hi

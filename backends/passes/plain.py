@@ -36,7 +36,19 @@ from ...ir.expr import (
     substitute,
 )
 from ...ir.node import Node, rebuild, walk
-from ...ir.stmt import Attr, Evaluate, For, If, Let, Stmt, Store, transform_statements
+from ...ir.stmt import (
+    Attr,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Stmt,
+    Store,
+    fresh,
+    names,
+    transform_statements,
+    walk_stmts,
+)
 from .errors import LoweringError
 
 LARGEST_VALUE = 1 << 14
@@ -69,7 +81,30 @@ def _without_lets(stmt: Stmt) -> Stmt:
 
     result: Stmt = rebuild(stmt, visit)
     for var, value in reversed(bound.items()):
-        result = Let(var, value, result)
+        if var in _bound_below(result):  # bound again, to a value of another time
+            taken = names(result)
+            again = Var(fresh(var.name, taken | {var.name}), var.dtype)
+            result = Let(again, value, _renamed(result, var, again))
+        else:
+            result = Let(var, value, result)
+    return result
+
+
+def _bound_below(stmt: Stmt) -> frozenset[Var]:
+    """Variables that let statements bind at or below a statement."""
+    return frozenset(inner.var for inner in walk_stmts(stmt) if isinstance(inner, Let))
+
+
+def _renamed(stmt: Stmt, var: Var, again: Var) -> Stmt:
+    """The statement with another name for a variable, but where it is bound again."""
+    if isinstance(stmt, Let) and stmt.var == var:
+        return replace(stmt, value=substitute(stmt.value, {var: again}))
+    result: Stmt = rebuild(
+        stmt,
+        lambda child: _renamed(child, var, again) if isinstance(child, Stmt) else (
+            substitute(child, {var: again}) if isinstance(child, Expr) else child
+        ),
+    )
     return result
 
 

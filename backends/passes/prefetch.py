@@ -21,7 +21,20 @@ from math import gcd, prod
 from ...ir import dtypes
 from ...ir.arith.linear import UndefTerm, build, linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Binary, Buffer, Call, Expr, Load, Ramp, Var, as_int, const, free_variables, substitute
+from ...ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+    as_int,
+    const,
+    free_variables,
+    reads_memory,
+    substitute,
+)
 from ...ir.node import children, rebuild, walk
 from ...ir.stmt import Evaluate, For, Stmt, seq, walk_stmts
 
@@ -113,6 +126,8 @@ def _runs(
         base, lanes = (index.base, index.lanes) if isinstance(index, Ramp) else (index, 1)
         if dtypes.lanes(base.dtype) > 1 or (isinstance(index, Ramp) and as_int(index.stride) != 1):
             return None
+        if reads_memory(base):
+            return None  # a prefetch may go beyond the end, what is loaded for its place may not
         try:
             terms, constant = linear_form(base)
         except UndefTerm:

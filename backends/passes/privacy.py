@@ -18,7 +18,7 @@ from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.dataflow.meets import are_determined
 from ...ir.expr import FALSE, TRUE, Const, Expr, Var, all_of, as_int, binary, substitute
-from ...ir.stmt import For, memories_written
+from ...ir.stmt import For, memories_read, memories_written
 from .scopes import Access
 
 
@@ -75,6 +75,10 @@ def _writing_condition(writer: Access, reader: Access, depth: int) -> Expr | Non
     earlier, later = writer.path[split], reader.path[split]
     if isinstance(earlier, For) or isinstance(later, For) or earlier[0] != later[0] or earlier[1] >= later[1]:
         return None
+    around = writer.path[depth]
+    changing = memories_written(around if isinstance(around, For) else around[0])
+    if not all(memories_read(e).isdisjoint(changing) for e in (*writer.indices, *reader.indices, *writer.conditions)):
+        return None  # it may be another element by then
     own = {p.var: p for p in writer.path[split:] if isinstance(p, For)}
     return _solve(writer, reader, own)
 

@@ -195,12 +195,14 @@ class _Lanes:
         if isinstance(stmt, Seq):
             return Seq(tuple(self.stmt(s) for s in stmt.stmts))
         if isinstance(stmt, For) and not self.varies(stmt.extent):
+            self._check_evaluated(stmt.extent)
             with self.where(loop_facts(self.facts, stmt)):
                 return replace(stmt, body=self.stmt(stmt.body))
         if isinstance(stmt, If):
             return self._if(stmt)
         if isinstance(stmt, Let):
             if not self.varies(stmt.value):
+                self._check_evaluated(stmt.value)
                 return replace(stmt, body=self.stmt(stmt.body))
             if _reads(stmt.value) & {n.buffer.memory for n in walk(stmt.body) if isinstance(n, Store)}:
                 raise _NotVector  # the value is that of before the stores
@@ -216,6 +218,7 @@ class _Lanes:
     def _if(self, stmt: If) -> Stmt:
         """A condition of the loops around as it is, one on the lanes for all of them."""
         if not self.varies(stmt.cond):
+            self._check_evaluated(stmt.cond)
             with self.where(self.facts.assuming(stmt.cond)):
                 then = self.stmt(stmt.then)
             with self.where(self.facts.assuming(stmt.cond, False)):
@@ -242,6 +245,11 @@ class _Lanes:
             wide.append(Binary(cond.op, self.wide(self.index(cond.a)), self.wide(self.index(cond.b))))
         return reduce(lambda a, b: Binary("and", a, b), wide)
 
+    def _check_evaluated(self, expr: Expr) -> None:
+        """Raises _NotVector for what is evaluated beside a mask, also where no lane asks for it, and may not be."""
+        if self.is_under_mask and not is_safe(expr, self.facts):
+            raise _NotVector
+
     def _check_masked(self, buffer: Buffer, indices: tuple[Expr, ...], stored: bool = False) -> None:
         """Raises _NotVector for an access that has no form under a mask."""
         if not self.is_under_mask:
@@ -260,6 +268,7 @@ class _Lanes:
     def index(self, index: Expr) -> Expr:
         """An index as it is, or as a ramp.  Raises _NotVector unless it is linear in the lane."""
         if not self.varies(index):
+            self._check_evaluated(index)
             return index
         terms, constant = shared_form(index)
         rest = {a: k for a, k in terms.items() if a != self.var}
@@ -283,8 +292,9 @@ class _Lanes:
     def expr(self, expr: Expr) -> Expr:
         """The value for all lanes; a scalar where it is the same in all."""
         if not self.varies(expr):
-            if dtypes.lanes(expr.dtype) > 1 or (self.is_under_mask and not is_safe(expr, self.facts)):
+            if dtypes.lanes(expr.dtype) > 1:
                 raise _NotVector
+            self._check_evaluated(expr)
             return expr
         if dtypes.is_int(expr.dtype) and isinstance(expr, (Var, Binary)):
             try:
@@ -316,6 +326,7 @@ class _Lanes:
             return Call(expr.name, tuple(self.wide(self.expr(a)) for a in expr.args), dtype)
         cond, a, b = expr.args
         if not self.varies(cond):
+            self._check_evaluated(cond)
             with self.where(self.facts.assuming(cond)):
                 then = self.wide(self.expr(a))
             with self.where(self.facts.assuming(cond, False)):

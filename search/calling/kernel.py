@@ -161,14 +161,14 @@ class Kernel:
     def __call__(self, *inputs: Array, out: Array | Sequence[Array] | None = None) -> Any:
         """Run on `inputs`; returns the output, or a tuple of them, written to `out` where given."""
         # A kernel of a microsecond is called here: what is right is run at once, and nothing else is done before.
-        if self._direct is not None:
+        if self._direct is not None and len(inputs) == len(self._inputs):
             if self._new is not None:
                 result = self._new() if out is None else out
                 if self._direct(*inputs, result):
                     return result
             else:
                 results = self._results(None) if out is None else out
-                if not isinstance(results, np.ndarray) and self._direct(*inputs, *results):
+                if isinstance(results, (tuple, list)) and self._direct(*inputs, *results):
                     return tuple(results)
         return self._call(inputs, out)
 
@@ -360,7 +360,6 @@ class _InPlace(_Memory):
         self._executable = executable
         self._arrays: list[Array | None] = [None] * len(executable.params)
         self._workspaces: list[Array] = []
-        self._direct_workspaces: list[Array] = []
 
     def give(self, index: int, array: Array) -> None:
         self._arrays[index] = array
@@ -377,8 +376,8 @@ class _InPlace(_Memory):
             Expected(index, argument.physical_shape, numpy_dtype(argument.dtype), argument.is_output)
             for index, argument in (*inputs, *outputs)
         ]
-        self._direct_workspaces = self._new_workspaces()
-        return self._executable.native_call(self._record(self._direct_workspaces), arguments)
+        workspaces = self._new_workspaces()
+        return self._executable.native_call(self._record(workspaces), arguments, workspaces)
 
     def _new_workspaces(self) -> list[Array]:
         return [zeros(memory.nbytes) for memory in self._executable.workspaces]
