@@ -439,7 +439,7 @@ def _nest_over(
 
     Of `shared` loops, which are around both places, each iteration keeps what ran in it.
     """
-    taken = names(func) | names(block)
+    taken = names(func) | names(block) - {loop.var.name for loop in around}  # which the new loops may be called like
     bindings: dict[Var, Expr] = {}
     conditions: list[Expr] = []
     new_loops: list[tuple[Var, int]] = []

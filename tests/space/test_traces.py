@@ -348,3 +348,13 @@ def test_a_trace_of_any_origin_is_refused_with_a_sentence(item: list[object], ma
     """Numbers that no type holds, names that are no names and odd arguments are no tracebacks."""
     with pytest.raises(ScheduleError, match=match):
         Trace.from_json([item]).replay(program())
+
+
+def test_loops_of_a_moved_block_keep_their_names() -> None:
+    """Traces that were stored name them: the loops that go make room for those that come."""
+    sch = Schedule(program())
+    outer, _ = sch.split("i", [6, 4])
+    name = sch.cache_write("matmul", 0, "local")
+    sch.reverse_compute_at(name, outer)
+    sch.unroll("c_local_ax0")
+    sch.vectorize("c_local_ax1")
