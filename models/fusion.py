@@ -34,7 +34,7 @@ from ..ir.script.printer import expr_text
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
 from ..space.design.apply import prepared
-from ..space.design.program import Anchor, anchors, inline_candidates, is_elementwise
+from ..space.design.program import Anchor, anchors, inline_chains, is_elementwise
 from ..space.design.techniques.chunks import chunk_sizes, in_chunks, shared_rows
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, consumers, leaf_blocks, producers
@@ -229,9 +229,7 @@ def tidied(func: PrimFunc) -> PrimFunc:
     """An equal program: chains of element-wise blocks inlined, readers of a reduction's result iterating over it."""
     schedule = Schedule(transform(func, lambda node: _with_unit_iterators(node) if isinstance(node, Block) else node))
     while True:
-        if found := inline_candidates(schedule.func):
-            schedule.compute_inline(found[0])
-            continue
+        inline_chains(schedule)
         cheap = next(_repeated(schedule.func), None)
         if cheap is None:
             break

@@ -133,7 +133,8 @@ class Study:
     def seed_records(self, records: Iterable[Record]) -> int:
         """Add what is stored as finished trials, which teach and are not asked again; returns how many fitted.
 
-        Records of another space version or of unknown sketches are left out, and so are infrastructure faults.
+        Records of another space version or of unknown sketches are left out, and so are infrastructure faults, and what
+        was imported and has not been verified here.
         """
         import optuna
 
@@ -142,6 +143,8 @@ class Study:
             key = self.search_space.stored(record)
             if key is None or key in self._seen or record.failure == "infrastructure":
                 continue
+            if record.imported and not record.verified:
+                continue  # a stranger's word
             self._seen.add(key)
             attrs: dict[str, Any] = {"record": record.id, "seeded": True, RUN: f"{record.run}/{record.stage}"}
             state = optuna.trial.TrialState.COMPLETE

@@ -185,7 +185,7 @@ def _candidate(record: Record, target: Target, search_space: SearchSpace) -> Key
     from ...space.design.space import generate
 
     number = search_space.numbers.get(record.sketch)
-    if number not in search_space.open or record.space_version != search_space.space.version:
+    if number not in search_space.open:
         return None
     func = parse(record.script)
     if not isinstance(func, PrimFunc):

@@ -46,10 +46,11 @@ def _key(question: str) -> str:
 
 @lru_cache(maxsize=1)
 def software() -> str:
-    """A digest of the modules and libraries that make code of programs."""
+    """A digest of the modules, their data and the libraries that make code of programs."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
+    files = (path for package in PACKAGES for kind in ("*.py", "*.toml") for path in (root / package).rglob(kind))
+    for path in sorted(files):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     for library in LIBRARIES:
         try:

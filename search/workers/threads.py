@@ -60,6 +60,10 @@ def daemon_thread(name: str) -> DaemonThread:
     return DaemonThread(name)
 
 
+if hasattr(os, "register_at_fork"):  # threads are not in a child
+    os.register_at_fork(after_in_child=daemon_thread.cache_clear)
+
+
 def leave(code: int) -> None:
     """End the process now, with this exit code, if threads `cannot_end`; else let it end as any other.
 

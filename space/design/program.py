@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import Binary, Buffer, Call, Cast, Expr, Load, Var, const, substitute, variables
+from ...ir.expr import TRUE, Binary, Buffer, Call, Cast, Const, Expr, Load, Var, const, substitute, variables
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
+from ..primitives.rfactor import check_all_points
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
 
 Terms = tuple[tuple[int, int], ...]
 
@@ -93,6 +98,10 @@ class Operand:
                 return dim
         return None
 
+    def own_dim(self, axis: int) -> int | None:
+        """The dimension whose index is this axis, from some place on, if there is one."""
+        return next((dim for dim, terms in enumerate(self.dims) if terms == ((axis, 1),)), None)
+
     @property
     def source_dim(self) -> int:
         """The dimension along which a copy of it, or what computes it, reads neighbours in memory; -1 for none."""
@@ -152,15 +161,38 @@ class Anchor:
 NEUTRAL = {"+": 0.0, "max": float("-inf"), "min": float("inf"), "*": 1.0}
 
 
-def inline_candidates(func: PrimFunc) -> tuple[str, ...]:
+MOST_LOADS = 64
+"""Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
+
+
+def inline_chains(schedule: Schedule) -> None:
+    """Inline element-wise blocks into their element-wise readers until none is left that may be."""
+    refused: set[str] = set()
+    while found := [name for name in _inline_candidates(schedule.func) if name not in refused]:
+        try:
+            schedule.compute_inline(found[0])
+        except ScheduleError:  # as where a reader stores to what the block reads
+            refused.add(found[0])
+
+
+def _inline_candidates(func: PrimFunc) -> tuple[str, ...]:
     """Element-wise blocks that only feed element-wise blocks: inlining them loses nothing."""
     found = []
     for block in leaf_blocks(func.body):
         if is_elementwise(block) and _writes_internal(func, block):
-            readers = consumers(func, block_stores(block)[0].buffer)
-            if readers and all(is_elementwise(r) for r in readers):
+            buffer = block_stores(block)[0].buffer
+            readers = consumers(func, buffer)
+            if readers and all(is_elementwise(r) and _loads_with(block, r, buffer) <= MOST_LOADS for r in readers):
                 found.append(block.name)
     return tuple(found)
+
+
+def _loads_with(block: Block, reader: Block, buffer: Buffer) -> int:
+    """Loads of a reader into which a block is inlined, of which it reads the result; few where it reads that once."""
+    found = [n.buffer for n in walk(reader.body) if isinstance(n, Load)]
+    times = found.count(buffer)
+    own = sum(isinstance(n, Load) for n in walk(block.body))
+    return 0 if times == 1 else len(found) - times + times * own
 
 
 def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
@@ -208,7 +240,7 @@ def _is_flat(func: PrimFunc) -> bool:
 def _single(stmt: Stmt) -> bool:
     while isinstance(stmt, For):
         stmt = stmt.body
-    return isinstance(stmt, Block) and len(blocks_below(stmt)) == 1
+    return isinstance(stmt, Block) and not blocks_below(stmt.body)
 
 
 def is_elementwise(block: Block) -> bool:
@@ -261,8 +293,13 @@ def _anchor(
 
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
-    loops = {loop.var for loop in loops_above(func, block)}
-    if {i.binding for i in block.iters} != loops or any(i.kind == "opaque" for i in block.iters):
+    above = loops_above(func, block)
+    single = single_points(block)
+    bound = [i.binding for i in block.iters if i.var not in single]
+    idle = {loop.var for loop in above if loop.extent == const(1) and loop.var not in bound}
+    if sorted(map(str, bound)) != sorted(str(loop.var) for loop in above if loop.var not in idle):
+        return None
+    if any(i.kind == "opaque" for i in block.iters) or not all(isinstance(loop.extent, Const) for loop in above):
         return None
     stores = block_stores(block)
     if len(stores) != 1 or not isinstance(block.body, Store):
@@ -274,16 +311,16 @@ def _anchor(
             _, op, value = update_of(block)
         except ScheduleError:
             return None
-        if block.init is None or not _writes_plainly(block, stores[0]):
+        if block.init is None or not _writes_plainly(block, stores[0]) or not _runs_everywhere(block, above):
             return None
     accesses: list[Store | Load] = [stores[0], *_loads_in_order(value)]
-    order = _axis_order(block, accesses)
+    order = [var for var in _axis_order(block, accesses) if var not in single]
     axes = _named_axes(block, order)
-    operands = [_operand("o0", stores[0], axes, "output", "")]
-    for number, load in enumerate(accesses[1:]):
-        assert isinstance(load, Load)
+    operands = [_operand("o0", substitute(stores[0], single), axes, "output", "")]
+    for number, access in enumerate(accesses[1:]):
+        load: Load = substitute(access, single)
         source, producer = _source(func, load.buffer, interface)
-        alone = sum(other.buffer == load.buffer for other in accesses) == 1
+        alone = sum(other.buffer == access.buffer for other in accesses) == 1
         if producer in epilogues.values() or not alone:
             source, producer = "other", ""
         operand = _operand(f"i{number}", load, axes, source, producer)
@@ -296,6 +333,22 @@ def _anchor(
     epilogue = epilogues.get(block.name, "")
     bytes_ = op == "+" and _is_product_of_bytes(value) and len(factors) == 2
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors, bytes_)
+
+
+def single_points(block: Block) -> dict[Var, Expr]:
+    """The iterators of one value that no loop decides, with that value: an axis of extent 1 that was simplified."""
+    return {i.var: i.binding for i in block.iters if i.extent == 1 and isinstance(i.binding, Const)}
+
+
+def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:
+    """Whether a reduction runs at every point of its result, as what is written in tiles has to."""
+    if block.predicate == TRUE:
+        return True
+    try:
+        check_all_points(block, above)
+    except ScheduleError:
+        return False
+    return True
 
 
 def _writes_plainly(block: Block, store: Store) -> bool:
@@ -379,7 +432,10 @@ def _nearly_linear(index: Expr, axes: Sequence[Axis]) -> tuple[dict[Expr, int], 
         if any(isinstance(node, Load) for node in walk(atom)):
             continue
         (var,) = used
-        values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]
+        try:
+            values = [int(evaluate(atom, {var.name: at})) for at in range(extents[var])]
+        except (TypeError, KeyError, ZeroDivisionError):  # no index arithmetic: it stays as it is
+            continue
         del terms[atom]
         slope = -(-(max(values) - min(values)) // max(1, extents[var] - 1))
         slope = slope if values[-1] >= values[0] else -slope

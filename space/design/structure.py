@@ -45,13 +45,14 @@ class Structure:
 def structures(anchor: Anchor, target: Target) -> tuple[Structure, ...]:
     """Each spatial axis as vector axis with each other as row, and the long reductions of unit stride.
 
-    A spatial axis can be vectorized if the result has a dimension of its own for it.  Then those with a spatial axis
+    A spatial axis can be vectorized if the result has a dimension of its own for it, or, where nothing is reduced, part
+    of one.  Then those with a spatial axis
     once more, with dot products of bytes where the target has them, and those of long reductions in subgroups.
     """
     wide = [a for a in anchor.spatial if anchor.axes[a].extent > 1]
     found: list[Structure] = []
     for vec in wide or list(anchor.spatial[:1]):
-        if anchor.output.plain_dim(vec) is None:
+        if (anchor.output.plain_dim(vec) if anchor.reduce else anchor.output.own_dim(vec)) is None:
             continue
         rows: list[int | None] = [a for a in wide if a != vec]
         found.extend(Structure(vec, row, False) for row in rows or [None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir import dtypes
@@ -165,7 +166,7 @@ def _plan(func: PrimFunc, outer: For, axis: int) -> _Plan:
         raise ScheduleError("(2) loop `{both}` is part of the reduction and of the result", both=both)
     above = loops_above(func, block)
     _check_parts_initialised(block, outer, above, reduce_vars)
-    _check_all_points(block, above)
+    check_all_points(block, above)
     check_once(block, above, "5")
     rank = len(store.indices) + 1
     place = axis + rank if axis < 0 else axis
@@ -204,8 +205,8 @@ def _check_parts_initialised(block: Block, outer: For, above: tuple[For, ...], r
             )
 
 
-def _check_all_points(block: Block, above: tuple[For, ...]) -> None:
-    """Condition (4): the bindings of the spatial iterators take every value under the predicate."""
+def check_all_points(block: Block, above: Sequence[For]) -> None:
+    """Raises ScheduleError (4) unless the bindings of the spatial iterators take every value under the predicate."""
     marks = [Var(f"{i.var.name}.s") for i in block.spatial]
     wanted = box(marks, [i.extent for i in block.spatial])
     dims = tuple((item.var, extent_of(item)) for item in above)

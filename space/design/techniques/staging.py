@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from ....ir import dtypes
 from ...primitives.cache import read_buffer
+from ...primitives.rfactor import neutral as neutral_element
 from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
@@ -62,6 +65,8 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
     values: list[object] = [None, "undef"]
     labels = ["none", "undef"]
     neutral = site.anchor.neutral
+    if neutral is not None and math.isinf(neutral) and dtypes.is_int(operand.dtype):
+        neutral = int(neutral_element(site.anchor.op, operand.dtype).value)
     if neutral is not None:
         values.append(repr(neutral) if neutral in (float("inf"), float("-inf")) else neutral)
         labels.append(f"{neutral:g}")

@@ -22,6 +22,7 @@ import numpy as np
 from ....ir.arith.linear import linear_form
 from ....ir.expr import Load, Var
 from ....ir.node import walk
+from ...primitives.rfactor import neutral as neutral_element
 from ...tree import find_block
 from ..candidates import Candidates, Columns
 from ..decision import NEUTRAL_PAD, Collector
@@ -57,7 +58,7 @@ def _data(site: Site, number: int) -> Data:
     anchor, operand = site.anchor, site.anchor.operands[number]
     if operand.source != "stage" or not operand.dims or anchor.neutral is None or not _is_linear(site, number):
         return {}
-    data = data_of_stage(site.func, operand.producer, anchor.neutral)
+    data = data_of_stage(site.func, operand.producer, neutral_element(anchor.op, operand.dtype).value)
     shares = [share_with_data(anchor, number, dim, inside, {}) for dim, inside in data.items()
               if all(axis != site.structure.vec for axis, _ in operand.dims[dim])]  # fmt: skip
     tested = {axis for dim in data for axis, _ in operand.dims[dim]}

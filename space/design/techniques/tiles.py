@@ -68,8 +68,8 @@ def _opens(site: Site, out: Collector) -> None:
 
 
 def _is_cut(anchor: Anchor, axis: int) -> bool:
-    """Whether the anchor has a chunk of the points of an axis: vectors that the next chunk shares would be none's."""
-    dim = anchor.output.plain_dim(axis)
+    """Whether the anchor has a part of the points of a dimension: vectors that the next part shares would be none's."""
+    dim = anchor.output.own_dim(axis)
     return dim is not None and anchor.output.shape[dim] != anchor.axes[axis].extent
 
 

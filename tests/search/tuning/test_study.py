@@ -32,6 +32,8 @@ class Stored:
     failure: str | None = None
     run: str = ""
     stage: str = "trial"
+    imported: str = ""
+    verified: bool = True
 
 
 def work(study: Study, trials: int, batch: int = 16, device=None) -> list[tuple[int, tuple[int, ...], float]]:
