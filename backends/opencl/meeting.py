@@ -23,7 +23,7 @@ from ...ir.expr import Buffer, Expr, Load, Ramp, const
 from ...ir.node import children, remembered, walk
 from ...ir.stmt import Allocate, For, Seq, Stmt, Store, memories_read, memories_written
 from ..passes.scopes import accesses
-from .parts import touches, writes
+from .parts import is_serial, touches, writes
 
 FLAGS = ("CLK_LOCAL_MEM_FENCE", "CLK_GLOBAL_MEM_FENCE")
 Fence = frozenset[str]
@@ -62,7 +62,7 @@ def needs_barrier(stmt: Stmt, memories: Memories) -> bool:
         fence_between(before, after, memories) for k, after in enumerate(stmt.stmts) for before in stmt.stmts[:k]
     ):
         return True
-    if isinstance(stmt, For) and not stmt.thread and fence_of_loop(stmt, memories):
+    if isinstance(stmt, For) and (not stmt.thread or is_serial(stmt)) and fence_of_loop(stmt, memories):
         return True
     return any(needs_barrier(child, memories) for child in children(stmt) if isinstance(child, Stmt))
 

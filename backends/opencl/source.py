@@ -35,6 +35,7 @@ from ...ir.stmt import (
     memories_read,
     memories_written,
     read_buffers,
+    walk_stmts,
     written_buffers,
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
@@ -103,7 +104,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
         name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
         if target.warp > 1 and not lowered.strict:  # a CPU's driver keeps what lives across barriers in memory anyway
             part = keep_sums(part)
-        text, launch = _kernel(name, part, buffers, target, helpers)
+        text, launch = _kernel(name, part, buffers, target, helpers, lowered.strict)
         kernels.append(text)
         launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
         written = {b.memory for b in written_buffers(part)}
@@ -123,23 +124,27 @@ def generate(lowered: Lowered, target: Target) -> Source:
     return with_digest(text, launches)
 
 
-def _kernel(name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers) -> tuple[str, Launch]:
+def _kernel(
+    name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, strict: bool
+) -> tuple[str, Launch]:
     # 64-bit addresses cost a CPU nothing, and sign extensions in the inner loop would; a GPU pays for them.
     if not target.is_cpu_device:
         try:
-            return _Kernel(name, body, buffers, target, helpers, "int").finished()
+            return _Kernel(name, body, buffers, target, helpers, "int", strict).finished()
         except NeedsLong:
             pass
-    return _Kernel(name, body, buffers, target, helpers, "long").finished()
+    return _Kernel(name, body, buffers, target, helpers, "long", strict).finished()
 
 
 class _Kernel(Subgroups):
     """Writes one kernel."""
 
     def __init__(
-        self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str
-    ) -> None:
+        self, name: str, body: Stmt, buffers: Sequence[Buffer], target: Target, helpers: Helpers, index_type: str,
+        strict: bool,
+    ) -> None:  # fmt: skip
         super().__init__(index_type, helpers, emulated(target), target.is_cpu_device)
+        self.facts = Facts({}, strict=strict)
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
         self.may_fence &= not subgroup_loops(body)
@@ -514,6 +519,8 @@ class _Kernel(Subgroups):
     def _substituted(self, stmt: Let, value: Expr) -> None:
         """The body with the value in place of the variable; a vector that memory may change is kept in an array."""
         if memories_read(value).isdisjoint(memories_written(stmt.body)):
+            own = (s for s in walk_stmts(stmt.body) if isinstance(s, Store) and s in self.together)
+            self.together |= {substitute(s, {stmt.var: value}) for s in own}
             self.statement(substitute(stmt.body, {stmt.var: value}))
             return
         base, lanes = dtypes.split_dtype(value.dtype)

@@ -66,7 +66,7 @@ class Texels(Accesses):
         function, kind = read_function(dtypes.element(load.dtype))
         x, y = (bare(self.scalar(simplifier_for(self.facts).expr(e))) for e in (quotient, row))
         text = f"{function}({self.pointers[load.buffer.memory]}, (int2)((int)({x}), (int)({y})))"
-        return text if self._lazy else self.held(text, kind)
+        return text if self._lazy or self._changes(load) else self.held(text, kind)
 
     def _converted(self, text: str, load: Load, count: int) -> str:
         """A value as `read_image` gives it in the type of the computation."""

@@ -58,6 +58,41 @@ def test_rows_of_a_work_group_are_subgroups_of_their_own() -> None:
     assert "barrier(" not in found and "__local" not in found
 
 
+def test_a_sum_below_a_binding_that_is_a_number_stays_one_of_all_items() -> None:
+    """Of an unrolled loop that binds where its part begins, each part is reduced."""
+    func = parse("""
+@T.prim_func
+def rows(x: T.Buffer((4, 64), "float32"), y: T.Buffer((4,), "float32")):
+    for i in T.thread_binding(4, thread="blockIdx.x"):
+        with T.block("row"):
+            vi = T.axis.spatial(4, i)
+            s = T.alloc_buffer((1,), "float32", scope="local")
+            s[0] = T.float32(0)
+            for l in T.thread_binding(16, thread="subgroup"):
+                for k in T.unroll(4):
+                    o: T.int64 = k * 16
+                    s[0] = s[0] + x[vi, o + l]
+            for u in T.thread_binding(1, thread="threadIdx.x"):
+                y[vi] = s[0]
+""")
+    assert isinstance(func, PrimFunc)
+    assert generate(lower(func, WITH), WITH).text.count("= subgroup_add_float(") == 4
+
+
+def test_strict_conditions_assume_nothing_of_data() -> None:
+    """A product with 0 tells numbers from what is none."""
+    func = parse("""
+@T.prim_func
+def finite(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    for i in T.thread_binding(8, thread="blockIdx.x"):
+        if x[i] * T.float32(0) == T.float32(0):
+            y[i] = T.float32(1)
+""")
+    assert isinstance(func, PrimFunc)
+    found = generate(lower(func, GENERIC, strict=True), GENERIC).text
+    assert found.partition("__kernel")[2].count("x[") == 1
+
+
 @pytest.mark.parametrize(
     "op, dtype, body",
     [
