@@ -26,6 +26,7 @@ class Accesses(Writer):
         self.pointers: dict[str, str] = {}
         self.spaces: dict[str, str] = {}
         self.types: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
 
     @abstractmethod
     def scalar(self, expr: Expr) -> str:
@@ -37,7 +38,7 @@ class Accesses(Writer):
             raise CodegenError(f"buffer `{buffer.name}` has the vector type {buffer.dtype}; flatten it to its scalars")
         self.pointers[buffer.name] = self.names.fresh(buffer.name)
         self.spaces[buffer.name] = space
-        self.types[buffer.name] = buffer.dtype
+        self.types[buffer.name], self.shapes[buffer.name] = buffer.dtype, buffer.shape
 
     def space(self, buffer: Buffer) -> str:
         """The address space of a buffer's memory."""

@@ -153,6 +153,8 @@ class OpenCLExecutable(Executable):
             PoolBound(self.program, 1, first, self.memories, 0).run()
             return
         bound = OpenCLBound(self, 0)
+        for region in bound._regions:  # what is read may say how long loops are
+            cl.enqueue_fill_buffer(bound.queue, region.whole, np.zeros(1, np.uint8), 0, region.whole.size)
         for launch, kernel in zip(self.launches, bound.kernels, strict=True):
             if launch in launches and max(launch.global_size) <= SMALL_GRID:
                 cl.enqueue_nd_range_kernel(bound.queue, kernel, launch.local_size, launch.local_size)

@@ -18,7 +18,7 @@ class Texels(Accesses):
     """Writes reads of the buffers whose address space is ``image``."""
 
     def is_image(self, load: Load) -> bool:
-        """Whether a load goes to an image of this kernel.  Raises CodegenError for a view of another element type."""
+        """Whether a load goes to an image of this kernel.  Raises CodegenError for a view of another type or shape."""
         memory = load.buffer.memory
         if self.spaces.get(memory) != "image":
             return False
@@ -26,6 +26,11 @@ class Texels(Accesses):
             raise CodegenError(
                 f"`{load.buffer.name}` views the image `{memory}` of {self.types[memory]} as {load.buffer.dtype}; "
                 f"texture memory has one element type"
+            )
+        if load.buffer.shape != self.shapes[memory]:
+            raise CodegenError(
+                f"`{load.buffer.name}` views the image `{memory}` of {list(self.shapes[memory])} as "
+                f"{list(load.buffer.shape)}; texture memory has one shape"
             )
         return True
 

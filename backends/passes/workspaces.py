@@ -55,6 +55,9 @@ def _visit(stmt: Stmt, around: frozenset[str], found: dict[str, Buffer]) -> Stmt
 def _of_group(stmt: Allocate, around: frozenset[str]) -> Allocate:
     """An allocation inside of a concurrent loop; in local memory if loops over work-items stand inside of it."""
     items = [n for n in walk(stmt.body) if isinstance(n, For) and n.has_items]
+    if stmt.buffer.scope == "shared" and "threadIdx" in around and not items:  # it is one work-item's own
+        own = replace(stmt.buffer, scope="local")
+        return Allocate(own, _rename(stmt.body, stmt.buffer, own))
     if stmt.buffer.scope == "shared" or all(loop.extent == Const(1) for loop in items) or is_same_for_all(stmt):
         return stmt
     if "threadIdx" in around:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -82,8 +83,10 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
         # A seed that no trial used, so that the winner is verified on data that it has never seen.
         seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31
         mine = run.results.baseline_us
-        untuned = mine is not None and mine <= FAR_SLOWER * min(r.latency_us or 0.0 for r in records)
-        verified = all(record.run == run.name for record in records)
+        best = min((r.latency_us or 0.0 for r in records if r.verified), default=math.inf)
+        untuned = mine is not None and mine <= FAR_SLOWER * best
+        # What was far too slow to be measured has one sample, and has not seen all data.
+        verified = all(record.run == run.name and len(record.samples) > 1 for record in records)
         runners = [*records, *[None] * untuned]
         last = race(run.executor, run.task, runners, seed, race_seconds(run), roof, first=verified)
         _keep(run, last)
@@ -220,5 +223,5 @@ def race_built(
 
 def _disqualify(result: Race, record: Record, reply: Failed) -> None:
     """Take a measurement back, unless it may have been the machine's fault that it could not be repeated."""
-    if record.is_disproved_by(reply.kind):
+    if record.is_disproved_by(reply.kind) or (not record.verified and reply.kind != "infrastructure"):
         result.failed.append(record.failed(reply.status, reply.message))

@@ -140,6 +140,12 @@ def versions(task: Task) -> dict[str, str]:
     return {name: text[:200] for name, text in {**own, "target": task.target.versions}.items()}
 
 
+def of_this_driver(records: Sequence[Record], task: Task) -> list[Record]:
+    """The records without failures that another version of an OpenCL driver may be to blame for."""
+    here = versions(task)["target"]
+    return [record for record in records if not record.is_drivers or record.versions.get("target") == here]
+
+
 def fastest(records: Iterable[Record], count: int) -> list[Record]:
     """The fastest of `records`, no two with the same samples: those came out as the same code."""
     distinct = {tuple(record.samples): record for record in records}

@@ -36,7 +36,7 @@ from .interruption import error_of
 from .loop import Loop
 from .mirror import mirror_round
 from .race import final_race, untuned_id
-from .run import Results, Run
+from .run import Results, Run, of_this_driver
 from .settings import settings
 from .study import Study
 from .transfer import Transfer
@@ -330,7 +330,7 @@ class Scheduler:
         except (TemporaryError, StorageError) as error:
             run.note(f"{run.task.work}: the search begins without what is stored of it: {error}")
             records = []
-        share.stored += study.seed_records(records) / BATCH
+        share.stored += study.seed_records(of_this_driver(records, run.task)) / BATCH
         return Loop(run, study, builders_schedule=True)
 
     def _by_work(self) -> list[Share]:

@@ -38,7 +38,7 @@ from .loop import Loop
 from .mirror import mirror_late, mirror_round
 from .pilot import pilot
 from .race import Race, final_race
-from .run import Results, Run, fastest, versions
+from .run import Results, Run, fastest, of_this_driver, versions
 from .settings import TuneSettings, resolve
 from .trace import check_writable, traced
 
@@ -174,7 +174,7 @@ def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Re
             run.note(f"the search begins without what is stored: {error}")
             stored = []
         here = versions(task)["target"]
-        records = [r for r in stored if not r.is_drivers or r.versions.get("target") == here]
+        records = of_this_driver(stored, task)
         count = study.seed_records(records)
         if count:
             run.note(f"{count} stored measurements feed the model")

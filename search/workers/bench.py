@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from ...ir.target import Target
 from . import host_lock
 from .process import WorkerProcess
-from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply, to_text
+from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply
 
 R = TypeVar("R", bound=Reply)
 
@@ -49,7 +49,6 @@ class Bench:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.worker = WorkerProcess(self.limits.memory_bytes)
-        self._prepared: set[tuple[int, str]] = set()
 
     def run(self, job: Job[R]) -> R | Failed:
         """The reply to a job of any kind."""
@@ -100,16 +99,11 @@ class Bench:
     def _prepare(self, job: Prepare) -> Failed | None:
         """Let the worker compute the reference results, which no candidate's deadline should pay for.
 
-        Returns a reply only when that failed.
+        It answers at once where it has them; those that were not asked for last may have gone.  Returns a reply only
+        when that failed.
         """
-        text = to_text(job)
-        if self.worker.pid is not None and (self.worker.generation, text) in self._prepared:
-            return None
         reply = self.worker.request(job, self.limits.prepare)
-        if isinstance(reply, Failed):
-            return reply
-        self._prepared.add((self.worker.generation, text))
-        return None
+        return reply if isinstance(reply, Failed) else None
 
     def _patience(self, job: Job[R]) -> tuple[float, float]:
         """Seconds without progress, and seconds in all, for a measurement or a race."""

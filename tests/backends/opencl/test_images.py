@@ -137,6 +137,14 @@ def test_a_view_of_another_type_is_refused() -> None:
         generate(lowered(body, image(), replace(OUT, dtype="int32")), WITH_IMAGES)
 
 
+def test_a_view_of_another_shape_is_refused() -> None:
+    """Its elements lie in other texels."""
+    view = Buffer("view", (ROWS // 2, COLUMNS * 2), axis_separators=(1,), data="image")
+    body = Declare(view, loops([(I, ROWS // 2)], Store(OUT, (I,), view[I, I])))
+    with pytest.raises(CodegenError, match=r"views the image `image` of .* texture memory has one shape"):
+        generate(lowered(body, image(), OUT), WITH_IMAGES)
+
+
 @needs_device
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_a_packed_constant_in_texture_memory(dtype: str) -> None:

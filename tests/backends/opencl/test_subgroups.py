@@ -79,6 +79,22 @@ def rows(x: T.Buffer((4, 64), "float32"), y: T.Buffer((4,), "float32")):
     assert generate(lower(func, WITH), WITH).text.count("= subgroup_add_float(") == 4
 
 
+def test_shared_memory_of_one_work_item_is_its_own() -> None:
+    """All items of a group would write the one element of local memory."""
+    func = parse("""
+@T.prim_func
+def own(a: T.Buffer((32,), "float32"), b: T.Buffer((32,), "float32")):
+    for t in T.thread_binding(32, thread="threadIdx.x"):
+        with T.block("own"):
+            vt = T.axis.spatial(32, t)
+            s = T.alloc_buffer((1,), "float32", scope="shared")
+            s[0] = a[vt]
+            b[vt] = s[0] * T.float32(2)
+""")
+    assert isinstance(func, PrimFunc)
+    assert "__local" not in generate(lower(func, GENERIC), GENERIC).text
+
+
 def test_strict_conditions_assume_nothing_of_data() -> None:
     """A product with 0 tells numbers from what is none."""
     func = parse("""

@@ -201,7 +201,7 @@ def test_latencies_of_different_runs_are_not_compared():
             name = f"{number % 2}" if other is both else "0"
             record = SimpleNamespace(
                 id=f"r{number}", sketch=f"k{candidate.sketch}", choice=list(candidate.choice), space_version=1,
-                latency_us=latency * factor, failure=None, run=name, stage="trial",
+                latency_us=latency * factor, failure=None, run=name, stage="trial", imported="",
             )  # fmt: skip
             other.seed_records([record])
     scores = []

@@ -181,6 +181,7 @@ def test_stored_records_teach_and_are_not_asked_again():
         Stored("high", "k0", [99] * 9, 1, 1.0),
         Stored("lost", "k0", [0] * 9, 1, None, "infrastructure"),
         Stored("crashed", "k0", [1] * 9, 1, None, "crash"),
+        Stored("told", "k0", [2] * 9, 1, 0.001, imported="x.jsonl", verified=False),
     ]
     study = Study(synthetic.space(), seed=9)
     assert study.seed_records(records) == 33

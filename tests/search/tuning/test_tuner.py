@@ -20,6 +20,7 @@ import numpy as np
 import optuna
 import pytest
 import synthetic_space as synthetic
+from record_makers import make_record
 
 from stridesmith.errors import (
     DeviceLost,
@@ -38,7 +39,7 @@ from stridesmith.search.records.status import DEVICE_LOST, FAILURES
 from stridesmith.search.records.writer import RecordWriter
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.task import Roof, Task, performance
-from stridesmith.search.tuning import budget, loop, tuner
+from stridesmith.search.tuning import budget, loop, race, tuner
 from stridesmith.search.tuning.loop import CLEARLY, LEAST_DEADLINE
 from stridesmith.search.tuning.mirror import SERVER_SECONDS, mirror_place
 from stridesmith.search.tuning.settings import TuneSettings, settings
@@ -948,3 +949,15 @@ def test_the_first_results_do_not_wait_for_the_whole_first_batch(world: World) -
         world.executor.scaled.clear()
         world.run(trials=trials, resume=False)
         assert world.executor.scaled == [pays], trials
+
+
+def test_a_record_that_nobody_has_verified_goes_with_its_first_failure() -> None:
+    """Also with one that may have been the machine's: else it would take the race of every run."""
+    reply = Failed(status="run_timeout", message="10 s")
+    for verified in (True, False):
+        outcome = race.Race()
+        race._disqualify(outcome, make_record(verified=verified), reply)
+        assert len(outcome.failed) == (not verified)
+    lost = Failed(status="infrastructure", message="the process is gone")
+    race._disqualify(outcome := race.Race(), make_record(verified=False), lost)
+    assert not outcome.failed

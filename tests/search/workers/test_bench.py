@@ -12,6 +12,7 @@ import pytest
 
 from stridesmith.configs import load
 from stridesmith.ir.target import HOST_MEMORY, Target
+from stridesmith.search.tasks.task import ProgramName
 from stridesmith.search.workers import host_lock
 from stridesmith.search.workers.bench import Bench, _is_apart
 from stridesmith.search.workers.protocol import (
@@ -21,6 +22,7 @@ from stridesmith.search.workers.protocol import (
     Job,
     Measure,
     MeasureRoof,
+    Prepare,
     Race,
     Reply,
 )
@@ -100,3 +102,16 @@ def test_records_of_other_clocks_are_not_compared() -> None:
 def test_cores_are_those_of_this_machine() -> None:
     """A GPU's compute units are none; an OpenCL device of the CPU has the CPU's."""
     assert GPU.cores is None and load.target("opencl-cpu").cores == 2 and Target(threads=3).cores == 3
+
+
+def test_references_are_asked_for_before_each_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker may have dropped them for another program's, and then no candidate's deadline pays for them."""
+    bench, asked = Bench(), list[object]()
+
+    def request(job: object, *_: object) -> Done:
+        asked.append(job)
+        return Done()
+
+    monkeypatch.setattr(bench.worker, "request", request)
+    job = Prepare(work=ProgramName(name="matmul"), seed=1)
+    assert [bench._prepare(job), bench._prepare(job)] == [None, None] and asked == [job, job]
