@@ -24,6 +24,7 @@ from ..ir.stmt import (
     Block,
     For,
     If,
+    Iter,
     Let,
     PrimFunc,
     Seq,
@@ -147,10 +148,20 @@ def any_order(nest: Nest) -> bool:
         return False
     if body.init is None:
         return True
-    spatial, reduce = ({v for i in items for v in free_variables(i.binding)} for items in (body.spatial, body.reduce))
-    zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in loops if loop.var in reduce}
-    begins = all(holds_at_zero(cond, zero) for cond in conditions)
-    return begins and spatial.isdisjoint(reduce) and runs_once(body, loops, conditions)
+    begins = _begins_at_zeros(body, loops, conditions)
+    return begins and _moved_by(body.spatial).isdisjoint(_moved_by(body.reduce)) and runs_once(body, loops, conditions)
+
+
+def _moved_by(iters: Sequence[Iter]) -> set[Var]:
+    """The variables that the bindings of `iters` depend on."""
+    return {v for i in iters for v in free_variables(i.binding)}
+
+
+def _begins_at_zeros(block: Block, around: Sequence[For], conditions: Sequence[Expr]) -> bool:
+    """Whether each condition, where it holds, also holds with the loops of the reduction of a block at 0."""
+    reduce = _moved_by(block.reduce)
+    zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in around if loop.var in reduce}
+    return all(holds_at_zero(cond, zero) for cond in conditions)
 
 
 def runs_once(block: Block, loops: Sequence[For], conditions: Sequence[Expr]) -> bool:
@@ -203,7 +214,7 @@ def check_once(block: Block, around: Sequence[For], number: str) -> None:
     """
     if not updates_itself(block):
         return
-    reduce = {v for i in block.reduce for v in free_variables(i.binding)} if _begins_anew(block, around) else set()
+    reduce = _moved_by(block.reduce) if _begins_anew(block, around) else set()
     first = next((k for k, loop in enumerate(around) if loop.var in reduce), len(around) if reduce else 0)
     check_runs_once(block, around[first:], number)
 
@@ -212,14 +223,12 @@ def _begins_anew(block: Block, around: Sequence[For]) -> bool:
     """Whether the reduction of a block begins, each time that its loops do, with an init of all that it updates."""
     if block.init is None:
         return False
-    reduce = {v for i in block.reduce for v in free_variables(i.binding)}
-    zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in around if loop.var in reduce}
     inits = block.init.stmts if isinstance(block.init, Seq) else (block.init,)
     begun = {(s.buffer, s.indices) for s in inits if isinstance(s, Store)}
     read = {b.memory for b in read_buffers(block.body)}
     updated = [s for s in stores(block.body) if s.buffer.memory in read]
     return (
-        all(holds_at_zero(cond, zero) for cond in conjuncts(block.predicate))
+        _begins_at_zeros(block, around, conjuncts(block.predicate))
         and all((s.buffer, s.indices) in begun for s in updated)
         and {b.memory for b in read_buffers(block.init)}.isdisjoint(s.buffer.memory for s in updated)
     )

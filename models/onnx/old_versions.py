@@ -1,4 +1,8 @@
-"""Nodes as ONNX's reference implementation understands them, which knows the newest version of each operator alone."""
+"""Nodes as ONNX's reference implementation understands them.
+
+It knows only the newest version of each operator, and computes some attributes in another way than ONNX says: what
+can be said in its terms is rewritten, and what cannot is refused.
+"""
 
 from __future__ import annotations
 

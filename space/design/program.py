@@ -294,7 +294,7 @@ def _anchor(
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
     above = loops_above(func, block)
-    single = single_points(block)
+    single = _single_points(block)
     bound = [i.binding for i in block.iters if i.var not in single]
     idle = {loop.var for loop in above if loop.extent == const(1) and loop.var not in bound}
     if sorted(map(str, bound)) != sorted(str(loop.var) for loop in above if loop.var not in idle):
@@ -335,7 +335,7 @@ def _anchor(
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors, bytes_)
 
 
-def single_points(block: Block) -> dict[Var, Expr]:
+def _single_points(block: Block) -> dict[Var, Expr]:
     """The iterators of one value that no loop decides, with that value: an axis of extent 1 that was simplified."""
     return {i.var: i.binding for i in block.iters if i.extent == 1 and isinstance(i.binding, Const)}
 
