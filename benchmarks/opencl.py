@@ -36,6 +36,8 @@ from peer_clblast import PARAMETERS, tuned
 from peers import SUITES, cases
 from racing import NO_RACE, Case, add_race_options, geometric_mean, race, read, tune
 
+from stridesmith.backends.host import host_cpu
+
 LLVM = "stridesmith:kernel"
 
 
@@ -63,8 +65,8 @@ def row_of(case: Case, tuned: dict[str, dict[str, Any]], arguments: argparse.Nam
     }
     return {
         "key": case.key, "suite": case.suite, "name": case.name, "layout": case.layout, "flops": case.flops,
-        "asked": {"seconds": arguments.seconds}, "tune": told, "ratios": ratios, "times": timed["times"],
-        "rounds": timed["rounds"], "missing": timed["missing"], "busy": timed["busy"],
+        "cpu": host_cpu().cpu, "asked": {"seconds": arguments.seconds}, "tune": told, "ratios": ratios,
+        "times": timed["times"], "rounds": timed["rounds"], "missing": timed["missing"], "busy": timed["busy"],
     }  # fmt: skip
 
 
@@ -124,8 +126,6 @@ def main() -> int:
     add_race_options(parser)
     parser.add_argument("--out", type=Path, default=Path("opencl"))
     arguments = parser.parse_args()
-    from stridesmith.backends.host import host_cpu
-
     arguments.out.mkdir(parents=True, exist_ok=True)
     cache = tempfile.TemporaryDirectory()  # which goes with the last reference
     os.environ["XDG_CACHE_HOME"] = cache.name

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ...ir import dtypes
 from ...ir.arith.linear import as_ramp
+from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import (
     COMPARISONS,
     LOGIC,
@@ -74,14 +75,19 @@ class Expressions(Masks):
         if isinstance(expr, Not):
             return f"(!{self.scalar(expr.a)})"
         if isinstance(expr, Select):
-            return self._conditional(expr.cond, expr.a, expr.b, self.scalar)
+            cond = self._settled(expr.cond)
+            if isinstance(cond, Const):
+                return self.scalar(expr.a if cond.value else expr.b)
+            return self._conditional(cond, expr.a, expr.b, self.scalar)
         if isinstance(expr, Cast):
             return self._cast(expr)
         if isinstance(expr, Load):
             return self._scalar_load(expr)
         if isinstance(expr, Call):
             if expr.name == "if_then_else":
-                cond, a, b = expr.args
+                cond, a, b = self._settled(expr.args[0]), *expr.args[1:]
+                if isinstance(cond, Const):
+                    return self.scalar(a if cond.value else b)
 
                 def choose() -> str:
                     return self.load_or_constant(cond, a, b) or self._conditional(cond, a, b, self.scalar)
@@ -149,6 +155,11 @@ class Expressions(Masks):
         if self.facts.interval(expr.a)[0] >= 0 and self.facts.interval(expr.b)[0] > 0:
             return f"({a} {'/' if expr.op == '//' else '%'} {b})"
         return f"{self.helpers.floor_division(expr.op, self.ctype(expr.dtype))}({a}, {b})"
+
+    def _settled(self, cond: Expr) -> Expr:
+        """A condition without what is known to hold, as most of the conditions of an unrolled tile are."""
+        settled: Expr = simplifier_for(self.facts).expr(cond)
+        return settled.value if isinstance(settled, Broadcast) else settled
 
     def _conditional(self, cond: Expr, a: Expr, b: Expr, write: Callable[[Expr], str]) -> str:
         """``cond ? a : b`` with a scalar condition; only the chosen side is evaluated."""
@@ -284,11 +295,15 @@ class Expressions(Masks):
     def _choice(self, expr: Select | Call, start: int, count: int) -> str | None:
         """A choice between vectors; None where the condition is one that each lane has to decide."""
         cond, a, b = (expr.cond, expr.a, expr.b) if isinstance(expr, Select) else expr.args
-        cond, other = (e.value if isinstance(e, Broadcast) else e for e in (cond, b))
+        cond, other = self._settled(cond), b.value if isinstance(b, Broadcast) else b
+        if isinstance(cond, Const):
+            return self.vector(a if cond.value else b, start, count)
         is_one = dtypes.lanes(cond.dtype) == 1
         if isinstance(a, Load) and isinstance(other, Const) and not self.is_image(a):
             read = self.masked_load if is_one else self.guarded_load
             text = read(cond, a, other, start, count)
+            if text is None and is_one:
+                text = self.load_or_constant(cond, a, other, start, count)
             if text is not None or not is_one:
                 return text
         if is_one:

@@ -13,10 +13,10 @@ from typing import Any
 class Launch:
     """One kernel of a program: its sizes, and its arguments as positions in parameters and workspaces.
 
-    `images` are those of `args` that the kernel reads as images; of these, `stale` have been
-    written since they became images, so that they are copied before the launch.  A `serial` one has its loops over
-    work-groups in one work-group, since all that they do is short; other short ones run on so many `threads` at most,
-    where these are the pool's, and 0 are all.
+    `images` are those of `args` that the kernel reads as images; of these, `stale` may have been written since they
+    became images, in this call or the one before, so that they are copied before the launch.  A `serial` one has its
+    loops over work-groups in one work-group, since all that they do is short; other short ones run on so many `threads`
+    at most, where these are the pool's, and 0 are all.
     """
 
     kernel: str

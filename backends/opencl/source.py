@@ -36,7 +36,6 @@ from ...ir.stmt import (
     memories_written,
     read_buffers,
     walk_stmts,
-    written_buffers,
 )
 from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
 from ..llvm.types import CodegenError
@@ -99,7 +98,7 @@ def generate(lowered: Lowered, target: Target) -> Source:
     names = Names()
     kernels: list[str] = []
     launches: list[Launch] = []
-    changed: set[int] = set()
+    changed = {k for k, b in enumerate(buffers) if b.name in memories_written(lowered.body)}  # by the call before
     for part in parts:
         name = names.fresh(f"{lowered.name}_kernel" if len(parts) == 1 else f"{lowered.name}_kernel_{len(launches)}")
         if target.warp > 1 and not lowered.strict:  # a CPU's driver keeps what lives across barriers in memory anyway
@@ -107,8 +106,8 @@ def generate(lowered: Lowered, target: Target) -> Source:
         text, launch = _kernel(name, part, buffers, target, helpers, lowered.strict)
         kernels.append(text)
         launches.append(replace(launch, stale=tuple(k for k in launch.images if k in changed)))
-        written = {b.memory for b in written_buffers(part)}
-        changed = (changed - set(launch.images)) | {k for k, b in enumerate(buffers) if b.name in written}
+        written = {k for k, b in enumerate(buffers) if b.name in memories_written(part)}
+        changed = (changed - set(launch.images)) | written
     header = "#pragma OPENCL FP_CONTRACT ON\n"
     used = {dtypes.element(n.dtype) for n in walk(lowered.body) if isinstance(n, (Expr, Buffer))}
     if "float64" in used:
@@ -148,7 +147,7 @@ class _Kernel(Subgroups):
         self.name, self.body, self.buffers, self.target = name, body, buffers, target
         self.groups, self.items = sizes(body)
         self.may_fence &= not subgroup_loops(body)
-        self.written = frozenset(b.memory for b in written_buffers(body))
+        self.written = memories_written(body)
         self.memories = Memories((), tuple(b for b in buffers if b.name in self.written))
         self.has_barriers = needs_barrier(body, self.memories)
         self.group = ""
@@ -319,16 +318,32 @@ class _Kernel(Subgroups):
 
     def _check_owner(self, stmt: Store) -> None:
         """Memory that work-items share is written inside of every bound loop, or each item would repeat the store."""
-        space = self.spaces.get(stmt.buffer.memory)
+        place = self._left_out(stmt.buffer.memory)
+        if place is not None:
+            raise CodegenError(
+                f"kernel `{self.name}` stores to `{stmt.buffer.name}` outside of the loop that is bound to {place}; "
+                f"every work-item would repeat it"
+            )
+
+    def _check_kept(self, value: Expr, body: Stmt) -> None:
+        """What is computed outside of a bound loop reads no memory that `body` changes: items would overtake others."""
+        for memory in sorted(memories_read(value) & memories_written(body)):
+            place = self._left_out(memory)
+            if place is not None:
+                raise CodegenError(
+                    f"kernel `{self.name}` reads `{memory}` outside of the loop that is bound to {place}, and writes "
+                    f"it inside; some work-items would read what others have written"
+                )
+
+    def _left_out(self, memory: str) -> str | None:
+        """An axis whose work-items share a memory, and inside of whose bound loop the text is not; None without one."""
         items = ("threadIdx", self.items)
         tables = {"global": (("blockIdx", self.groups), items), "local": (items,)}
-        for where, table in tables.get(space or "", ()):
+        for where, table in tables.get(self.spaces.get(memory, ""), ()):
             for axis, extent in table.items():
                 if extent > 1 and f"{where}.{axis}" not in self.active:
-                    raise CodegenError(
-                        f"kernel `{self.name}` stores to `{stmt.buffer.name}` outside of the loop that is bound to "
-                        f"{where}.{axis}; every work-item would repeat it"
-                    )
+                    return f"{where}.{axis}"
+        return None
 
     def _store_vector(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> None:
         parts = pieces(lanes)
@@ -405,6 +420,7 @@ class _Kernel(Subgroups):
 
     def _loop(self, stmt: For) -> None:
         extent = self.fixed(stmt.extent)
+        self._check_kept(extent, stmt.body)
         limit = self.scalar(extent)
         if self._changes(extent):  # the extent counts as it is when the loop begins
             (limit,) = self.before([limit], [self.ctype(extent.dtype)])
@@ -477,6 +493,7 @@ class _Kernel(Subgroups):
             if chosen is not None:
                 self.statement(chosen)
             return
+        self._check_kept(cond, stmt)
         if dtypes.lanes(cond.dtype) > 1:
             self._if_lanes(cond, stmt)
             return
@@ -507,6 +524,7 @@ class _Kernel(Subgroups):
         if isinstance(value, (Const, Var)) or dtypes.lanes(dtype) > 1:
             self._substituted(stmt, value)
             return
+        self._check_kept(value, stmt.body)
         if self._differs(value):
             self.differing.add(stmt.var)
         with self.braces(""):
@@ -523,6 +541,7 @@ class _Kernel(Subgroups):
             self.together |= {substitute(s, {stmt.var: value}) for s in own}
             self.statement(substitute(stmt.body, {stmt.var: value}))
             return
+        self._check_kept(value, stmt.body)
         base, lanes = dtypes.split_dtype(value.dtype)
         kept, all_lanes = Buffer(stmt.var.name, (lanes,), base, "local"), (Ramp(const(0), const(1), lanes),)
         body: Stmt = substitute(stmt.body, {stmt.var: Load(kept, all_lanes)})
@@ -551,7 +570,13 @@ class _Kernel(Subgroups):
         self.private_bytes -= buffer.nbytes
 
     def _declare_shared(self, buffer: Buffer) -> None:
-        """Local memory stands at the top of the kernel."""
+        """Local memory stands at the top of the kernel, one for all of a group's work-items."""
+        for place in (f"threadIdx.{axis}" for axis, extent in self.items.items() if extent > 1):
+            if place in self.active:
+                raise CodegenError(
+                    f"kernel `{self.name}` allocates `{buffer.name}` in local memory inside of the loop that is bound "
+                    f"to {place}, where each work-item has its own; allocate it outside of that loop, or in scope local"
+                )
         self.declare(buffer, "local")
         self.local_bytes += buffer.nbytes
         text = f"__local {self._array(buffer)} {self.pointers[buffer.name]}[{buffer.size}]"

@@ -240,20 +240,25 @@ class Helpers:
         )
         return "LOAD_AGAIN"
 
-    def load_or(self, ctype: str) -> str:
-        """A macro for an element of a buffer in global memory where a condition holds, else the one of a private array.
+    def load_or(self, ctype: str, count: int) -> str:
+        """A macro for elements of a buffer in global memory where a condition holds, else those of a private array.
 
         The address of that array is `place`.
 
         Compilers make a branch of ``?:`` beside a load that may fail, and a move of one of two addresses, which are of
         one kind where the processor has one memory for all.
         """
-        name = f"load_or_{ctype}"
+        name = f"load_or_{ctype}" if count == 1 else f"load_or_{ctype}{count}"
+        if count == 1:
+            chosen, otherwise = "*", "(p)[at] : other[0]"
+        else:
+            chosen, whole = self.load(ctype, count, "private"), self.load(ctype, count, "global")
+            otherwise = f"{whole}((p) + (at)) : ({ctype}{count})(other[0])"
         self._texts.setdefault(
             name,
             f"#ifdef {ONE_MEMORY}\n#define {name}(holds, p, at, other, place) \\\n"
-            f"    (*(__private const {ctype}*)((holds) ? (size_t)((p) + (at)) : place))\n"
-            f"#else\n#define {name}(holds, p, at, other, place) ((holds) ? (p)[at] : other[0])\n#endif\n",
+            f"    ({chosen}((__private const {ctype}*)((holds) ? (size_t)((p) + (at)) : place)))\n"
+            f"#else\n#define {name}(holds, p, at, other, place) ((holds) ? {otherwise})\n#endif\n",
         )
         return name
 

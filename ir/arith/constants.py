@@ -20,6 +20,16 @@ def rounded(value: float, dtype: str) -> float:
         return float(convert("float64", dtype, float(value)))
 
 
+def neutral(op: str, dtype: str) -> Const:
+    """The element that ``op``, one of +, *, min and max, leaves everything with: 0, 1, or the end of the type."""
+    if op in ("+", "*"):
+        return const(0 if op == "+" else 1, dtype)
+    if dtypes.is_float(dtype):
+        return const(math.inf if op == "min" else -math.inf, dtype)
+    low, high = dtypes.int_range(dtype)
+    return const(high if op == "min" else low, dtype)
+
+
 def is_finite_constant(value: Const) -> bool:
     """Whether a constant is a finite number in its own type."""
     return not dtypes.is_float(value.dtype) or math.isfinite(rounded(float(value.value), value.dtype))

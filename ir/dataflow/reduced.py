@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import dtypes
 from ..affine.sets import Domain, IntSet, is_affine, points
-from ..arith.constants import is_finite_constant, rounded
+from ..arith.constants import is_finite_constant, neutral, rounded
 from ..expr import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Undef, Var, const
 from ..node import children, walk
 from .accesses import Access
@@ -229,13 +229,8 @@ def _is_negative_zero(number: Const) -> bool:
 
 
 def _is_end(number: Const, op: str) -> bool:
-    """Whether a number is the neutral element of min or max: for integers the end of the type."""
-    if dtypes.is_float(number.dtype):
-        return number.value == (math.inf if op == "min" else -math.inf)
-    if not dtypes.is_int(number.dtype):
-        return False
-    low, high = dtypes.int_range(number.dtype)
-    return number.value == (high if op == "min" else low)
+    """Whether a number is the neutral element of min or max."""
+    return not dtypes.is_bool(number.dtype) and number.value == neutral(op, number.dtype).value
 
 
 def is_finite(expr: Expr, loaded: Callable[[Load], bool], scalars: Collection[Var] = ()) -> bool:

@@ -137,7 +137,6 @@ class Anchor:
     operands: tuple[Operand, ...]
     epilogue: str
     op: str
-    neutral: float | None
     factors: tuple[int, ...]
     adds_bytes: bool = False
 
@@ -158,11 +157,28 @@ class Anchor:
         return self.operands[1:]
 
 
-NEUTRAL = {"+": 0.0, "max": float("-inf"), "min": float("inf"), "*": 1.0}
-
-
 MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
+
+
+def with_separate_nests(schedule: Schedule) -> Schedule:
+    """Loops distributed over the statements below them, so that each nest has one block; as it is where one may not be.
+
+    ::
+
+        for i: (for j: S(i, j)); (for j: T(i, j))   ->   for i: for j: S(i, j)   then   for i: for j: T(i, j)
+
+    What a row's stages have in common is for sketches to find again, with tiles and vectors for each of them.
+    """
+    apart = schedule.copy()
+    try:
+        while nest := next((nest for nest in _nests(apart.func) if not _single(nest)), None):
+            if not isinstance(nest, For):
+                return schedule
+            apart.distribute(nest.var.name, 1)
+    except ScheduleError:  # as where the rows of one stage need those of a later one
+        return schedule
+    return apart
 
 
 def inline_chains(schedule: Schedule) -> None:
@@ -197,7 +213,7 @@ def _loads_with(block: Block, reader: Block, buffer: Buffer) -> int:
 
 def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     """The anchors of a function whose element-wise chains have been inlined, in program order."""
-    if not _is_flat(func):
+    if not is_flat(func):
         return ()
     blocks = leaf_blocks(func.body)
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
@@ -230,11 +246,14 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
     return found
 
 
-def _is_flat(func: PrimFunc) -> bool:
+def is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
+    return all(_single(nest) for nest in _nests(func))
+
+
+def _nests(func: PrimFunc) -> Sequence[Stmt]:
     body: Stmt = func.body.body
-    nests = body.stmts if isinstance(body, Seq) else (body,)
-    return all(_single(nest) for nest in nests)
+    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 def _single(stmt: Stmt) -> bool:
@@ -332,7 +351,7 @@ def _anchor(
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
     bytes_ = op == "+" and _is_product_of_bytes(value) and len(factors) == 2
-    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, NEUTRAL.get(op), factors, bytes_)
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, bytes_)
 
 
 def _single_points(block: Block) -> dict[Var, Expr]:

@@ -28,7 +28,7 @@ from ..tree import leaf_blocks
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
-from .program import Anchor, inline_chains
+from .program import Anchor, inline_chains, with_separate_nests
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
@@ -230,8 +230,8 @@ def schedule_start(func: PrimFunc) -> PrimFunc:
 
 
 def _with_chains_inlined(func: PrimFunc) -> Schedule:
-    """A schedule in which element-wise blocks are inlined into element-wise readers until none is left."""
-    schedule = Schedule(func)
+    """A schedule with a nest for each block, element-wise ones inlined into element-wise readers until none is left."""
+    schedule = with_separate_nests(Schedule(func))
     inline_chains(schedule)
     return schedule
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
+from .program import is_flat
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
@@ -89,7 +90,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
         shipped = OF_WARPS
     version = shipped if rules == RULES else fingerprint(sketches.values())
     later = (s for sketch in sketches.values() for part in sketch.parts if (s := part.structure))
-    if rules == RULES and any(s.dot is not None or s.subgroup for s in later):
+    separated = not is_flat(start) and any(sketch.parts for sketch in sketches.values())
+    if rules == RULES and (separated or any(s.dot is not None or s.subgroup for s in later)):
         # These versions had none of them; spaces without them stay what they were.
         version ^= fingerprint(sketches.values())
     return Space(start, target, interface, tuple(sketches.values()), version)

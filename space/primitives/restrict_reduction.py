@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.affine.sets import Domain, implies
+from ...ir.arith.constants import neutral
 from ...ir.arith.linear import build, linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.expr import (
@@ -38,7 +39,6 @@ from ..errors import ScheduleError
 from ..primitive import Result, primitive
 from ..tree import blocks_below, extent_of, find_block, find_loop, replace_stmt, with_stmt
 from .reduction import update_of
-from .rfactor import neutral
 
 SHORT = 64
 """Iterators with more values are not looked at one by one."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
+from ...ir.arith.constants import neutral
 from ...ir.arith.simplify import simplify
 from ...ir.expr import (
     TRUE,
     Binary,
     Buffer,
-    Const,
     Expr,
     Load,
     Var,
     as_expr,
     conjuncts,
-    const,
     free_variables,
     substitute,
 )
@@ -77,16 +74,6 @@ def rfactor(func: PrimFunc, loop: str, factor_axis: int) -> Result:
     func = insert_after(func, nest_of(func, part), final)
     scope = find_block(func, scope.name)
     return with_stmt(func, scope, replace(scope, allocs=(*scope.allocs, plan.partial))), part.name
-
-
-def neutral(op: str, dtype: str) -> Const:
-    """The element that ``op`` leaves everything with: 0, 1, or the end of the type."""
-    if op in ("+", "*"):
-        return const(0 if op == "+" else 1, dtype)
-    if dtypes.is_float(dtype):
-        return const(math.inf if op == "min" else -math.inf, dtype)
-    low, high = dtypes.int_range(dtype)
-    return const(high if op == "min" else low, dtype)
 
 
 @dataclass(frozen=True)

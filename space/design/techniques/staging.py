@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....ir import dtypes
+from ....ir.arith.constants import neutral
 from ...primitives.cache import read_buffer
-from ...primitives.rfactor import neutral as neutral_element
 from ...tree import find_block
 from ..candidates import Bools, Candidates, Columns
 from ..decision import INLINE, INNER, OVERCOMPUTE, PLACES, ROOT, UNDEF, Collector
@@ -64,12 +63,10 @@ def _add_pad_values(site: Site, out: Collector, number: int, operand: Operand) -
     """None, undef, and the value that makes overcompute of the anchor's reduction neutral."""
     values: list[object] = [None, "undef"]
     labels = ["none", "undef"]
-    neutral = site.anchor.neutral
-    if neutral is not None and math.isinf(neutral) and dtypes.is_int(operand.dtype):
-        neutral = int(neutral_element(site.anchor.op, operand.dtype).value)
-    if neutral is not None:
-        values.append(repr(neutral) if neutral in (float("inf"), float("-inf")) else neutral)
-        labels.append(f"{neutral:g}")
+    if site.anchor.op:
+        value = neutral(site.anchor.op, operand.dtype).value
+        values.append(repr(value) if math.isinf(value) else value)
+        labels.append(f"{value:g}")
     name = f"pad:{operand.name}"
     out.add("pad", number, name, "pad_value", values, labels, {name: range(len(values))})
 

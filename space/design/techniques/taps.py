@@ -19,10 +19,10 @@ from math import prod
 
 import numpy as np
 
+from ....ir.arith.constants import neutral
 from ....ir.arith.linear import linear_form
 from ....ir.expr import Load, Var
 from ....ir.node import walk
-from ...primitives.rfactor import neutral as neutral_element
 from ...tree import find_block
 from ..candidates import Candidates, Columns
 from ..decision import NEUTRAL_PAD, Collector
@@ -56,9 +56,9 @@ def _opens(site: Site, out: Collector) -> None:
 def _data(site: Site, number: int) -> Data:
     """For each padded dimension of an input, which indices are of data; empty where little is read of padding."""
     anchor, operand = site.anchor, site.anchor.operands[number]
-    if operand.source != "stage" or not operand.dims or anchor.neutral is None or not _is_linear(site, number):
+    if operand.source != "stage" or not operand.dims or not anchor.op or not _is_linear(site, number):
         return {}
-    data = data_of_stage(site.func, operand.producer, neutral_element(anchor.op, operand.dtype).value)
+    data = data_of_stage(site.func, operand.producer, neutral(anchor.op, operand.dtype).value)
     shares = [share_with_data(anchor, number, dim, inside, {}) for dim, inside in data.items()
               if all(axis != site.structure.vec for axis, _ in operand.dims[dim])]  # fmt: skip
     tested = {axis for dim in data for axis, _ in operand.dims[dim]}

@@ -10,6 +10,7 @@ from opencl_programs import GENERIC, bound, device, lowered, needs_device, run
 
 from stridesmith.backends.llvm.types import CodegenError
 from stridesmith.backends.opencl.launch import Launch
+from stridesmith.backends.opencl.runtime import OpenCLExecutable, compile_opencl
 from stridesmith.backends.opencl.source import generate
 from stridesmith.ir.expr import Broadcast, Buffer, Load, Ramp, Var, binary, const, if_then_else
 from stridesmith.ir.stmt import Declare, Seq, Stmt, Store, loops
@@ -100,6 +101,22 @@ def test_what_kernels_write_becomes_an_image_before_the_next_reads_it() -> None:
     launches = generate(lowered(body, given, OUT, workspaces=(mid,)), WITH_IMAGES).launches
     assert [(k.images, k.stale) for k in launches] == [((), ()), ((2,), (2,))]
     assert [Launch.from_json(k.to_json()) for k in launches] == list(launches)
+
+
+@needs_device
+def test_what_a_call_writes_is_the_image_of_the_next_one() -> None:
+    """A parameter that one kernel reads as an image and a later one changes."""
+    given = image()
+    change = loops([(I, ROWS), (J, COLUMNS)], Store(given, (I, J), const(2.0)))
+    body = Seq((read_all(given, 4, OUT), change))
+    artifact = compile_opencl(lowered(body, given, OUT), device())
+    program = OpenCLExecutable(artifact).bind()
+    program.write(0, data("float32"))
+    for expected in (data("float32"), np.full((ROWS, COLUMNS), 2.0, np.float32)):
+        program.run()
+        np.testing.assert_array_equal(program.read(1).reshape(ROWS, COLUMNS), expected)
+    launches = generate(lowered(body, given, OUT), WITH_IMAGES).launches
+    assert [(k.images, k.stale) for k in launches] == [((0,), (0,)), ((), ())]
 
 
 def test_texels_are_read_whole() -> None:

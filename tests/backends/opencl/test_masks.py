@@ -148,9 +148,11 @@ def test_clang_for_avx512_has_instructions_for_masks(case: str) -> None:
 
 
 def test_a_condition_of_all_lanes_is_no_branch_there() -> None:
-    """It becomes a mask as well."""
+    """It becomes a mask as well; without AVX-512 one of two addresses is read."""
     assert re.search(r"load_masked_float8\(A, .*, -t.*, \(float8\)\(3.0f\)\)", source(PADDED, WIDE).replace("((", "("))
-    assert re.search(r"\? LOAD8_global_float\(A", source(PADDED))
+    text = source(PADDED)
+    assert re.search(r"= load_or_float8\(t\w*, A, t\w* - 8, otherwise, place\);", text)
+    assert f"float otherwise[8] = {{{', '.join(['3.0f'] * 8)}}};" in text and "? LOAD8_global_float(A" not in text
 
 
 @needs_device
@@ -288,6 +290,25 @@ def test_padding_of_scalars_is_one_of_two_addresses() -> None:
     assert "float otherwise[1] = {0.0f};" in text and "volatile size_t hidden = (size_t)otherwise;" in text
     assert re.search(r"= load_or_float\(t\w*, A, t\w* - 8, otherwise, place\);", text)
     assert "load_or" not in source(padded(), GPU)
+
+
+TAPS = """(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        for k in T.unroll(3):
+            for v in T.{kind}(8):
+                B[i, v] = T.if_then_else(i + k >= 1 and i + k < 9, A[i + k - 1, v], T.float32(0))
+"""
+
+
+@pytest.mark.parametrize("kind", ["vectorized", "serial"])
+def test_conditions_that_loops_decide_are_not_written(kind: str) -> None:
+    """Of three rows of taps the middle one is always there, and the others each meet one border."""
+    text = source(read(TAPS.format(kind=kind)))
+    tests = re.findall(r"load_or_float8?\((t\w*), ", text)
+    assert len(tests) == 2
+    assert [text[text.index(f"{name} = ") :].split(";")[0] for name in tests] == [
+        f"{tests[0]} = i >= 1L", f"{tests[1]} = i < 7L"
+    ]  # fmt: skip
 
 
 def test_memory_that_the_kernel_writes_is_read_through_its_own_pointer() -> None:

@@ -12,7 +12,7 @@ from stridesmith.backends.opencl.launch import Launch
 from stridesmith.backends.opencl.source import MAX_COPIED, MAX_WRITTEN_OUT, generate
 from stridesmith.backends.opencl.types import Names, bare, literal, pieces
 from stridesmith.ir.expr import Binary, Broadcast, Buffer, Call, Expr, Load, Ramp, Var, binary, const
-from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Seq, Stmt, Store, loops, seq
+from stridesmith.ir.stmt import Allocate, Evaluate, For, If, Let, Seq, Stmt, Store, loops, seq
 
 I, J, T = Var("i"), Var("j"), Var("t")  # noqa: E741
 A, OUT = Buffer("A", (64,)), Buffer("out", (64,))
@@ -254,6 +254,29 @@ def test_loops_over_items_between_barriers_stand_under_a_condition_on_the_item()
     assert "if (t < 8) {" in source and "if (u < 8) {" in source
     together = Allocate(SHARED, bound(T, 8, "threadIdx.x", seq([fill, Store(OUT, (T,), SHARED[const(7) - T])])))
     assert "if (" not in text(together) and "if (" not in text(bound(T, 64, "threadIdx.x", Store(OUT, (T,), A[T])))
+
+
+def test_local_memory_of_one_item_is_refused() -> None:
+    """What is allocated inside of a loop is its iteration's own, and local memory is the group's."""
+    own = Allocate(SHARED, seq([Store(SHARED, (const(0),), A[T]), Store(OUT, (T,), SHARED[0])]))
+    assert "allocates `tile` in local memory inside of the loop that is bound to threadIdx.x" in refusal(
+        bound(T, 8, "threadIdx.x", own)
+    )
+    assert "__local" in text(bound(T, 1, "threadIdx.x", own))
+
+
+@pytest.mark.parametrize("axis", ["blockIdx.x", "threadIdx.x"])
+def test_what_items_change_is_not_read_outside_of_their_loop(axis: str) -> None:
+    """An item that is late would decide by what others have already written."""
+    change, kept = bound(T, 8, axis, Store(OUT, (T,), A[T])), Var("kept", "float32")
+    uses = bound(T, 8, axis, Store(OUT, (T,), kept))
+    count, counted = Buffer("count", (8,), "int64"), Store(Buffer("count", (8,), "int64"), (T,), const(1, "int64"))
+    assert f"reads `out` outside of the loop that is bound to {axis}" in refusal(If(OUT[0] > 0.0, change))
+    assert "some work-items would read what others have written" in refusal(Let(kept, OUT[0], uses))
+    assert "if (" in text(If(A[0] > 0.0, change))
+    assert "if (" in text(bound(T, 8, axis, If(OUT[T] > 0.0, Store(OUT, (T,), A[T]))))
+    if axis == "threadIdx.x":
+        assert "reads `count`" in refusal(For(I, count[0], bound(T, 8, axis, counted)), count)
 
 
 def test_refusals() -> None:

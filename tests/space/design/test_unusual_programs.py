@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from draws import candidates, func_of
+from draws import func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
@@ -137,10 +138,50 @@ def main(x: T.Buffer((20, 37), "int8"), y: T.Buffer((20,), "int8")):
                 y[vi] = T.int8(-128)
             y[vi] = T.max(y[vi], x[vi, vk])
 """
+ROWS = """
+@T.prim_func
+def main(x: T.Buffer((20, 40), "float32"), y: T.Buffer((20, 40), "float32")):
+    m = T.alloc_buffer((20,), "float32")
+    s = T.alloc_buffer((20,), "float32")
+    for i in range(20):
+        for j in range(40):
+            with T.block("m"):
+                vi, vj = T.axis.remap("SR", [i, j])
+                with T.init():
+                    m[vi] = T.float32("-inf")
+                m[vi] = T.max(m[vi], x[vi, vj])
+        for j in range(40):
+            with T.block("s"):
+                vi, vj = T.axis.remap("SR", [i, j])
+                with T.init():
+                    s[vi] = T.float32(0)
+                s[vi] = s[vi] + (m[vi] - x[vi, vj])
+        for j in range(40):
+            with T.block("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = (m[vi] - x[vi, vj]) * s[vi]
+"""
+STEPS = """
+@T.prim_func
+def main(w: T.Buffer((64,), "float32"), x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for i in range(64):
+        with T.block("begin"):
+            vi = T.axis.spatial(64, i)
+            x[vi] = w[vi]
+    for t in range(5):
+        for i in range(62):
+            with T.block("y"):
+                vi = T.axis.spatial(62, i)
+                y[vi + 1] = x[vi] + x[vi + 1] + x[vi + 2]
+        for i in range(62):
+            with T.block("x"):
+                vi = T.axis.spatial(62, i)
+                x[vi + 1] = y[vi + 1] * T.float32(0.25)
+"""
 PROGRAMS = {
     "in place": IN_PLACE, "read again": READ_AGAIN, "reflected": REFLECTED, "causal": CAUSAL, "a triangle": TRIANGLE,
     "second half": SECOND_HALF, "one image": ONE_IMAGE, "a diagonal": TWICE, "blocks inside": INSIDE,
-    "largest": LARGEST,
+    "largest": LARGEST, "rows": ROWS, "steps": STEPS,
 }  # fmt: skip
 
 
@@ -152,7 +193,7 @@ def test_most_candidates_are_possible_and_all_of_these_are_right(name: str, targ
     space = generate(func, target)
     tried = accepted = 0
     for sketch in space.sketches[:6]:
-        for row in candidates(sketch, 4, seed=3) if sketch.decisions else [[]]:
+        for row in sketch.draw(np.random.default_rng(3), 4).tolist() if sketch.decisions else [[]]:
             tried += 1
             try:
                 scheduled = sketch.schedule(row).func
@@ -173,6 +214,16 @@ def test_a_part_of_a_result_has_vectors_along_what_is_contiguous() -> None:
     """As the second of two tensors that are put one behind the other."""
     only = SECOND_HALF[: SECOND_HALF.index("    for i, j")] + SECOND_HALF[SECOND_HALF.rindex("    for i, j") :]
     assert "s1" in widest(generate(func_of(only), CPU))
+
+
+def test_stages_that_share_a_loop_over_rows_have_tiles_of_their_own() -> None:
+    """What is written row by row is like what is written stage by stage; steps in time stay a nest."""
+    whole = ROWS.replace("    for i in range(20):\n", "").replace("\n            ", "\n        ")
+    whole = whole.replace("        for j in range(40):", "    for i, j in T.grid(20, 40):")
+    apart, together = (generate(func_of(text), CPU) for text in (whole, ROWS))
+    assert [sketch.name for sketch in together.sketches] == [sketch.name for sketch in apart.sketches]
+    assert {"s0", "s1"} & widest(together) and together.version != apart.version
+    assert widest(generate(func_of(STEPS), CPU)) == {""}
 
 
 def test_an_iterator_that_was_simplified_hides_no_product() -> None:
