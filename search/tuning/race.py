@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured
 from . import events
 from .budget import race_seconds
 from .elsewhere import in_interface
-from .run import Run, fastest
+from .run import Run, fastest, versions
 
 if TYPE_CHECKING:
     from ..tasks.task import Roof, Task
@@ -34,12 +34,14 @@ UNRACED = 2  # of earlier runs' fastest that take part though no race has had th
 class Race:
     """What a race found: the records with their new samples, fastest first, and the device's limits.
 
-    `failed` are records that do not hold, as failures; `baseline_samples` those of the untuned program.  `built` has
-    what was built for it, by the jobs.
+    `failed` are records that do not hold, as failures; `unbuilt` those of another version of the package that this one
+    does not build, by id, with what it says; `baseline_samples` are those of the untuned program.  `built` has what was
+    built for it, by the jobs.
     """
 
     records: list[Record] = field(default_factory=list)
     failed: list[Record] = field(default_factory=list)
+    unbuilt: dict[str, str] = field(default_factory=dict)
     baseline_samples: tuple[float, ...] = ()
     roof: Roof | None = None
     problem: str = ""
@@ -49,6 +51,10 @@ class Race:
         """This race without records that have failed since."""
         gone = {record.id for record in failed}
         return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
+
+    def has(self, failed: Record) -> bool:
+        """Whether a record is among those that do not hold."""
+        return any(record.id == failed.id for record in self.failed)
 
     @property
     def baseline_us(self) -> float | None:
@@ -76,8 +82,9 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
     """What the races so far have found, after each of them, until that is settled."""
     outcome = Race()
     raced: dict[str, Record] = {}
+    unbuilt: dict[str, str] = {}
     for attempt in range(ATTEMPTS):
-        records = _finalists(run, raced.values())
+        records = [record for record in _finalists(run, raced.values()) if record.id not in unbuilt]
         if not records:
             return
         # A seed that no trial used, so that the winner is verified on data that it has never seen.
@@ -94,9 +101,12 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
         raced.update((record.id, record) for record in last.records)
         for record in last.failed:
             raced.pop(record.id, None)
+        for number, message in last.unbuilt.items():
+            run.note(f"record {number} is of another version of stridesmith, and this one refuses it: {message}")
+        unbuilt |= last.unbuilt
         outcome = last if last.records else outcome.without(last.failed, last.problem)
         yield outcome
-        if not last.failed and _is_settled(run, outcome):
+        if not last.failed and _is_settled(run, outcome, unbuilt):
             return
 
 
@@ -140,12 +150,12 @@ def _admit_untuned(run: Run, outcome: Race) -> None:
         run.results.writer.put([record])
 
 
-def _is_settled(run: Run, outcome: Race) -> bool:
-    """True when the database's best is one of those that raced."""
+def _is_settled(run: Run, outcome: Race, unbuilt: Collection[str]) -> bool:
+    """True when the database's best is one of those that raced, or of those that nobody can build here."""
     if not run.settings.resume or not outcome.records:
         return True
     best = run.database.best(run.task.script, run.task.target, run.task.interface)
-    return best is None or best.id in {record.id for record in outcome.records}
+    return best is None or best.id in unbuilt or best.id in {record.id for record in outcome.records}
 
 
 def race(
@@ -173,11 +183,13 @@ def race(
             entrants.append((record, reply.kernel))
             built.append((job, reply))
         elif record is not None:
-            _disqualify(failed, record, reply)
+            _disqualify(failed, record, reply, task)
+            if reply.kind in ("refused", "build_error") and not failed.has(record):
+                failed.unbuilt[record.id] = reply.message
     if not entrants:
         return replace(failed, problem="nothing could be rebuilt")
     outcome = race_built(executor, task, entrants, seed, seconds, roof, first)
-    return replace(outcome, failed=[*failed.failed, *outcome.failed], built=built)
+    return replace(outcome, failed=[*failed.failed, *outcome.failed], unbuilt=failed.unbuilt, built=built)
 
 
 class Measuring(Protocol):
@@ -214,14 +226,18 @@ def race_built(
         if record is None:
             result.baseline_samples = found.samples if isinstance(found, Measured) else ()
         elif isinstance(found, Failed):
-            _disqualify(result, record, found)
+            _disqualify(result, record, found, task)
         else:
             result.records.append(record.measured(found.samples, found.max_abs_error, "race"))
     result.records.sort(key=lambda r: r.latency_us or 0.0)
     return result
 
 
-def _disqualify(result: Race, record: Record, reply: Failed) -> None:
-    """Take a measurement back, unless it may have been the machine's fault that it could not be repeated."""
+def _disqualify(result: Race, record: Record, reply: Failed, task: Task) -> None:
+    """Take a measurement back, unless it may have been the machine's fault that it could not be repeated.
+
+    The failure is one of the versions that it was met with, which may be others than those of the measurement.
+    """
     if record.is_disproved_by(reply.kind) or (not record.verified and reply.kind != "infrastructure"):
-        result.failed.append(record.failed(reply.status, reply.message))
+        met = record.changed(versions={**record.versions, **versions(task)})
+        result.failed.append(met.failed(reply.status, reply.message))

@@ -529,6 +529,46 @@ def test_what_failed_with_a_driver_is_avoided_with_that_version(
     assert any("1 candidates that failed with another version" in note for note in notes)
 
 
+def test_what_an_upgrade_refuses_is_asked_for_once(world: World) -> None:
+    """The best record of another version stays as it is, and is named."""
+    world.run(trials=8)
+    slow = max((record for record in world.stored() if record.ok), key=lambda record: record.latency_us)
+    older = {**slow.versions, "stridesmith": "0.0.9"}
+    lie = slow.changed(id="f" * 16, versions=older, samples=[1e-9], latency_us=1e-3, stage="race")
+    with Database(world.path) as database:
+        database.put_record(lie)
+    build, asked = world.executor._build, []
+
+    def refusing(job: Build) -> Any:
+        if job.trace != slow.trace:
+            return build(job)
+        asked.append(job)
+        return Failed(status="refused", message="there is no such primitive")
+
+    world.executor._build = refusing
+    assert world.run(trials=8, seed=1, finalists=2).id != lie.id
+    assert len(asked) == 1
+    (note,) = [event["message"] for event in world.of("note") if "another version of stridesmith" in event["message"]]
+    assert lie.id in note and "there is no such primitive" in note
+    assert next(record for record in world.stored() if record.id == lie.id).ok
+
+
+def test_what_fails_in_a_race_failed_with_the_driver_of_that_race(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver's next version is told of by its own failures, although what they take back is older."""
+    driver = replace(world.space.target, kind="opencl", versions="driver 1.0")
+    world.task = replace(world.task, target=driver)
+    monkeypatch.setattr(tuner, "resolve", lambda _: world.task)
+    first = world.run(trials=8)
+    world.task = replace(world.task, target=replace(driver, versions="driver 2.0"))
+    build, crash = world.executor._build, Failed(status="crash:SIGSEGV", message="in the compiler")
+    world.executor._build = lambda job: crash if job.trace == first.trace else build(job)
+    world.run(trials=8, seed=1)
+    record = next(record for record in world.stored() if record.id == first.id)
+    assert record.failure and record.versions["target"] == "driver 2.0"
+
+
 def test_fresh_ignores_what_is_stored_and_deletes_nothing(world: World) -> None:
     """The same seed asks for the same candidates again."""
     first = world.run(trials=8)
