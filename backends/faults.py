@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..ir.expr import Buffer, Expr, Load, Var, as_int, binary, const
+from ..ir.expr import Buffer, Const, Expr, Load, Var, as_int, binary, const
 from ..ir.node import rebuild
 from ..ir.stmt import For, Seq, Stmt, Store, fresh, names, seq, written_buffers
 
@@ -55,7 +55,7 @@ def drop_tail(lowered: Lowered) -> Stmt:
 
 def _drop(stmt: Stmt) -> tuple[Stmt, bool]:
     """`stmt` with its last outermost loop shortened, and whether there was one."""
-    if isinstance(stmt, For) and as_int(stmt.extent) > 1:
+    if isinstance(stmt, For) and isinstance(stmt.extent, Const) and as_int(stmt.extent) > 1:
         return replace(stmt, extent=binary("-", stmt.extent, const(1))), True
     if isinstance(stmt, Seq):
         for position in reversed(range(len(stmt.stmts))):

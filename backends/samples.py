@@ -25,9 +25,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ..ir import dtypes
-from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, as_int
+from ..ir.arith.intervals import Facts, nothing_known
+from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
 from ..ir.node import Node, children, walk
-from ..ir.stmt import Block, For, If, PrimFunc, Store, read_buffers, stores, written_buffers
+from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
 
 Arrays: TypeAlias = Mapping[str, Array]
@@ -36,6 +37,8 @@ Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
 EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "fma")
 INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 """The largest of the integers that are tried one after the other, and the share of them that are not 0."""
+LONGEST = 1 << 40
+"""Iterations of a loop beyond which nothing is known of it but the type of its extent."""
 WIDENING = 16.0
 USUAL = 0.9
 VISIBLE = 0.1
@@ -129,7 +132,7 @@ def _is_monotone(node: Expr) -> bool:
 
 def _chains(func: PrimFunc) -> list[tuple[float, int]]:
     """For each store its rounding unit, 0 without floats, and K, how often it stores to an element."""
-    volumes = _store_volumes(func.body, 1)
+    volumes = _store_volumes(func.body, 1, extents_of(func))
     return [(max(map(_eps, _types(store)), default=0.0), -(-volume // store.buffer.size)) for store, volume in volumes]
 
 
@@ -146,17 +149,38 @@ def _eps(dtype: str) -> float:
 
 def statements(func: PrimFunc) -> int:
     """How many stores an execution makes, those of reduction inits left out."""
-    return sum(volume for _, volume in _store_volumes(func.body, 1))
+    return sum(volume for _, volume in _store_volumes(func.body, 1, extents_of(func)))
 
 
-def _store_volumes(node: Node, volume: int) -> Iterator[tuple[Store, int]]:
+def extents_of(func: PrimFunc) -> dict[Var, int]:
+    """The most iterations of the loops over each variable: of a row of a triangle as many as of the longest.
+
+    Of a loop whose length memory decides as many as the largest buffer has elements.
+    """
+    found: dict[Var, int] = {}
+    largest = max((b.size for b in (*read_buffers(func.body), *written_buffers(func.body))), default=1)
+
+    def visit(node: Node, facts: Facts) -> None:
+        if isinstance(node, For):
+            most = facts.interval(node.extent)[1]
+            found[node.var] = max(found.get(node.var, 0), most if most <= LONGEST else largest)
+            facts = facts.with_bounds({node.var: (0, found[node.var] - 1)})
+        for child in children(node):
+            if isinstance(child, Stmt):
+                visit(child, facts)
+
+    visit(func.body, nothing_known())
+    return found
+
+
+def _store_volumes(node: Node, volume: int, extents: Mapping[Var, int]) -> Iterator[tuple[Store, int]]:
     if isinstance(node, Store):
         yield node, volume
     if isinstance(node, For):
-        volume *= as_int(node.extent)
+        volume *= extents[node.var]
     for child in (node.body,) if isinstance(node, Block) else children(node):
         if not isinstance(child, Expr):
-            yield from _store_volumes(child, volume)
+            yield from _store_volumes(child, volume, extents)
 
 
 def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample | None:

@@ -25,6 +25,7 @@ from ...ir.expr import (
     Binary,
     Buffer,
     Call,
+    Const,
     Expr,
     Load,
     Ramp,
@@ -70,6 +71,9 @@ def _visit(stmt: Stmt, around: tuple[For, ...], streamed: frozenset[Buffer]) -> 
     for node in walk(stmt.body):
         if isinstance(node, Load) and node.buffer in streamed:
             loads.setdefault(node.buffer, []).append(node.indices[0])
+    loops = [n for n in (*around, *walk_stmts(stmt)) if isinstance(n, For)]
+    if not all(isinstance(loop.extent, Const) for loop in loops):  # how often a panel is read again is not known
+        return stmt
     unrolled = {n.var: as_int(n.extent) or 1 for n in walk_stmts(stmt.body) if isinstance(n, For)}
     fetched = [f for buffer, indices in loads.items() for f in _fetches(buffer, indices, inside, unrolled)]
     return replace(stmt, body=seq([*fetched, stmt.body])) if fetched else stmt

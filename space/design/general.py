@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ...ir.arith.linear import linear_form
-from ...ir.expr import Load, Var, substitute
+from ...ir.expr import Const, Load, Var, substitute
 from ...ir.node import walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store
 from ...ir.target import Target
@@ -42,7 +42,10 @@ WORK_GROUP = 64
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops of one statement, outermost first, and those that may run concurrently, the last one innermost."""
+    """The loops of one statement, outermost first, and those that may run concurrently, the last one innermost.
+
+    A loop whose extent another one decides, as in a triangle, stays inside of that one, and is not among them.
+    """
 
     loops: tuple[str, ...]
     concurrent: tuple[str, ...]
@@ -50,6 +53,7 @@ class Nest:
     block: str = ""
     has_init: bool = False
     is_elementwise: bool = False
+    is_box: bool = True
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def schedule_nest(sch: Schedule, nest: Nest, form: Form, target: Target) -> None
     order += tiles
     if order != list(nest.loops) and len(order) > 1:
         sch.reorder(*order)
-    if nest.has_init and rest:
+    if nest.has_init and nest.is_box and rest:
         sch.decompose_reduction(nest.block, rest[0])
     if shared:
         distribute(sch, sch.fuse(*shared) if len(shared) > 1 else shared[0], target, WORK_GROUP)
@@ -187,14 +191,15 @@ def _nest(func: PrimFunc, stmt: Stmt) -> Nest | None:
         return None
     blocks = blocks_below(stmt)
     alone = blocks[0] if len(blocks) == 1 and inner is blocks[0] else None
-    free = [loop for loop in loops if _is_concurrent(func, loop)]
+    free = [loop for loop in loops if isinstance(loop.extent, Const) and _is_concurrent(func, loop)]
     free.sort(key=lambda loop: _steps(inner, loop.var, alone), reverse=True)
     names = tuple(loop.var.name for loop in loops)
     has_init = alone is not None and alone.init is not None
     plain = alone is not None and not has_init and all(i.kind == "spatial" for i in alone.iters)
     dtype = next(n.buffer.dtype for n in walk(stmt) if isinstance(n, Store))
     concurrent = tuple(loop.var.name for loop in free)
-    return Nest(names, concurrent, dtype, "" if alone is None else alone.name, has_init, plain)
+    is_box = all(isinstance(loop.extent, Const) for loop in loops)
+    return Nest(names, concurrent, dtype, "" if alone is None else alone.name, has_init, plain, is_box)
 
 
 def _is_concurrent(func: PrimFunc, loop: For) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stridesmith.backends.samples import statements
+from stridesmith.backends.samples import extents_of, statements
+from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.search.workers import reference
 from stridesmith.search.workers.reference import check_reference, compiled_reference, reference_of, shrunken
 from stridesmith.space.workloads import workload
@@ -57,6 +58,39 @@ def test_a_part_of_a_program_keeps_what_it_stores(budget: int) -> None:
     interpret(part, ones["x"], y)
     assert set(y.tolist()) <= {0.0, 50.0}
     assert (y == 50).sum() == min(64, budget // 51)
+
+
+TRIANGLE = """
+@T.prim_func
+def main(a: T.Buffer((90, 40), "float32"), y: T.Buffer((90, 90), "float32")):
+    for i, j in T.grid(90, 90):
+        with T.block("fill"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = T.float32(-1)
+    for i in range(90):
+        for j in range(i + 1):
+            for k in range(40):
+                with T.block("add"):
+                    vi = T.axis.spatial(90, i)
+                    vj = T.axis.spatial(90, j)
+                    vk = T.axis.reduce(40, k)
+                    y[vi, vj] = y[vi, vj] + a[vi, vk] * a[vj, vk]
+"""
+
+
+def test_what_an_earlier_nest_stores_is_final_where_the_last_one_stores_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shortened triangle leaves rows as they were filled, which the whole one adds to."""
+    func = parse(TRIANGLE)
+    assert isinstance(func, PrimFunc)
+    assert extents_of(func) == dict.fromkeys(extents_of(func), 90) | {
+        loop.var: 40 for loop in walk(func) if isinstance(loop, For) and loop.var.name == "k"
+    }  # fmt: skip
+    monkeypatch.setattr(reference, "CHECKED_STATEMENTS", 60_000)
+    right = compiled_reference(func)
+    compared = check_reference(func, right)
+    assert 20 < compared < 90 * 91 // 2
+    with pytest.raises(ArithmeticError, match="`y` differs"):
+        check_reference(func, lambda arrays: {"y": np.where(np.eye(90) > 0, 0, right(arrays)["y"])})
 
 
 def test_a_program_that_cannot_be_shortened_is_not_checked() -> None:

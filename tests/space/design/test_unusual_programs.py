@@ -10,6 +10,7 @@ from draws import func_of
 from expected_space import CPU, OPENCL
 from goldens.execute import same_results
 
+from stridesmith.ir.expr import Binary
 from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.ir.target import Target
@@ -161,6 +162,24 @@ def main(x: T.Buffer((20, 40), "float32"), y: T.Buffer((20, 40), "float32")):
                 vi, vj = T.axis.remap("SS", [i, j])
                 y[vi, vj] = (m[vi] - x[vi, vj]) * s[vi]
 """
+SCORES = """
+@T.prim_func
+def main(q: T.Buffer((20, 8), "float32"), k: T.Buffer((20, 8), "float32"), s: T.Buffer((20, 20), "float32")):
+    for i, j in T.grid(20, 20):
+        with T.block("fill"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            s[vi, vj] = T.float32(-9)
+    for i in range(20):
+        for j in range(i + 1):
+            for d in range(8):
+                with T.block("s"):
+                    vi = T.axis.spatial(20, i)
+                    vj = T.axis.spatial(20, j)
+                    vd = T.axis.reduce(8, d)
+                    with T.init():
+                        s[vi, vj] = T.float32(0)
+                    s[vi, vj] = s[vi, vj] + q[vi, vd] * k[vj, vd]
+"""
 STEPS = """
 @T.prim_func
 def main(w: T.Buffer((64,), "float32"), x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
@@ -181,7 +200,7 @@ def main(w: T.Buffer((64,), "float32"), x: T.Buffer((64,), "float32"), y: T.Buff
 PROGRAMS = {
     "in place": IN_PLACE, "read again": READ_AGAIN, "reflected": REFLECTED, "causal": CAUSAL, "a triangle": TRIANGLE,
     "second half": SECOND_HALF, "one image": ONE_IMAGE, "a diagonal": TWICE, "blocks inside": INSIDE,
-    "largest": LARGEST, "rows": ROWS, "steps": STEPS,
+    "largest": LARGEST, "rows": ROWS, "steps": STEPS, "scores": SCORES,
 }  # fmt: skip
 
 
@@ -214,6 +233,16 @@ def test_a_part_of_a_result_has_vectors_along_what_is_contiguous() -> None:
     """As the second of two tensors that are put one behind the other."""
     only = SECOND_HALF[: SECOND_HALF.index("    for i, j")] + SECOND_HALF[SECOND_HALF.rindex("    for i, j") :]
     assert "s1" in widest(generate(func_of(only), CPU))
+
+
+@pytest.mark.parametrize("name", ["scores", "a triangle"])
+def test_rows_of_a_triangle_are_shared_by_threads(name: str) -> None:
+    """The loop that decides how long another one is comes outside of it, and its rows are independent."""
+    (sketch,) = (sketch for sketch in generate(func_of(PROGRAMS[name]), CPU).sketches if sketch.name == "general")
+    for row in sketch.draw(np.random.default_rng(1), 8).tolist():
+        found = [n for n in walk(sketch.schedule(row).func.body) if isinstance(n, For)]
+        (short,) = (n for n in found if isinstance(n.extent, Binary))  # the loop over j
+        assert any(n.kind == "parallel" and short in walk(n.body) for n in found), row
 
 
 def test_stages_that_share_a_loop_over_rows_have_tiles_of_their_own() -> None:
