@@ -11,11 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
-from ...ir.expr import TRUE, Binary, Buffer, Call, Cast, Const, Expr, Load, Var, const, substitute, variables
+from ...ir.expr import (
+    TRUE,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+    free_variables,
+    substitute,
+    variables,
+)
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
@@ -23,10 +36,8 @@ from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..primitives.rfactor import check_all_points
+from ..schedule import Schedule
 from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
-
-if TYPE_CHECKING:
-    from ..schedule import Schedule
 
 Terms = tuple[tuple[int, int], ...]
 
@@ -161,6 +172,38 @@ MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
 
 
+def as_nests(func: PrimFunc) -> Schedule:
+    """A schedule that brings a program into the form of the workloads: boxes, a block each, reductions with an init."""
+    boxes = Schedule(func)
+    make_boxes(boxes)
+    schedule = with_separate_nests(boxes)
+    compose_reductions(schedule)
+    return schedule
+
+
+def make_boxes(schedule: Schedule) -> None:
+    """Make loops rectangular, as those over the rows of a triangle, where their longest is known."""
+    for loop in [n for n in walk(schedule.func.body) if isinstance(n, For) and not isinstance(n.extent, Const)]:
+        try:
+            schedule.make_rectangular(loop.var.name)
+        except ScheduleError:  # as where lengths stand in memory
+            continue
+
+
+def compose_reductions(schedule: Schedule) -> None:
+    """Make what a nest of its own stores before a sum the init of that sum."""
+    for block in leaf_blocks(schedule.func.body):
+        if not block.reduce or block.init is not None or not isinstance(block.body, Store):
+            continue
+        writers = [writer.name for writer in producers(schedule.func, block.body.buffer)]
+        before = writers[: writers.index(block.name)]
+        try:
+            for name in before[-1:]:
+                schedule.compose_reduction(block.name, name)
+        except ScheduleError:  # as where not every element is summed up
+            continue
+
+
 def with_separate_nests(schedule: Schedule) -> Schedule:
     """Loops distributed over the statements below them, so that each nest has one block; as it is where one may not be.
 
@@ -213,7 +256,7 @@ def _loads_with(block: Block, reader: Block, buffer: Buffer) -> int:
 
 def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     """The anchors of a function whose element-wise chains have been inlined, in program order."""
-    if not is_flat(func):
+    if not _is_flat(func):
         return ()
     blocks = leaf_blocks(func.body)
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
@@ -246,7 +289,7 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
     return found
 
 
-def is_flat(func: PrimFunc) -> bool:
+def _is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
     return all(_single(nest) for nest in _nests(func))
 
@@ -360,9 +403,15 @@ def _single_points(block: Block) -> dict[Var, Expr]:
 
 
 def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:
-    """Whether a reduction runs at every point of its result, as what is written in tiles has to."""
+    """Whether a reduction runs at every point of its result, as what is written in tiles has to, and all of it.
+
+    Parts of a sum of which a condition leaves out some have no first element to begin with.
+    """
     if block.predicate == TRUE:
         return True
+    summed = {v for item in block.reduce for v in free_variables(item.binding)}
+    if not summed.isdisjoint(free_variables(block.predicate)):
+        return False
     try:
         check_all_points(block, above)
     except ScheduleError:

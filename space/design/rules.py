@@ -28,7 +28,7 @@ from ..tree import leaf_blocks
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
-from .program import Anchor, inline_chains, with_separate_nests
+from .program import Anchor, as_nests, inline_chains, make_boxes
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures
@@ -209,10 +209,12 @@ def general(func: PrimFunc, target: Target, interface: Interface) -> Iterator[Sk
     if any(structures(a, target) for a in anchors_of(normal.func, dict(interface))):
         return
     schedule = Schedule(func)
-    nests = ((f"n{k}", nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(func)))
+    make_boxes(schedule)
+    nests = ((f"n{k}", nest, forms_of(schedule, nest, target)) for k, nest in enumerate(nests_of(schedule.func)))
     found = {key: (nest, forms) for key, nest, forms in nests if forms}
 
     def script(sch: Schedule, **forms: Form) -> None:
+        make_boxes(sch)
         for key, form in forms.items():
             schedule_nest(sch, found[key][0], form, target)
 
@@ -230,8 +232,8 @@ def schedule_start(func: PrimFunc) -> PrimFunc:
 
 
 def _with_chains_inlined(func: PrimFunc) -> Schedule:
-    """A schedule with a nest for each block, element-wise ones inlined into element-wise readers until none is left."""
-    schedule = with_separate_nests(Schedule(func))
+    """The program as `as_nests` has it, element-wise blocks inlined into element-wise readers until none is left."""
+    schedule = as_nests(func)
     inline_chains(schedule)
     return schedule
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
-from .program import is_flat
+from .program import as_nests
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
@@ -90,9 +90,8 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
         shipped = OF_WARPS
     version = shipped if rules == RULES else fingerprint(sketches.values())
     later = (s for sketch in sketches.values() for part in sketch.parts if (s := part.structure))
-    separated = not is_flat(start) and any(sketch.parts for sketch in sketches.values())
-    if rules == RULES and (separated or any(s.dot is not None or s.subgroup for s in later)):
-        # These versions had none of them; spaces without them stay what they were.
+    if rules == RULES and (as_nests(start).trace or any(s.dot is not None or s.subgroup for s in later)):
+        # These versions had none of them, and saw programs as they are written; other spaces stay what they were.
         version ^= fingerprint(sketches.values())
     return Space(start, target, interface, tuple(sketches.values()), version)
 

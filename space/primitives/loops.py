@@ -8,10 +8,10 @@ from itertools import pairwise
 from math import prod
 
 from ...ir import dtypes
-from ...ir.arith.simplify import simplify
+from ...ir.arith.simplify import bound, simplify
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import Expr, ExprLike, Var, all_of, as_expr, binary
+from ...ir.expr import Const, Expr, ExprLike, Var, all_of, as_expr, binary, can_fail, reads_memory
 from ...ir.stmt import SUBGROUP, THREAD_AXES, For, PrimFunc, fresh, names, path_to, walk_stmts
 from ..concurrency import check_concurrent
 from ..errors import ScheduleError
@@ -156,6 +156,27 @@ def _permuted(depth: int, variables: Sequence[Var]) -> Callable[[Statement], Tim
         return tuple(stamp)
 
     return time
+
+
+@primitive
+def make_rectangular(func: PrimFunc, loop: str) -> Result:
+    """``for v in e: S`` -> ``for v in E: if v < e: S``, where E is the largest value of the extent e.
+
+    The rows of a triangle become those of a box, whose loops have tiles, vectors and any order; lowering leaves out
+    what the condition leaves out.  A constant extent stays as it is.
+    Condition: (1) the extent reads no memory, divides by nothing that may be 0, and has a largest value by the constant
+    extents of the loops around.
+    """
+    target = find_loop(func, loop)
+    extent = target.extent
+    if isinstance(extent, Const):
+        return func, None
+    largest = bound(extent, enclosing_bounds(func, target))[1]
+    if reads_memory(extent) or can_fail(extent) or largest > dtypes.int_range(target.var.dtype)[1] // 2:
+        raise ScheduleError("(1) the largest value of the extent {extent!r} of loop `{loop}` is not known",
+                            extent=extent, loop=loop)  # fmt: skip
+    body = guard(target.body, binary("<", target.var, extent))
+    return with_stmt(func, target, replace(target, extent=as_expr(max(largest, 0), target.var), body=body)), None
 
 
 def _set_kind(func: PrimFunc, loop: str, kind: str, thread: str = "") -> Result:

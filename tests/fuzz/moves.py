@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from stridesmith.ir.expr import Buffer, variables
@@ -171,6 +172,12 @@ def _pair(c: Chooser) -> tuple[str, str]:
     return c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.block(), c.block())
 
 
+def _writers(c: Chooser) -> Arguments:
+    """A block and one before it that stores to the same buffer; any two where there are none."""
+    pairs = [(b.name, a.name) for buffer in c.buffers for a, b in pairwise(producers(c.func, buffer))]
+    return (c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.block(), c.block())), {}
+
+
 def _loop_of(c: Chooser, block: str) -> str:
     around = _around(c, block)
     return c.rng.choice(around) if around else c.loop()
@@ -247,6 +254,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "transform_loops": (2, _mapped),
     "distribute": (2.5, _with_statements),
     "move_before": (1, _in_other_order),
+    "make_rectangular": (1, _some_loop),
     "parallel": (2, _some_loop),
     "vectorize": (2, _some_loop),
     "unroll": (1.5, _some_loop),
@@ -261,6 +269,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "compute_inline": (2, lambda c: ((_pair(c)[0],), {})),
     "reverse_compute_inline": (3, lambda c: ((_pair(c)[1],), {})),
     "decompose_reduction": (1.5, _block_loop),
+    "compose_reduction": (1, _writers),
     "rfactor": (3, _part_of_reduction),
     "transform_layout": (3, _layout),
     "sequential_buffer_access": (2, _block_buffer),

@@ -10,9 +10,11 @@ import pytest
 from scale import scaled
 
 from stridesmith.ir.affine.bounds import check_in_bounds
+from stridesmith.ir.expr import Const
 from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
-from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.stmt import For, PrimFunc
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace
 
@@ -289,6 +291,62 @@ def main(a: T.Buffer((6,), "int32"), b: T.Buffer((6,), "int32")):
         schedule(text.format(value="a[j]")).move_before("j", "i")
     with pytest.raises(ScheduleError, match=r"\(1\) loop `i` does not stand after `j`"):
         schedule(text.format(value="2")).move_before("i", "j")
+
+
+TRIANGLES = """
+@T.prim_func
+def main(a: T.Buffer((6, 6), "int32"), y: T.Buffer((6,), "int32")):
+    for i in range(6):
+        for j in range({extent}):
+            with T.block("s"):
+                vi = T.axis.spatial(6, i)
+                vj = T.axis.reduce(6, j)
+                with T.init():
+                    y[vi] = 0
+                y[vi] = y[vi] + a[vi, vj]
+"""
+
+
+@pytest.mark.parametrize("extent", ["i + 1", "6 - i", "6 - i // 2", "T.min(i + 3, 6)"])
+def test_rows_of_several_lengths_become_those_of_a_box(extent: str) -> None:
+    """What runs stays what it was, and the loops may be exchanged."""
+    text = TRIANGLES.format(extent=extent)
+    sch = schedule(text)
+    sch.make_rectangular("j")
+    same(sch, text)
+    assert "for i, j in T.grid(6, 6)" in sch.func.script() and "T.where(" in sch.func.script()
+    sch.reorder("j", "i")
+    same(sch, text)
+    before = sch.func
+    sch.make_rectangular("i")
+    assert sch.func == before
+
+
+def test_bare_rows_of_several_lengths_get_a_condition() -> None:
+    """Loops inside of loops, the outermost first, and what is no block."""
+    text = """
+@T.prim_func
+def main(y: T.Buffer((6, 6, 6), "int32")):
+    for i in range(6):
+        for j in range(i + 1):
+            for k in range(j + 1):
+                y[i, j, k] = i * 36 + j * 6 + k
+"""
+    sch = schedule(text)
+    with pytest.raises(ScheduleError, match=r"\(1\) the largest value of the extent .* of loop `k` is not known"):
+        sch.make_rectangular("k")
+    sch.make_rectangular("j")
+    sch.make_rectangular("k")
+    same(sch, text)
+    assert all(isinstance(loop.extent, Const) for loop in walk(sch.func) if isinstance(loop, For))
+
+
+def test_make_rectangular_refuses_lengths_that_nobody_knows() -> None:
+    """As those that stand in memory."""
+    text = "@T.prim_func\ndef main(n: T.Buffer((6,), 'int64'), y: T.Buffer((6, 9), 'int32')):\n    for i in range(6):\n"
+    text += "        for j in range(T.min(n[i], 9)):\n            y[i, j] = 1\n"
+    with pytest.raises(ScheduleError, match=r"\(1\) the largest value of the extent"):
+        schedule(text).make_rectangular("j")
 
 
 # ------------------------------------------------------------ random nests
