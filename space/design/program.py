@@ -32,7 +32,7 @@ from ...ir.expr import (
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
-from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers
+from ...ir.stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..primitives.rfactor import check_all_points
@@ -177,6 +177,12 @@ def as_nests(func: PrimFunc) -> Schedule:
     boxes = Schedule(func)
     make_boxes(boxes)
     schedule = with_separate_nests(boxes)
+    for nest in _nests(schedule.func):
+        if isinstance(nest, For) and isinstance(_innermost(nest), Store):
+            try:
+                schedule.add_block(nest.var.name)
+            except ScheduleError:  # as of a recurrence
+                continue
     compose_reductions(schedule)
     return schedule
 
@@ -215,7 +221,7 @@ def with_separate_nests(schedule: Schedule) -> Schedule:
     """
     apart = schedule.copy()
     try:
-        while nest := next((nest for nest in _nests(apart.func) if not _single(nest)), None):
+        while nest := next((nest for nest in _nests(apart.func) if not _is_separate(nest)), None):
             if not isinstance(nest, For):
                 return schedule
             apart.distribute(nest.var.name, 1)
@@ -292,6 +298,18 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
 def _is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
     return all(_single(nest) for nest in _nests(func))
+
+
+def _is_separate(nest: Stmt) -> bool:
+    """Whether a nest runs one block or one store."""
+    return _single(nest) or isinstance(_innermost(nest), Store)
+
+
+def _innermost(stmt: Stmt) -> Stmt:
+    """What loops and conditions hold."""
+    while isinstance(stmt, For) or (isinstance(stmt, If) and stmt.orelse is None):
+        stmt = stmt.body if isinstance(stmt, For) else stmt.then
+    return stmt
 
 
 def _nests(func: PrimFunc) -> Sequence[Stmt]:

@@ -1,6 +1,7 @@
 """The primitives; importing this package registers all of them."""
 
 from . import (
+    add_block,
     annotations,
     block_layout,
     blockize,
@@ -24,6 +25,7 @@ from . import (
 )
 
 __all__ = [
+    "add_block",
     "annotations",
     "block_layout",
     "blockize",

@@ -270,6 +270,7 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "reverse_compute_inline": (3, lambda c: ((_pair(c)[1],), {})),
     "decompose_reduction": (1.5, _block_loop),
     "compose_reduction": (1, _writers),
+    "add_block": (1, _some_loop),
     "rfactor": (3, _part_of_reduction),
     "transform_layout": (3, _layout),
     "sequential_buffer_access": (2, _block_buffer),
