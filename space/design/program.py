@@ -175,7 +175,7 @@ MOST_LOADS = 64
 def as_nests(func: PrimFunc) -> Schedule:
     """A schedule that brings a program into the form of the workloads: boxes, a block each, reductions with an init."""
     boxes = Schedule(func)
-    make_boxes(boxes)
+    make_boxes(boxes, sums=False)
     schedule = with_separate_nests(boxes)
     for nest in _nests(schedule.func):
         if isinstance(nest, For) and isinstance(_innermost(nest), Store):
@@ -187,13 +187,27 @@ def as_nests(func: PrimFunc) -> Schedule:
     return schedule
 
 
-def make_boxes(schedule: Schedule) -> None:
-    """Make loops rectangular, as those over the rows of a triangle, where their longest is known."""
+def make_boxes(schedule: Schedule, sums: bool = True) -> None:
+    """Make loops rectangular, as those over the rows of a triangle, where their longest is known.
+
+    Without `sums` those of reductions stay: parts of a sum of which a condition leaves out some have no first element.
+    """
     for loop in [n for n in walk(schedule.func.body) if isinstance(n, For) and not isinstance(n.extent, Const)]:
+        if not sums and _is_summed(loop):
+            continue
         try:
             schedule.make_rectangular(loop.var.name)
         except ScheduleError:  # as where lengths stand in memory
             continue
+
+
+def _is_summed(loop: For) -> bool:
+    """Whether something below a loop is stored at places that it does not move along."""
+    blocks = [n for n in walk(loop.body) if isinstance(n, Block)]
+    if blocks:
+        return any(loop.var in free_variables(item.binding) for block in blocks for item in block.reduce)
+    stored = [n for n in walk(loop.body) if isinstance(n, Store)]
+    return not all(any(loop.var in free_variables(index) for index in store.indices) for store in stored)
 
 
 def compose_reductions(schedule: Schedule) -> None:
@@ -421,15 +435,9 @@ def _single_points(block: Block) -> dict[Var, Expr]:
 
 
 def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:
-    """Whether a reduction runs at every point of its result, as what is written in tiles has to, and all of it.
-
-    Parts of a sum of which a condition leaves out some have no first element to begin with.
-    """
+    """Whether a reduction runs at every point of its result, as what is written in tiles has to."""
     if block.predicate == TRUE:
         return True
-    summed = {v for item in block.reduce for v in free_variables(item.binding)}
-    if not summed.isdisjoint(free_variables(block.predicate)):
-        return False
     try:
         check_all_points(block, above)
     except ScheduleError:
