@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
@@ -25,19 +26,21 @@ from ...ir.expr import (
     Load,
     Var,
     const,
-    free_variables,
     substitute,
     variables,
 )
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
-from ...ir.stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, read_buffers
+from ...ir.stmt import Block, For, PrimFunc, Store, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..primitives.rfactor import check_all_points
-from ..schedule import Schedule
-from ..tree import block_stores, blocks_below, consumers, find_block, leaf_blocks, loops_above, producers
+from ..tree import block_stores, consumers, find_block, leaf_blocks, loops_above, producers
+from .nests import is_flat
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
 
 Terms = tuple[tuple[int, int], ...]
 
@@ -172,78 +175,6 @@ MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
 
 
-def as_nests(func: PrimFunc) -> Schedule:
-    """A schedule that brings a program into the form of the workloads: boxes, a block each, reductions with an init."""
-    boxes = Schedule(func)
-    make_boxes(boxes, sums=False)
-    schedule = with_separate_nests(boxes)
-    for nest in _nests(schedule.func):
-        if isinstance(nest, For) and isinstance(_innermost(nest), Store):
-            try:
-                schedule.add_block(nest.var.name)
-            except ScheduleError:  # as of a recurrence
-                continue
-    compose_reductions(schedule)
-    return schedule
-
-
-def make_boxes(schedule: Schedule, sums: bool = True) -> None:
-    """Make loops rectangular, as those over the rows of a triangle, where their longest is known.
-
-    Without `sums` those of reductions stay: parts of a sum of which a condition leaves out some have no first element.
-    """
-    for loop in [n for n in walk(schedule.func.body) if isinstance(n, For) and not isinstance(n.extent, Const)]:
-        if not sums and _is_summed(loop):
-            continue
-        try:
-            schedule.make_rectangular(loop.var.name)
-        except ScheduleError:  # as where lengths stand in memory
-            continue
-
-
-def _is_summed(loop: For) -> bool:
-    """Whether something below a loop is stored at places that it does not move along."""
-    blocks = [n for n in walk(loop.body) if isinstance(n, Block)]
-    if blocks:
-        return any(loop.var in free_variables(item.binding) for block in blocks for item in block.reduce)
-    stored = [n for n in walk(loop.body) if isinstance(n, Store)]
-    return not all(any(loop.var in free_variables(index) for index in store.indices) for store in stored)
-
-
-def compose_reductions(schedule: Schedule) -> None:
-    """Make what a nest of its own stores before a sum the init of that sum."""
-    for block in leaf_blocks(schedule.func.body):
-        if not block.reduce or block.init is not None or not isinstance(block.body, Store):
-            continue
-        writers = [writer.name for writer in producers(schedule.func, block.body.buffer)]
-        before = writers[: writers.index(block.name)]
-        try:
-            for name in before[-1:]:
-                schedule.compose_reduction(block.name, name)
-        except ScheduleError:  # as where not every element is summed up
-            continue
-
-
-def with_separate_nests(schedule: Schedule) -> Schedule:
-    """Loops distributed over the statements below them, so that each nest has one block; as it is where one may not be.
-
-    ::
-
-        for i: (for j: S(i, j)); (for j: T(i, j))   ->   for i: for j: S(i, j)   then   for i: for j: T(i, j)
-
-    What a row's stages have in common is for sketches to find again, with tiles and vectors for each of them.
-    """
-    apart = schedule.copy()
-    try:
-        while nest := next((nest for nest in _nests(apart.func) if not _is_separate(nest)), None):
-            if not isinstance(nest, For):
-                return schedule
-            apart.distribute(nest.var.name, 1)
-    except ScheduleError:  # as where the rows of one stage need those of a later one
-        return schedule
-    return apart
-
-
 def inline_chains(schedule: Schedule) -> None:
     """Inline element-wise blocks into their element-wise readers until none is left that may be."""
     refused: set[str] = set()
@@ -276,7 +207,7 @@ def _loads_with(block: Block, reader: Block, buffer: Buffer) -> int:
 
 def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     """The anchors of a function whose element-wise chains have been inlined, in program order."""
-    if not _is_flat(func):
+    if not is_flat(func):
         return ()
     blocks = leaf_blocks(func.body)
     epilogues = {b.name: e for b in blocks if b.reduce for e in [_epilogue(func, b)] if e}
@@ -307,34 +238,6 @@ def variables_outside_of_indices(block: Block) -> set[Var]:
             found.add(node)
         left += [node.value] if isinstance(node, Store) else [] if isinstance(node, Load) else children(node)
     return found
-
-
-def _is_flat(func: PrimFunc) -> bool:
-    """Whether the program is a sequence of nests with one block each."""
-    return all(_single(nest) for nest in _nests(func))
-
-
-def _is_separate(nest: Stmt) -> bool:
-    """Whether a nest runs one block or one store."""
-    return _single(nest) or isinstance(_innermost(nest), Store)
-
-
-def _innermost(stmt: Stmt) -> Stmt:
-    """What loops and conditions hold."""
-    while isinstance(stmt, For) or (isinstance(stmt, If) and stmt.orelse is None):
-        stmt = stmt.body if isinstance(stmt, For) else stmt.then
-    return stmt
-
-
-def _nests(func: PrimFunc) -> Sequence[Stmt]:
-    body: Stmt = func.body.body
-    return body.stmts if isinstance(body, Seq) else (body,)
-
-
-def _single(stmt: Stmt) -> bool:
-    while isinstance(stmt, For):
-        stmt = stmt.body
-    return isinstance(stmt, Block) and not blocks_below(stmt.body)
 
 
 def is_elementwise(block: Block) -> bool:

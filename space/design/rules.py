@@ -28,7 +28,8 @@ from ..tree import leaf_blocks
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
-from .program import Anchor, as_nests, inline_chains, make_boxes
+from .nests import as_nests, make_boxes
+from .program import Anchor, inline_chains
 from .program import anchors as anchors_of
 from .sketch import Sketch
 from .structure import Structure, structures

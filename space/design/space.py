@@ -10,7 +10,7 @@ from typing import Any
 from ...ir.caches import cached
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
-from .program import as_nests
+from .nests import as_nests
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
 
