@@ -994,10 +994,11 @@ def test_the_first_results_do_not_wait_for_the_whole_first_batch(world: World) -
 def test_a_record_that_nobody_has_verified_goes_with_its_first_failure() -> None:
     """Also with one that may have been the machine's: else it would take the race of every run."""
     reply = Failed(status="run_timeout", message="10 s")
+    task = Task(WORK, fake_executor.space().target, interface_of(WORK))
     for verified in (True, False):
         outcome = race.Race()
-        race._disqualify(outcome, make_record(verified=verified), reply)
+        race._disqualify(outcome, make_record(verified=verified), reply, task)
         assert len(outcome.failed) == (not verified)
     lost = Failed(status="infrastructure", message="the process is gone")
-    race._disqualify(outcome := race.Race(), make_record(verified=False), lost)
+    race._disqualify(outcome := race.Race(), make_record(verified=False), lost, task)
     assert not outcome.failed

@@ -27,13 +27,6 @@ def main(x: T.Buffer((20, 9), "float32"), y: T.Buffer((20, 9), "float32")):
             vj = T.axis.opaque(9, j)
             y[vi, vj] = x[vi, vj] + T.if_then_else(vj > 0, y[vi, vj - 1], T.float32(0))
 """
-BARE = """
-@T.prim_func
-def main(x: T.Buffer((12, 20), "float32"), y: T.Buffer((12, 20), "float32")):
-    for i in range(12):
-        for j in range(20):
-            y[i, j] = x[i, 19 - j] * T.float32(2)
-"""
 DIAGONAL = """
 @T.prim_func
 def main(x: T.Buffer((9, 20), "float32"), y: T.Buffer((28,), "float32")):
@@ -69,7 +62,14 @@ def main(a: T.Buffer((5, 21), "float32"), u: T.Buffer((5, 21), "float32")):
         for x in range(19):
             u[t + 1, x + 1] = (u[t, x] + u[t, x + 1] + u[t, x + 2]) * T.float32(0.5)
 """
-PROGRAMS = {"scan": SCAN, "bare loops": BARE, "a diagonal": DIAGONAL}
+SUMS = """
+@T.prim_func
+def main(x: T.Buffer((19, 24), "float32"), y: T.Buffer((19, 24), "float32")):
+    for i in range(19):
+        for j in range(24):
+            y[i, j] = T.if_then_else(j == 0, x[i, j], y[i, j - 1] + x[i, j])
+"""
+PROGRAMS = {"scan": SCAN, "bare loops": SUMS, "a diagonal": DIAGONAL}
 
 
 def general(func: PrimFunc, target: Target = CPU) -> Space:
