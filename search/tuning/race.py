@@ -52,10 +52,6 @@ class Race:
         gone = {record.id for record in failed}
         return replace(self, records=[r for r in self.records if r.id not in gone], problem=problem)
 
-    def has(self, failed: Record) -> bool:
-        """Whether a record is among those that do not hold."""
-        return any(record.id == failed.id for record in self.failed)
-
     @property
     def baseline_us(self) -> float | None:
         """Median latency of the untuned program in this race."""
@@ -183,8 +179,8 @@ def race(
             entrants.append((record, reply.kernel))
             built.append((job, reply))
         elif record is not None:
-            _disqualify(failed, record, reply, task)
-            if reply.kind in ("refused", "build_error") and not failed.has(record):
+            is_gone = _disqualify(failed, record, reply, task)
+            if not is_gone and reply.kind in ("refused", "build_error"):
                 failed.unbuilt[record.id] = reply.message
     if not entrants:
         return replace(failed, problem="nothing could be rebuilt")
@@ -233,11 +229,14 @@ def race_built(
     return result
 
 
-def _disqualify(result: Race, record: Record, reply: Failed, task: Task) -> None:
+def _disqualify(result: Race, record: Record, reply: Failed, task: Task) -> bool:
     """Take a measurement back, unless it may have been the machine's fault that it could not be repeated.
 
+    Returns whether it is taken back.
     The failure is one of the versions that it was met with, which may be others than those of the measurement.
     """
-    if record.is_disproved_by(reply.kind) or (not record.verified and reply.kind != "infrastructure"):
+    is_gone = record.is_disproved_by(reply.kind) or (not record.verified and reply.kind != "infrastructure")
+    if is_gone:
         met = record.changed(versions={**record.versions, **versions(task)})
         result.failed.append(met.failed(reply.status, reply.message))
+    return is_gone

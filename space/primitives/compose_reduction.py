@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import Const, Expr, Var, free_variables, substitute
+from ...ir.expr import Const, Expr, Var, conjuncts, free_variables, substitute
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, memories_read, memories_written
 from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
+from ..nest import check_runs_once
 from ..primitive import Result, primitive
 from ..tree import find_block, loops_above, nest_of, remove_stmt, scope_of, with_stmt
 from .reduction import update_of
@@ -24,7 +25,8 @@ def compose_reduction(func: PrimFunc, block: str, init_block: str) -> Result:
     stores to C, alone in its nest; (3) both store at the same elements: each dimension of C is an iterator of each
     block, of one extent, or one place; (4) both run at every point of their spatial iterators, whatever the point of
     the reduction; (5) `init_block` comes first in the same sequence, and nothing after it and before the end of the
-    other nest touches C besides, or writes what v reads; (6) the reduction begins where its iterators are 0.
+    other nest touches C besides, or writes what v reads; (6) the reduction begins where its iterators are 0, and
+    reaches no point twice.
     """
     target, first = find_block(func, block), find_block(func, init_block)
     values = _same_elements(target, first)
@@ -33,6 +35,7 @@ def compose_reduction(func: PrimFunc, block: str, init_block: str) -> Result:
     summed = {v for item in target.reduce for v in free_variables(item.binding)}
     if not summed.isdisjoint(free_variables(target.predicate)):
         raise ScheduleError("(4) a condition leaves out points of the reduction of block `{block}`", block=block)
+    check_runs_once(target, loops_above(func, target), "6", conjuncts(target.predicate))
     nest, begin = nest_of(func, target), nest_of(func, first)
     _check_alone(nest, target, 1)
     _check_alone(begin, first, 2)

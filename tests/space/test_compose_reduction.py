@@ -21,7 +21,7 @@ def main(a: T.Buffer((6, 9), "float32"), b: T.Buffer((9, 8), "float32"), v: T.Bu
             vx, vy = T.axis.remap("SS", [x, y])
             {begin}
 {between}
-    for i, j, k in T.grid(6, 8, 9):
+    {loops}:
         with T.block("sum"):
             vi, vj = T.axis.remap("SS", [i, j])
             vk = T.axis.reduce(9, {last})
@@ -33,6 +33,7 @@ def main(a: T.Buffer((6, 9), "float32"), b: T.Buffer((9, 8), "float32"), v: T.Bu
 """
 PLAIN = {
     "rows": "6", "begin": "c[vx, vy] = v[vy]", "between": "", "last": "k", "where": "",
+    "loops": "for i, j, k in T.grid(6, 8, 9)",
     "update": "c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]",
 }
 BETWEEN = """    for x, y in T.grid(6, 8):
@@ -96,6 +97,7 @@ REFUSED = {
     "part of the points": ({"where": "            T.where(i < 5)\n"}, r"\(4\) block `sum` does not run at"),
     "read between": ({"between": BETWEEN.format("d[vx, vy] = c[vx, vy]")}, r"\(5\) a nest between the blocks touches"),
     "written between": ({"between": BETWEEN.format("v[vy] = T.float32(1)")}, r"\(5\) what block `begin` reads of `v`"),
+    "twice": ({"loops": "for t, i, j, k in T.grid(2, 6, 8, 9)"}, r"\(6\)"),
     "backwards": ({"last": "8 - k"}, r"\(6\)"),
 }
 
