@@ -83,6 +83,12 @@ def int_range(dtype: str) -> tuple[int, int]:
     return -(2 ** (width - 1)), 2 ** (width - 1) - 1
 
 
+def widens(source: str, target: str) -> bool:
+    """Whether an integer type holds every value of another one."""
+    (low, high), (least, most) = int_range(source), int_range(target)
+    return least <= low and high <= most
+
+
 LARGEST = {
     "float16": 65504.0, "bfloat16": float.fromhex("0x1.fep127"), "float32": float.fromhex("0x1.fffffep127"),
     "float64": float.fromhex("0x1.fffffffffffffp1023"),

@@ -412,13 +412,18 @@ def conjuncts(cond: Expr) -> tuple[Expr, ...]:
 
 
 def substitute(node: Any, mapping: Mapping[Var, Expr]) -> Any:
-    """Replace variables; constants that appear are folded upwards.  What holds none of the variables stays as it is."""
+    """Replace variables; constants that appear are folded upwards.  What holds none of the variables stays as it is.
+
+    What stands for an integer variable keeps its type, in which the operations around it wrap around: where the
+    expression has another one, it is cast.
+    """
     if not mapping:
         return node
 
     def replace(item: Any) -> Any:
         if isinstance(item, Var):
-            return mapping.get(item, item)
+            value = mapping.get(item, item)
+            return value if value.dtype == item.dtype else in_type(value, item.dtype)
         if _occurring(item).isdisjoint(mapping):
             return item
         return refold(rebuild(item, replace))
@@ -476,13 +481,21 @@ def can_fail(node: Node) -> bool:
 
 def as_index(expr: Expr) -> Expr:
     """An integer expression in the index type, in which the numbers of elements do not wrap around; lanes stay."""
-    if dtypes.element(expr.dtype) == dtypes.INDEX:
+    return in_type(expr, dtypes.INDEX)
+
+
+def in_type(expr: Expr, dtype: str) -> Expr:
+    """An integer expression in another integer type, as a cast computes it; lanes stay, and so do other expressions."""
+    wanted, own = dtypes.element(dtype), dtypes.element(expr.dtype)
+    if wanted == own or not (dtypes.is_int(wanted) and dtypes.is_int(own)):
         return expr
     if isinstance(expr, Const):
-        return const(expr.value, dtypes.INDEX)
+        return const(dtypes.wrap(int(expr.value), wanted), wanted)
     if isinstance(expr, Broadcast):
-        return Broadcast(as_index(expr.value), expr.lanes)
-    return Cast(dtypes.with_lanes(dtypes.INDEX, dtypes.lanes(expr.dtype)), expr)
+        return Broadcast(in_type(expr.value, wanted), expr.lanes)
+    if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == wanted and dtypes.widens(wanted, own):
+        return expr.a
+    return Cast(dtypes.with_lanes(wanted, dtypes.lanes(expr.dtype)), expr)
 
 
 def as_int(expr: ExprLike) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine.sets import Domain, NotAffine, Unknown, access_map
-from ..ir.arith.linear import linear_form
+from ..ir.arith.widening import linear_index
 from ..ir.dataflow.concurrency import CONCURRENT
 from ..ir.dataflow.instances import Statement, instances
 from ..ir.dataflow.order import Time, find_reversal
@@ -189,7 +189,7 @@ def _are_digits(bindings: Sequence[Expr], loops: Sequence[For]) -> bool:
     last = {loop.var: as_int(loop.extent) - 1 for loop in loops}
     left = {var for var, most in last.items() if most > 0}
     for binding in bindings:
-        terms, _ = linear_form(binding)
+        terms, _ = linear_index(binding, {var: (0, most) for var, most in last.items()})
         if any(not isinstance(atom, Var) and not last.keys().isdisjoint(free_variables(atom)) for atom in terms):
             return False
         digits = [(abs(size), last[atom]) for atom, size in terms.items() if isinstance(atom, Var) and last.get(atom)]

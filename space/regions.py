@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from ..ir.arith.linear import build, linear_form
 from ..ir.arith.simplify import simplify
+from ..ir.arith.widening import linear_index
 from ..ir.dataflow.accesses import Access
 from ..ir.dataflow.instances import statements
-from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, free_variables
+from ..ir.expr import Binary, Buffer, Const, Expr, Var, as_expr, as_index, free_variables
 from ..ir.stmt import For, Stmt
 
 Bounds = dict[Var, tuple[int, int]]
@@ -22,7 +23,7 @@ Bounds = dict[Var, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Interval:
-    """``[lo, lo + extent)`` in one dimension; `lo` is over outer loops."""
+    """``[lo, lo + extent)`` in one dimension; `lo` is over outer loops, in the index type."""
 
     lo: Expr
     extent: int
@@ -62,13 +63,13 @@ def region(
 
 def interval_of(index: Expr, outer: frozenset[Var], inner: Bounds, bounds: Bounds) -> Interval | None:
     """``index`` as ``lo(outer) + [0, extent)``; None when the parts do not separate."""
-    terms, constant = linear_form(index)
+    terms, constant = linear_index(index, {**bounds, **inner})
     lo_terms: dict[Expr, int] = {}
     low = high = constant
     for atom, coefficient in terms.items():
         free = free_variables(atom)
         if free <= outer:
-            lo_terms[atom] = coefficient
+            lo_terms[as_index(atom)] = coefficient
             continue
         spread = _spread(atom, outer, inner, bounds)
         if spread is None:

@@ -18,19 +18,15 @@ from typing import Any
 
 from ...ir import dtypes
 from ...ir.arith.intervals import Facts, nothing_known
+from ...ir.arith.widening import wide_index
 from ...ir.expr import (
     Binary,
-    Broadcast,
     Call,
     Cast,
-    Const,
     Expr,
     LetExpr,
     Load,
-    Ramp,
-    Select,
     Var,
-    const,
     let_variables,
     reads_memory,
     substitute,
@@ -189,30 +185,3 @@ def _accesses(expr: Expr, facts: Facts) -> Expr:
 
 def _index(index: Expr, facts: Facts) -> Expr:
     return wide_index(_accesses(index, facts), facts)
-
-
-def wide_index(expr: Expr, facts: Facts) -> Expr:
-    """An integer expression in 64 bits: the operations themselves where no narrow one can overflow, else a cast."""
-    if dtypes.element(expr.dtype) == dtypes.INDEX:
-        return expr
-    wide = dtypes.with_lanes(dtypes.INDEX, dtypes.lanes(expr.dtype))
-    if isinstance(expr, Const):
-        return const(expr.value, dtypes.INDEX)
-    if isinstance(expr, Broadcast):
-        return Broadcast(wide_index(expr.value, facts), expr.lanes)
-    if isinstance(expr, Select):
-        return Select(expr.cond, wide_index(expr.a, facts), wide_index(expr.b, facts))
-    if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == dtypes.INDEX and _holds(expr.a, expr.dtype, facts):
-        return expr.a
-    unlimited: Expr | None = None
-    if isinstance(expr, Binary):
-        unlimited = Binary(expr.op, wide_index(expr.a, facts), wide_index(expr.b, facts))
-    elif isinstance(expr, Ramp):
-        unlimited = Ramp(wide_index(expr.base, facts), wide_index(expr.stride, facts), expr.lanes)
-    return Cast(wide, expr) if unlimited is None or not _holds(unlimited, expr.dtype, facts) else unlimited
-
-
-def _holds(expr: Expr, dtype: str, facts: Facts) -> bool:
-    low, high = facts.interval(expr)
-    own = dtypes.int_range(dtypes.element(dtype))
-    return own[0] <= low and high <= own[1]

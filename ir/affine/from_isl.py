@@ -11,7 +11,8 @@ A set is a disjunction of conjunctions, one for each of isl's convex pieces:
 3. a disjunct goes if the others cover it;
 4. where the rest of the context is one piece, its negation is written if that is shorter.
 
-A comparison has its constant on the right, and disjuncts stand in the order of their first points.
+A comparison has its constant on the right, and disjuncts stand in the order of their first points.  Sums of variables
+are exact, which narrow types are not: variables of other types than the index type are cast to it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,21 @@ import islpy as isl
 from ..arith.intervals import negate
 from ..arith.lattice import parts
 from ..arith.simplify import simplify
-from ..expr import COMPARISONS, FALSE, TRUE, Binary, Expr, Select, Var, all_of, binary, conjuncts, const, variables
+from ..expr import (
+    COMPARISONS,
+    FALSE,
+    TRUE,
+    Binary,
+    Expr,
+    Select,
+    Var,
+    all_of,
+    as_index,
+    binary,
+    conjuncts,
+    const,
+    variables,
+)
 from ..node import walk
 from .guard import context
 from .to_isl import Translator
@@ -39,7 +54,7 @@ class Reader:
 
     def __init__(self, dims: Sequence[Var]) -> None:
         self.dims = tuple(dims)
-        self.by_name: Mapping[str, Var] = {f"v{k}": var for k, var in enumerate(dims)}
+        self.by_name: Mapping[str, Expr] = {f"v{k}": as_index(var) for k, var in enumerate(dims)}
 
     def value(self, handle: Any, domain: Any) -> Expr:
         """The expression of an isl.PwAff, valid on `domain`."""

@@ -214,7 +214,4 @@ def _branches(expr: Select | Call) -> tuple[Expr, ...]:
 
 def _widens(expr: Cast) -> bool:
     """Whether the cast keeps every value of its operand's type."""
-    if dtypes.is_bool(expr.a.dtype):
-        return True
-    (lo, hi), (low, high) = dtypes.int_range(expr.dtype), dtypes.int_range(expr.a.dtype)
-    return lo <= low and high <= hi
+    return dtypes.is_bool(expr.a.dtype) or dtypes.widens(expr.a.dtype, expr.dtype)

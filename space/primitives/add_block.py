@@ -19,14 +19,17 @@ def add_block(func: PrimFunc, loop: str) -> Result:
     """``for i: for k: C[i] += e(i, k)`` -> ``for i: for k: block(vi = i spatial, vk = k reduce): C[vi] += e(vi, vk)``.
 
     The conditions between the loops become the block's predicate.
-    Conditions: (1) `loop` is the outermost of a perfect nest of constant extents around one store, under conditions
-    that read no memory; (2) no two iterations of a loop that the store's indices move along touch one element;
-    (3) the other loops are those of a reduction, ``C[s] = C[s] op e``.  Returns the block.
+    Conditions: (1) `loop` is the outermost of a perfect nest of constant extents, none of them 0, around one store,
+    under conditions that read no memory; (2) no two iterations of a loop that the store's indices move along touch one
+    element; (3) the other loops are those of a reduction, ``C[s] = C[s] op e``.  Returns the block.
     """
     outer = find_loop(func, loop)
     nest = perfect_nest(func, _loops_down(outer))
     if loops_above(func, outer) or not isinstance(nest.body, Store) or any(map(reads_memory, nest.conditions)):
         raise ScheduleError("(1) loop `{loop}` is not the outermost of a nest around one store", loop=loop)
+    for item in nest.loops:
+        if extent_of(item) == 0:
+            raise ScheduleError("(1) loop `{loop}` has no iterations", loop=item.var.name)
     taken = names(func)
     moving = {v for index in nest.body.indices for v in free_variables(index)}
     iters: list[Iter] = []

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
+from ...ir.arith.widening import linear_index
 from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, free_variables, substitute
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, fresh, loops, names
 from ..errors import ScheduleError
@@ -119,7 +119,7 @@ def _check_init_moves(block: Block, around: Sequence[For]) -> None:
                                 hint="use decompose_reduction first", block=block.name)  # fmt: skip
     seen: set[Var] = set()
     for item in block.spatial:
-        terms, _ = linear_form(item.binding)
+        terms, _ = linear_index(item.binding, {var: (0, extent - 1) for var, extent in extents.items()})
         radix = 1
         for atom, step in sorted(terms.items(), key=lambda pair: pair[1]):
             if not isinstance(atom, Var) or atom in seen | reduce_vars or step < radix:

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...ir import dtypes
 from ...ir.affine.sets import Domain, IntSet, NotAffine, Unknown, access_map, points
-from ...ir.arith.linear import linear_form
 from ...ir.arith.simplify import simplify
+from ...ir.arith.widening import linear_index, narrow_index
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.expr import (
     TRUE,
@@ -18,6 +19,7 @@ from ...ir.expr import (
     Var,
     all_of,
     as_expr,
+    as_index,
     binary,
     conjuncts,
     free_variables,
@@ -161,7 +163,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     writes = [(a.indices, loop_bounds(own)) for a, own in accesses_below(target.body, source) if a.is_write]
     box = region(writes, frozenset(bounds), source.shape, bounds)
     part = _nest_over(func, consumer, around, load, box, bounds, shared if in_place else ())
-    _check_first_point_stays(part.block)
+    _check_first_point_stays(part)
     part = _only_stored(func, target, part, load, bounds)
     hidden = {item.var for item in loops_to(func, target)} - {item.var for item in outer}
     if not hidden.isdisjoint(free_variables(part.block.predicate)):
@@ -399,15 +401,16 @@ class _Part:
         return loops(self.variables, self.block)
 
 
-def _check_first_point_stays(block: Block) -> None:
+def _check_first_point_stays(part: _Part) -> None:
     """Condition (6) of `reverse_compute_at`.
 
     Loops run upwards and a binding here is a sum of loops with positive factors, so with the loops of the
     result fixed the reduction starts at its first point.
     """
+    block, ranges = part.block, {v: (0, n - 1) for v, n in part.variables}
     spatial = {v for i in block.spatial for v in free_variables(i.binding)}
     for item in block.reduce:
-        terms, _ = linear_form(item.binding)
+        terms, _ = linear_index(item.binding, ranges)
         plain = all(isinstance(term, Var) and factor > 0 for term, factor in terms.items())
         if not plain or not spatial.isdisjoint(free_variables(item.binding)):
             raise ScheduleError(
@@ -447,15 +450,17 @@ def _nest_over(
     extents = {i.var: i.extent for i in block.iters}
 
     def loop_over(iterator: Var, lo: Expr, extent: int) -> None:
-        var = Var(fresh(f"{block.name}_ax{len(new_loops)}", taken))
+        narrow = extent <= dtypes.int_range(iterator.dtype)[1]
+        var = Var(fresh(f"{block.name}_ax{len(new_loops)}", taken), iterator.dtype if narrow else dtypes.INDEX)
         taken.add(var.name)
         new_loops.append((var, extent))
         ranges[var] = (0, extent - 1)
-        bindings[iterator] = simplify(lo + var, ranges)
-        for cond in (binary(">=", bindings[iterator], 0), binary("<", bindings[iterator], extents[iterator])):
+        value = simplify(as_index(lo) + as_index(var), ranges)
+        for cond in (binary(">=", value, 0), binary("<", value, extents[iterator])):
             left = simplify(cond, ranges)
             if left != TRUE:
                 conditions.append(left)
+        bindings[iterator] = narrow_index(value, iterator.dtype, ranges)
 
     accessed = {i for i in access.indices if isinstance(i, Var)}
     for item in block.spatial:

@@ -34,13 +34,13 @@ def split(func: PrimFunc, loop: str, factors: Sequence[int | None]) -> Result:
 
     One factor may be None: the least that covers N.  The condition stays only
     where the product exceeds N.  Conditions: (1) every factor is positive and at
-    most one is None; (2) the product covers N, and the type of `i` holds it.  Returns the new loops,
+    most one is None; (2) the product covers N, and the type of `i` holds it and each factor.  Returns the new loops,
     outermost first.
     """
     target = find_loop(func, loop)
     extent = extent_of(target)
     sizes = _resolve_factors(extent, factors)
-    if prod(sizes) - 1 > dtypes.int_range(target.var.dtype)[1]:
+    if max(prod(sizes) - 1, *sizes) > dtypes.int_range(target.var.dtype)[1]:
         raise ScheduleError("(2) the factors {sizes} count further than the type {dtype} of loop `{loop}`",
                             sizes=sizes, dtype=target.var.dtype, loop=loop)  # fmt: skip
     taken = names(func)
@@ -86,7 +86,8 @@ def _resolve_factors(extent: int, factors: Sequence[int | None]) -> list[int]:
 def fuse(func: PrimFunc, *loops: str) -> Result:
     """``for i in N: for j in M: S(i, j)`` -> ``for f in N*M: S(f // M, f % M)``.
 
-    Condition: (1) each loop is the only statement of the one before.  Returns the new loop.
+    Of the types of the loops, the new one has that which counts furthest.  Conditions: (1) each loop is the only
+    statement of the one before; (2) this type holds the product.  Returns the new loop.
     """
     chain = [find_loop(func, name) for name in loops]
     for outer, inner in pairwise(chain):
@@ -100,7 +101,11 @@ def fuse(func: PrimFunc, *loops: str) -> Result:
         raise ScheduleError("(1) at least one loop must be given")
     extents = [extent_of(loop) for loop in chain]
     name = fresh("_".join([*loops, "fused"]), names(func))
-    var = Var(name, chain[0].var.dtype)
+    dtype = counting([loop.var for loop in chain])
+    if prod(extents) > dtypes.int_range(dtype)[1]:
+        raise ScheduleError("(2) the loops {loops} have {count} iterations together, more than {dtype} counts",
+                            loops=list(loops), count=prod(extents), dtype=dtype)  # fmt: skip
+    var = Var(name, dtype)
     mapping = dict(zip((loop.var for loop in chain), fused_indices(var, extents), strict=True))
     bounds = {**enclosing_bounds(func, chain[0]), var: (0, prod(map(_counted, extents)) - 1)}
     body = substitute_loops(chain[-1].body, mapping, bounds)
@@ -113,6 +118,11 @@ def fused_indices(index: Expr, extents: Sequence[int]) -> list[Expr]:
     steps = [prod(sizes[place + 1 :]) for place in range(len(sizes))]
     quotients = [index // step for step in steps]
     return [quotients[0], *(q % size for q, size in zip(quotients[1:], sizes[1:], strict=True))]
+
+
+def counting(variables: Sequence[Var]) -> str:
+    """The type among those of some loops that counts furthest; the first of several."""
+    return max((v.dtype for v in variables), key=lambda dtype: dtypes.int_range(dtype)[1])
 
 
 def _counted(extent: int) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Relation, Unknown, access_map, implies, is_affine
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
-from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, binary, conjuncts, reads_memory, substitute
+from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, as_index, binary, conjuncts, reads_memory, substitute
 from ...ir.layout.index_map import IndexMap
 from ...ir.node import children, walk
 from ...ir.stmt import (
@@ -34,6 +35,7 @@ from ..errors import ScheduleError
 from ..nest import Nest, any_order, check_order, check_rectangular, depth_of, enclosing_bounds, perfect_nest
 from ..primitive import Result, primitive
 from ..tree import extent_of, find_loop, guard, substitute_loops, with_stmt
+from .loops import counting
 
 
 @primitive
@@ -45,8 +47,9 @@ def transform_loops(
     `loops` are those of one perfect nest, the outermost first, with none left out between
     them; Y is the box of `extents`, by default the least that holds the image.  Skewing,
     offsets and tilings are maps like any other: ``lambda i, f: [(i + f) // 4, (i + f) % 4, f]``.
+    Of the types of the loops, the new ones have that which counts furthest; the map is computed in the index type.
     Conditions: (1) the loops are a perfect nest in this order, of constant extents; (2) the map is affine
-    and injective on the instances that run; (3) `extents` holds its image; (4) no two
+    and injective on the instances that run; (3) `extents` holds its image, and the type each of them; (4) no two
     instances that touch one element change their order, unless both are updates by one
     associative operation; (5) an init still comes before what it initialises.
     Returns the new loops, outermost first.
@@ -103,7 +106,7 @@ def _invert(
     new_vars: list[Var] = []
     for place, image in enumerate(images):
         base = image.name if isinstance(image, Var) else f"{nest.variables[0].name}_{place}"
-        new_vars.append(Var(fresh(base, taken - {v.name for v in nest.variables}), nest.variables[0].dtype))
+        new_vars.append(Var(fresh(base, taken - {v.name for v in nest.variables}), counting(nest.variables)))
         taken.add(new_vars[-1].name)
     try:
         relation = access_map(_executed(nest), images, new_vars)
@@ -111,6 +114,9 @@ def _invert(
         if pair is not None:
             raise ScheduleError("(2) the map is not injective: {a} and {b} have one image", a=pair[0], b=pair[1])
         sizes = _extents(relation, extents, len(images))
+        if max(sizes) > dtypes.int_range(new_vars[0].dtype)[1]:
+            raise ScheduleError("(3) the type {dtype} of the loops does not hold the extents {sizes}",
+                                dtype=new_vars[0].dtype, sizes=sizes)  # fmt: skip
         inverse = relation.inverse()
     except NotAffine as error:
         raise ScheduleError("(2) the map is not affine: {error}", error=str(error)) from None
@@ -166,7 +172,7 @@ def _image_condition(
             inside = binary("and", inside, simplify(cond, bounds))
     domain = Domain(tuple((v, high + 1) for v, (_, high) in bounds.items()), conjuncts(inside))
     for var, image in zip(bounds, images, strict=True):
-        same = simplify(binary("==", substitute(image, inverse), var), bounds)
+        same = simplify(binary("==", as_index(substitute(image, inverse)), as_index(var)), bounds)
         if same != TRUE and implies(domain, same) is not True:
             inside = binary("and", inside, same)
             domain = domain.where(same)

@@ -173,7 +173,7 @@ def _single_point(block: Block, buffer: Buffer) -> tuple[Expr, ...]:
 
 def _check_apart(plan: Reindexing, block: Block, sentence: str, same: Sequence[Expr], apart: Sequence[Expr]) -> None:
     """Raise unless any two values of the iterators that agree in `same` agree in `apart`."""
-    other = {v: Var(f"{v.name}__") for v in plan.axes}
+    other = {v: Var(f"{v.name}__", v.dtype) for v in plan.axes}
     dims = tuple((i.var, i.extent) for i in plan.iters) + tuple((other[i.var], i.extent) for i in plan.iters)
     equal = all_of([Binary("==", e, substitute(e, other)) for e in same])
     differ: Expr = FALSE
@@ -266,7 +266,7 @@ def copy_nest(
 ) -> Stmt:
     """``store(v)`` for all v in `copied`, in a block of its own."""
     name = plan.cache.name
-    iters, loop_vars = fresh_axes(func, name, [i.extent for i in plan.iters])
+    iters, loop_vars = fresh_axes(func, name, [i.extent for i in plan.iters], [v.dtype for v in plan.axes])
     whole = box(plan.axes, [i.extent for i in plan.iters])
     predicate: Expr = TRUE
     if not whole.is_subset(copied):

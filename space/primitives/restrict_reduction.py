@@ -58,7 +58,7 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     Conditions: (1) the block is an update ``C[i] = C[i] op e`` with an init, alone below `loop`, which is serial, and
     to which one reduce iterator k is bound and nothing else; (2) e is chosen by an ``if_then_else`` whose other value
     is the neutral element of op, or is a product with such a factor in a sum; (3) a conjunct of its condition is
-    ``t % s == r``, where t is linear in k with a coefficient that has no divisor in common with s.
+    ``t % s == r``, where t is linear in k with a coefficient that has no divisor in common with s, in the index type.
     Returns the new loop.  That ``0 * e`` adds nothing holds for finite data.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
@@ -223,6 +223,8 @@ def _solved(cond: Expr, iterator: Var) -> tuple[int, Expr] | None:
     remainder = cond.a
     if not (isinstance(remainder, Binary) and remainder.op == "%" and isinstance(remainder.b, Const)):
         return None
+    if remainder.dtype != dtypes.INDEX:
+        return None  # a sum of a narrower type may wrap around
     step = int(remainder.b.value)
     terms, constant = linear_form(remainder.a)
     scale = terms.pop(iterator, 0)
@@ -266,10 +268,12 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
     ``b + (1 - b) % 2`` is 1, and ``(b + (1 - b) % 4 + 3) // 4`` is ``(b + 2) // 4 + 1``, for b below 2 and 4.
     """
     result: Expr = simplify(expr, ranges)
+    if (result.a.dtype if isinstance(result, Binary) else result.dtype) != dtypes.INDEX:
+        return result
     if isinstance(result, Binary) and result.op in ("<", "<=", ">", ">=", "==", "!="):
         difference = _plain_terms(result.a - result.b, ranges)
         result = simplify(Binary(result.op, difference, const(0, difference.dtype)), ranges)
-    elif not dtypes.is_bool(result.dtype):
+    else:
         result = simplify(_plain_terms(result, ranges), ranges)
     return result
 

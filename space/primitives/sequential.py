@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import prod
 
+from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.dataflow.order import update_op
-from ...ir.expr import Const, Expr, Load, Var, free_variables, substitute
+from ...ir.expr import Const, Expr, Load, Var, as_index, free_variables, substitute
 from ...ir.layout.digits import components
 from ...ir.node import walk
 from ...ir.script.printer import expr_text
@@ -21,7 +22,7 @@ from ..primitive import Result
 from ..tree import extent_of, find_block, find_loop
 from ..wrappers import Rewritable, Unrecorded, wrapper
 from .buffers import buffer_of
-from .loops import fused_indices
+from .loops import counting, fused_indices
 
 
 @wrapper
@@ -180,15 +181,18 @@ class _Plan:
         sizes = [self.shape[d] for d in part.dims]
         if prod(sizes) < prod(self.extents[v] for v in part.loops):
             return []
-        new = [Var(f"{part.loops[0].name}.{d}") for d in part.dims]
-        value: Expr = Const(0)
+        dtype = counting(part.loops)
+        if prod(sizes) > dtypes.int_range(dtype)[1]:
+            return []
+        new = [Var(f"{part.loops[0].name}.{d}", dtype) for d in part.dims]
+        value: Expr = Const(0, dtype)
         for var, size in zip(new, sizes, strict=True):
             value = value * size + var
         bounds = {v: (0, n - 1) for v, n in zip(new, sizes, strict=True)}
         indices = fused_indices(value, [self.extents[v] for v in part.loops])
         mapping: dict[Var, Expr] = dict(zip(part.loops, indices, strict=True))
         for d, var in zip(part.dims, new, strict=True):
-            if simplify(substitute(self.indices[d], mapping), bounds) != var:
+            if simplify(substitute(self.indices[d], mapping), bounds) not in (var, as_index(var)):
                 return []
         return sizes
 

@@ -6,6 +6,8 @@ to the letter, independently of `ir.interpreter`:
 - an access outside of its buffer, a read of what was never written, and any access
   of padding that holds nothing is `Misuse`; so is an assumption that is false;
 - undef reads as the poison of the run (NaN, or a large number);
+- integers of every type wrap around, int64 too; a float becomes the nearest integer towards zero
+  that the type holds, and NaN 0;
 - iterations of concurrent loops run in a random order, and two of them that meet in
   an element, one writing, are `Misuse`.  An allocation that every iteration fills for
   itself is allowed, since lowering gives each its own; what it holds is lost afterwards.
@@ -15,7 +17,9 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -146,12 +150,44 @@ class Machine:
     def undef(self, dtype: str) -> Any:
         if is_float(dtype):
             return self.poison
-        return 77 if math.isnan(self.poison) else -55
+        first = math.isnan(self.poison)
+        return first if dtype == "bool" else 77 if first else held(-55, dtype)
 
     def bind(self, value: int, extent: int, name: str) -> int:
         if not 0 <= value < extent:
             raise Misuse(f"iterator {name} of extent {extent} is {value}")
         return value
+
+
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+"""The least and the greatest value of each integer type."""
+
+
+def held(value: int, dtype: str) -> int:
+    """What an integer type holds of a number: its last bits."""
+    low, high = RANGES[dtype]
+    return ((value - low) & (high - low)) + low
+
+
+def truncated(value: float, dtype: str) -> int:
+    """A float as an integer: towards zero, at most to the ends of the type; NaN is 0."""
+    low, high = RANGES[dtype]
+    if value != value or math.isinf(value):
+        return 0 if value != value else high if value > 0 else low
+    return min(max(int(value), low), high)
+
+
+def rounded(value: float, dtype: str) -> float:
+    """The nearest number of a float type."""
+    if dtype != "float32" or not math.isfinite(value):
+        return float(value)
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def divided(a: int, b: int, rest: bool) -> int:
+    if b == 0:
+        raise Misuse("divides by zero")
+    return a % b if rest else a // b
 
 
 def lowest(a: Any, b: Any) -> Any:
@@ -169,7 +205,22 @@ def raw(cells: Cells, *point: int) -> Any:
 
 OPERATIONS: dict[str, Any] = {
     "Cells": Cells, "raw": raw, "lowest": lowest, "highest": highest, "pick": lambda c, a, b: a if c else b,
+    "truncated": truncated, "rounded": rounded, "divided": divided,
 }  # fmt: skip
+
+
+def _in_type(text: str, dtype: str) -> str:
+    """The text of a number as the text of what its integer type holds of it."""
+    low, high = RANGES[dtype]
+    return f"((({text} - {low}) & {high - low}) + {low})"
+
+
+def _cast(text: str, source: str, target: str) -> str:
+    if is_float(target):
+        return f"rounded({text}, '{target}')"
+    if not is_int(target):
+        return f"({text} != 0)"
+    return f"truncated({text}, '{target}')" if is_float(source) else _in_type(f"int({text})", target)
 
 
 class Writer:
@@ -196,15 +247,17 @@ class Writer:
                     return f"{'lowest' if op == 'min' else 'highest'}({a}, {b})"
                 if self.raw and op == "==" and any(isinstance(n, Undef) for n in walk(e)):
                     return "True"
-                return f"({a} {op} {b})"
+                if op in ("//", "%"):
+                    return _in_type(f"divided({a}, {b}, {op == '%'})", e.dtype)
+                text = f"({a} {op} {b})"
+                return _in_type(text, e.dtype) if op in ("+", "-", "*") and is_int(e.dtype) else text
             case Select():
                 return f"pick({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
             case Call(name="if_then_else"):
                 cond, a, b = map(self.expr, e.args)
                 return f"({a} if {cond} else {b})"
             case Cast():
-                kind = "float" if is_float(e.dtype) else "int" if is_int(e.dtype) else "bool"
-                return f"{kind}({self.expr(e.a)})"
+                return _cast(self.expr(e.a), e.a.dtype, e.dtype)
             case LetExpr():
                 return f"(lambda v_{e.var.name}: {self.expr(e.body)})({self.expr(e.value)})"
             case Load():
@@ -281,8 +334,8 @@ class Writer:
         self.stmt(block.body, depth)
 
 
-def run(func: PrimFunc, inputs: Mapping[str, Values], poison: float, seed: int = 0) -> dict[str, Values]:
-    """The logical elements of the outputs of `func`, whose logical inputs are `inputs`.
+def run(func: PrimFunc, inputs: Mapping[str, Any], poison: float, seed: int = 0) -> dict[str, Values]:
+    """The logical elements of the outputs of `func`, whose logical inputs and scalars are `inputs`.
 
     Raises Misuse where the language does not allow what happens.
     """
@@ -300,7 +353,8 @@ def run(func: PrimFunc, inputs: Mapping[str, Values], poison: float, seed: int =
             cells.value = {place: inputs[buffer.name][point] for point, place in places[buffer.name].items()}
         if layout is not None:
             _pad(cells, set(places[buffer.name].values()), layout.pad_value, buffer, buffer.name in outputs)
-    _execute(func, machine, memory)
+    scalars = {param.name: inputs[param.name] for param in func.params if isinstance(param, Var)}
+    _execute(func, machine, memory, scalars)
     return {
         b.name: _logical(b, memory[b.name], places[b.name], layouts.get(b.name))
         for b in func.buffers
@@ -308,15 +362,25 @@ def run(func: PrimFunc, inputs: Mapping[str, Values], poison: float, seed: int =
     }
 
 
-def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells]) -> None:
-    writer = Writer()
-    writer.stmt(func.body, 1)
-    names = OPERATIONS | {"machine": machine, "buffers": writer.buffers}
+def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells], scalars: Mapping[str, int]) -> None:
+    code, buffers = _compiled(func)
+    names = OPERATIONS | {"machine": machine, "buffers": buffers}
     names |= {f"b_{name}": cells for name, cells in memory.items()}
-    exec(compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec"), names)
+    names |= {f"v_{name}": value for name, value in scalars.items()}
+    exec(code, names)
     names["program"]()
 
 
+@lru_cache(16)
+def _compiled(func: PrimFunc) -> tuple[Any, dict[str, Buffer]]:
+    """The Python code of a function, and its buffers by name."""
+    writer = Writer()
+    writer.stmt(func.body, 1)
+    code = compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec")
+    return code, writer.buffers
+
+
+@lru_cache(64)
 def _places(shape: tuple[int, ...], text: str | None) -> dict[Point, Point]:
     """Where each logical element lies."""
     points = list(product(*map(range, shape)))
@@ -339,11 +403,18 @@ def _pad(cells: Cells, used: set[Point], text: str, buffer: Buffer, written: boo
 
 def promised(text: str, buffer: Buffer, cells: Cells, point: Point) -> Any:
     """The pad value that the text of a layout gives the element `point`; None where it may not be touched."""
-    names = OPERATIONS | {f"b_{buffer.name}": cells, "machine": cells.machine}
-    for cond, value in PadValue.parse(text, buffer).at([Const(p) for p in point]):
-        if eval(Writer().expr(cond), names):
-            return None if value is None else eval(Writer().expr(value), names)
-    return None
+    code = _pad_code(text, buffer)
+    return eval(code, OPERATIONS | {f"b_{buffer.name}": cells, "machine": cells.machine})(*point)
+
+
+@lru_cache(64)
+def _pad_code(text: str, buffer: Buffer) -> Any:
+    """The pad value as a function of the physical indices."""
+    axes = [Var(f"p{k}") for k in range(len(buffer.shape))]
+    writer, result = Writer(), "None"
+    for cond, value in reversed(PadValue.parse(text, buffer).at(axes)):
+        result = f"({None if value is None else writer.expr(value)} if {writer.expr(cond)} else {result})"
+    return compile(f"lambda {', '.join(f'v_{v.name}' for v in axes)}: {result}", "<pad>", "eval")
 
 
 def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: Layout | None) -> Values:

@@ -5,95 +5,164 @@ from __future__ import annotations
 import random
 
 AGAIN = 0.05
+IDLE = 0.04
+LONG = 0.08
 HEAD = "@T.prim_func\ndef main({params}):\n"
+RANGES = {f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)} | {"uint8": (0, 255)}
+INTEGERS = tuple(RANGES)
+INDEX = "int64"
+WRAPPING = {"int8": 50, "uint8": 90, "int16": 12000, "int32": 1000000000, "int64": 1000000000}
+"""A factor by which an iterator leaves its type; that of the index type, in which iterators do not, keeps inside."""
 
 
 class Text:
-    """Lines of a function being written."""
+    """Lines of a function being written.
+
+    `dtype` is the type of its data.  Iterators have the type `index` in arithmetic: where `typed`, loops and
+    iterators have any types, and are cast to it.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.count = rng, 0
         self.lines: list[str] = []
         self.params: list[str] = []
         self.bare = rng.random() < 0.25
+        self.dtype = "float32" if rng.random() < 0.5 else rng.choice(INTEGERS)
+        self.typed = rng.random() < 0.5
+        self.mixed = rng.random() < 0.5
+        self.index = rng.choice(INTEGERS) if self.typed else INDEX
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What bodies name besides their axes: numbers of the data's type, its ends, and the factor of an index."""
+        ends = ("-inf", "inf") if self.dtype == "float32" else RANGES[self.dtype]
+        low, high = (f'T.{self.dtype}({f"{end}" if isinstance(end, int) else repr(end)})' for end in ends)
+        numbers = {name: f"T.{self.dtype}({k})" for k, name in enumerate(("zero", "one", "two", "three"))}
+        return numbers | {"least": low, "most": high, "factor": str(WRAPPING[self.index])}
 
     def fresh(self, base: str) -> str:
         self.count += 1
         return f"{base}{self.count}"
 
-    def param(self, name: str, shape: tuple[int, ...]) -> str:
-        self.params.append(f'{name}: T.Buffer({shape!r}, "float32")')
+    def param(self, name: str, shape: tuple[int, ...], dtype: str = "") -> str:
+        self.params.append(f'{name}: T.Buffer({shape!r}, "{dtype or self.dtype}")')
         return name
 
-    def alloc(self, name: str, shape: tuple[int, ...]) -> str:
-        self.lines.append(f'    {name} = T.alloc_buffer({shape!r}, "float32")')
+    def scalar(self, name: str, dtype: str = "") -> str:
+        self.params.append(f"{name}: T.{dtype or self.dtype}")
+        return name
+
+    def alloc(self, name: str, shape: tuple[int, ...], dtype: str = "") -> str:
+        self.lines.append(f'    {name} = T.alloc_buffer({shape!r}, "{dtype or self.dtype}")')
         return name
 
     def script(self) -> str:
         return HEAD.format(params=", ".join(self.params)) + "\n".join(self.lines) + "\n"
+
+    def kind(self, extent: int) -> str:
+        """A type for a loop or an iterator of this extent."""
+        if not self.typed:
+            return INDEX
+        return self.rng.choice([k for k in INTEGERS if extent <= RANGES[k][1]]) if self.mixed else self.index
+
+    def loop(self, depth: int, name: str, extent: int, kind: str) -> None:
+        header = f"range({extent})" if kind == INDEX else f"T.serial(T.{kind}({extent}))"
+        self.lines.append("    " * depth + f"for {name} in {header}:")
+
+    def as_type(self, name: str, kind: str, wanted: str) -> str:
+        return name if kind == wanted else f'T.Cast("{wanted}", {name})'
 
     def nest(
         self, extents: list[int], body: list[str], reduce: int = 0, init: str = "", where: str = "", again: int = 0
     ) -> None:
         """Loops with one statement: a block with iterators (the last `reduce` of them reductions), or bare.
 
-        `body`, `init` and `where` name the axes ``{0}``, ``{1}``, ...  A block's loops have one anywhere among them
-        that runs it `again` so many times, and that no iterator knows; now and then without being asked for.
+        `body`, `init` and `where` name the axes ``{0}``, ``{1}``, ... and `words`.  A block's loops have one anywhere
+        among them that runs it `again` so many times, and that no iterator knows; now and then without being asked for.
         """
         loops = [self.fresh("i") for _ in extents]
-        pad = "    "
+        kinds = [self.kind(extent) for extent in extents]
         if self.bare:
-            self._bare(loops, extents, body, reduce, init, where)
+            self._bare(loops, extents, kinds, body, reduce, init, where)
             return
-        around = list(zip(loops, extents, strict=True))
+        around = list(zip(loops, extents, kinds, strict=True))
         again = again or (2 if self.rng.random() < AGAIN else 0)
         if again:
-            around.insert(self.rng.randint(0, len(around)), (self.fresh("r"), again))
-        names, counts = (", ".join(map(str, items)) for items in zip(*around, strict=True))
-        self.lines.append(f"{pad}for {names} in T.grid({counts}):")
-        self.lines.append(f"{pad * 2}with T.block({self.fresh('b')!r}):")
-        axes = [f"v{loop}" for loop in loops]
-        kinds = "S" * (len(extents) - reduce) + "R" * reduce
-        for axis, loop, extent, kind in zip(axes, loops, extents, kinds, strict=True):
-            self.lines.append(f"{pad * 3}{axis} = T.axis.{'spatial' if kind == 'S' else 'reduce'}({extent}, {loop})")
+            around.insert(self.rng.randint(0, len(around)), (self.fresh("r"), again, self.kind(again)))
+        depth = 1
+        for name, extent, kind in around:
+            self.loop(depth, name, extent, kind)
+            depth += 1
+        pad = "    " * (depth + 1)
+        self.lines.append("    " * depth + f"with T.block({self.fresh('b')!r}):")
+        axes, own = [f"v{loop}" for loop in loops], [self.kind(extent) for extent in extents]
+        roles = ["spatial"] * (len(extents) - reduce) + ["reduce"] * reduce
+        for axis, loop, extent, kind, type_, role in zip(axes, loops, extents, kinds, own, roles, strict=True):
+            size = extent if type_ == INDEX else f"T.{type_}({extent})"
+            self.lines.append(f"{pad}{axis} = T.axis.{role}({size}, {self.as_type(loop, kind, type_)})")
+        outside = [self.as_type(loop, kind, self.index) for loop, kind in zip(loops, kinds, strict=True)]
+        inside = [self.as_type(axis, kind, self.index) for axis, kind in zip(axes, own, strict=True)]
         if where:
-            self.lines.append(f"{pad * 3}T.where({where.format(*loops)})")
+            self.lines.append(f"{pad}T.where({where.format(*outside, **self.words)})")
         if init:
-            self.lines += [f"{pad * 3}with T.init():", f"{pad * 4}{init.format(*axes)}"]
-        self.lines += [f"{pad * 3}{line.format(*axes)}" for line in body]
+            self.lines += [f"{pad}with T.init():", f"{pad}    {init.format(*inside, **self.words)}"]
+        self.lines += [pad + line.format(*inside, **self.words) for line in body]
 
-    def _bare(self, loops: list[str], extents: list[int], body: list[str], reduce: int, init: str, where: str) -> None:
+    def _bare(
+        self, loops: list[str], extents: list[int], kinds: list[str], body: list[str], reduce: int, init: str,
+        where: str,
+    ) -> None:
         depth = 1
         if self.rng.random() < 0.5:
             self.lines.append("    " * depth + f"with T.block({self.fresh('b')!r}):")
             depth += 1
-        for number, (loop, extent) in enumerate(zip(loops, extents, strict=True)):
+        axes = [self.as_type(loop, kind, self.index) for loop, kind in zip(loops, kinds, strict=True)]
+        if self.rng.random() < IDLE and not init:
+            idle = self.fresh("z")
+            self.loop(depth, idle, 0, self.kind(1))
+            self.lines.append("    " * (depth + 1) + body[-1].format(*["0"] * len(axes), **self.words))
+        for number, (loop, extent, kind) in enumerate(zip(loops, extents, kinds, strict=True)):
             if init and number == len(extents) - reduce:
-                self.lines.append("    " * depth + init.format(*loops))
-            self.lines.append("    " * depth + f"for {loop} in range({extent}):")
+                self.lines.append("    " * depth + init.format(*axes, **self.words))
+            self.loop(depth, loop, extent, kind)
             depth += 1
         if where:
-            self.lines.append("    " * depth + f"if {where.format(*loops)}:")
+            self.lines.append("    " * depth + f"if {where.format(*axes, **self.words)}:")
             depth += 1
-        self.lines += ["    " * depth + line.format(*loops) for line in body]
+        self.lines += ["    " * depth + line.format(*axes, **self.words) for line in body]
 
 
 def elementwise(t: Text) -> None:
-    """Two or three stages, each a function of the one before at shifted or permuted indices."""
+    """Two or three stages, each a function of the one before at shifted or permuted indices, perhaps of other types."""
     rank = t.rng.choice([1, 1, 2])
     shape = tuple(t.rng.randint(3, 9) for _ in range(rank))
-    source = t.param("A", shape)
-    target = t.param("C", shape)
+    if rank == 2 and t.rng.random() < LONG:
+        shape = (3, t.rng.choice([43, 50, 100]))
+    source, last = t.param("A", shape), t.dtype
     stages = t.rng.choice([1, 2, 2, 3, 3])
-    names = [t.alloc(f"T{k}", shape) for k in range(stages - 1)] + [target]
-    for name in names:
-        axes = ", ".join(f"{{{d}}}" for d in range(rank))
-        rolled = ", ".join([f"({{0}} + 1) % {shape[0]}", *(f"{{{d}}}" for d in range(1, rank))])
-        forms = ["{0} * T.float32(2)", "{0} + T.float32(1)", "T.max({0}, T.float32(0))"]
-        forms += ["T.if_then_else({{0}} < " + str(shape[0] - 1) + ", {0}, T.float32(3))"]
-        value = t.rng.choice([form.format(f"{source}[{axes}]") for form in forms] + [f"{source}[{rolled}]"])
-        t.nest(list(shape), [f"{name}[{axes}] = {value}"])
-        source = name
+    for stage in range(stages):
+        if t.rng.random() < 0.2:
+            t.dtype = t.rng.choice(["float32", *INTEGERS])
+        name = (t.param("C", shape) if stage == stages - 1 else t.alloc(f"T{stage}", shape))  # fmt: skip
+        t.nest(list(shape), [_stage(t, name, t.as_type("{x}", last, t.dtype), source, shape)])
+        source, last = name, t.dtype
+
+
+def _stage(t: Text, name: str, value: str, source: str, shape: tuple[int, ...]) -> str:
+    """A store of a function of `value`, where ``{x}`` stands for an element of `source`."""
+    axes = ", ".join(f"{{{d}}}" for d in range(len(shape)))
+    first = t.rng.choice(["{0} + 1", "{0} + 1", "{0} * {factor} + 1"])
+    rolled = ", ".join([f"({first}) % {shape[0]}", *(f"{{{d}}}" for d in range(1, len(shape)))])
+    forms = ["{x} * {two}", "{x} + {one}", "T.max({x}, {zero})", "T.if_then_else({0} < LAST, {x}, {three})"]
+    forms += ['{x} + T.Cast("TYPE", {0} * {factor})', "{x} + {one} - SCALAR"]
+    if t.dtype != "float32":
+        forms += ["{x} // {two}", "({x} - {one}) % {three}", "T.if_then_else({x} + {one} > {x}, {x}, {most})"]
+        forms += ["{x} * {three} // {three}", "T.max({x}, {x} + {one})", "{x} - {least}"]
+    form, element = (t.rng.choice(forms), axes) if t.rng.random() < 0.85 else ("{x}", rolled)
+    if "SCALAR" in form:
+        form = form.replace("SCALAR", t.scalar(t.fresh("n")))
+    form = form.replace("LAST", str(shape[0] - 1)).replace("TYPE", t.dtype)
+    return f"{name}[{axes}] = {form.replace('{x}', value.replace('{x}', f'{source}[{element}]'))}"
 
 
 def convolution(t: Text) -> None:
@@ -106,15 +175,15 @@ def convolution(t: Text) -> None:
     if t.rng.random() < 0.4:
         padded = t.alloc("P", (size + 2,))
         t.nest([size + 2], [
-            f"{padded}[{{0}}] = T.if_then_else({{0}} >= 1 and {{0}} < {size + 1}, {source}[{{0}} - 1], T.float32(0))"
+            f"{padded}[{{0}}] = T.if_then_else({{0}} >= 1 and {{0}} < {size + 1}, {source}[{{0}} - 1], {{zero}})"
         ])  # fmt: skip
         source = padded
     index = f"{{0}} * {stride} + {{1}}" if stride > 1 else "{0} + {1}"
     if weights:
-        body, start = f"{target}[{{0}}] = {target}[{{0}}] + {source}[{index}] * {weights}[{{1}}]", "T.float32(0)"
+        body, start = f"{target}[{{0}}] = {target}[{{0}}] + {source}[{index}] * {weights}[{{1}}]", "{zero}"
     else:
         body = f"{target}[{{0}}] = T.max({target}[{{0}}], {source}[{index}])"
-        start = 'T.float32("-inf")'
+        start = "{least}"
     t.nest([n, k], [body], reduce=1, init=f"{target}[{{0}}] = {start}")
 
 
@@ -125,9 +194,9 @@ def product(t: Text) -> None:
     follow = t.rng.random() < 0.4
     result = t.alloc("D", (m, n)) if follow else "C"
     t.nest([m, n, k], [f"{result}[{{0}}, {{1}}] = {result}[{{0}}, {{1}}] + A[{{0}}, {{2}}] * W[{{2}}, {{1}}]"],
-           reduce=1, init=f"{result}[{{0}}, {{1}}] = T.float32(0)")  # fmt: skip
+           reduce=1, init=f"{result}[{{0}}, {{1}}] = {{zero}}")  # fmt: skip
     if follow:
-        t.nest([m, n], ["C[{0}, {1}] = T.max(D[{0}, {1}], T.float32(0))"])
+        t.nest([m, n], ["C[{0}, {1}] = T.max(D[{0}, {1}], {zero})"])
 
 
 def rows(t: Text) -> None:
@@ -135,8 +204,8 @@ def rows(t: Text) -> None:
     m, n = t.rng.randint(2, 7), t.rng.randint(2, 7)
     t.param("A", (m, n)), t.param("C", (m,))
     form, start = t.rng.choice([
-        ("C[{0}] + A[{0}, {1}]", "T.float32(0)"), ("C[{0}] * A[{0}, {1}]", "T.float32(1)"),
-        ("T.min(C[{0}], A[{0}, {1}])", 'T.float32("inf")'),
+        ("C[{0}] + A[{0}, {1}]", "{zero}"), ("C[{0}] * A[{0}, {1}]", "{one}"),
+        ("T.min(C[{0}], A[{0}, {1}])", "{most}"),
     ])  # fmt: skip
     t.nest([m, n], [f"C[{{0}}] = {form}"], reduce=1, init=f"C[{{0}}] = {start}")
 
@@ -156,8 +225,8 @@ def pieces(t: Text) -> None:
     t.param("A", (n,)), t.param("C", (n,))
     t.alloc("S", (n,))
     cut = t.rng.randint(1, n - 1)
-    t.nest([n], ["S[{0}] = T.float32(0)"])
-    t.nest([n], ["S[{0}] = A[{0}] + T.float32(1)"], where=f"{{0}} < {cut}")
+    t.nest([n], ["S[{0}] = {zero}"])
+    t.nest([n], ["S[{0}] = A[{0}] + {one}"], where=f"{{0}} < {cut}")
     if t.rng.random() < 0.5:
         t.nest([n], ["S[{0}] = A[{0}]"], where=f"{{0}} >= {cut - t.rng.randint(0, 1)}")
     t.nest([n], [t.rng.choice(["C[{0}] = S[{0}]", f"C[{{0}}] = S[{n - 1} - {{0}}]", "C[{0}] = S[{0}] * A[{0}]"])])
@@ -170,7 +239,7 @@ def adjacent(t: Text) -> None:
     t.param("A", (n + 2,)), t.param("C", (n,))
     t.alloc("S", (n + 2,))
     t.nest([n + 2], ["S[{0}] = A[{0}]"])
-    t.nest([n], ["S[{0} + 1] = A[{0} + 1] + T.float32(1)"])
+    t.nest([n], ["S[{0} + 1] = A[{0} + 1] + {one}"])
     t.nest([n], [f"C[{{0}}] = S[{{0}} + {1 + shift}]"])
 
 
@@ -179,11 +248,11 @@ def guarded(t: Text) -> None:
     m, n = t.rng.randint(2, 5), t.rng.randint(2, 6)
     t.bare = True
     t.param("A", (m, n)), t.param("C", (m, n))
-    first = t.rng.choice(["T.float32(0)", "A[{0}, {1}]", "A[{0}, {1}] + T.float32(1)"])
+    first = t.rng.choice(["{zero}", "A[{0}, {1}]", "A[{0}, {1}] + {one}"])
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {first}"])
     row, column = t.rng.randint(0, m - 1), t.rng.randint(0, n - 1)
     where = t.rng.choice([f"{{0}} >= {row}", f"{{0}} < {row + 1} and {{1}} < {column + 1}", f"{{1}} == {column}"])
-    second = t.rng.choice(["T.float32(0)", "C[{0}, {1}]", "A[{0}, {1}] * T.float32(2)", "C[{0}, {1}] + A[{0}, {1}]"])
+    second = t.rng.choice(["{zero}", "C[{0}, {1}]", "A[{0}, {1}] * {two}", "C[{0}, {1}] + A[{0}, {1}]"])
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {second}"], where=where)
 
 
@@ -194,12 +263,12 @@ def repeated(t: Text) -> None:
     t.param("A", (m, n)), t.param("C", (m,))
     t.alloc("S", (m,))
     if t.rng.random() < 0.6:
-        t.nest([m, n], ["S[{0}] = S[{0}] + A[{0}, {1}]"], reduce=1, init="S[{0}] = T.float32(0)", again=again)
+        t.nest([m, n], ["S[{0}] = S[{0}] + A[{0}, {1}]"], reduce=1, init="S[{0}] = {zero}", again=again)
     else:
         t.nest([m], ["S[{0}] = A[{0}, 0]"])
         t.nest([m], ["S[{0}] = S[{0}] + A[{0}, 1]"], again=again)
     if t.rng.random() < 0.6:
-        t.nest([m], ["C[{0}] = S[{0}] * T.float32(2)"])
+        t.nest([m], ["C[{0}] = S[{0}] * {two}"])
     else:
         t.nest([m], ["C[{0}] = A[{0}, 1]"])
         t.nest([m], ["C[{0}] = C[{0}] + S[{0}]"], again=t.rng.choice([0, again]))
@@ -210,9 +279,9 @@ def watching(t: Text) -> None:
     t.bare = False
     n = t.rng.randint(2, 4)
     t.param("A", (n, n)), t.param("C", (n, n))
-    t.nest([n, n], ["C[{0}, {1}] = T.float32(0)"])
+    t.nest([n, n], ["C[{0}, {1}] = {zero}"])
     seen = t.rng.choice(["C[{1}, {0}]", f"C[{n - 1} - {{0}}, {{1}}]", "A[{1}, {0}]", "C[{0}, {1}]"])
-    t.nest([n, n], ["C[{0}, {1}] = A[{0}, {1}] + T.float32(1)"], where=f"{seen} == T.float32(0)")
+    t.nest([n, n], ["C[{0}, {1}] = A[{0}, {1}] + {one}"], where=f"{seen} == {{zero}}")
 
 
 def viewed(t: Text) -> None:
@@ -221,10 +290,10 @@ def viewed(t: Text) -> None:
     n = t.rng.randint(4, 9)
     t.param("A", (n,)), t.param("C", (n,))
     t.alloc("S", (n,))
-    t.nest([n], ["S[{0}] = A[{0}] * T.float32(2)"])
-    t.lines.append(f'    V = T.decl_buffer(({n},), "float32", data=S.data)')
+    t.nest([n], ["S[{0}] = A[{0}] * {two}"])
+    t.lines.append(f'    V = T.decl_buffer(({n},), "{t.dtype}", data=S.data)')
     t.nest([n], [t.rng.choice([f"C[{{0}}] = S[{{0}}] + V[{n - 1} - {{0}}]", "C[{0}] = V[{0}]", "V[{0}] = A[{0}]"])])
-    t.nest([n], [f"C[{{0}}] = {t.rng.choice('SV')}[{{0}}] + T.float32(1)"])
+    t.nest([n], [f"C[{{0}}] = {t.rng.choice('SV')}[{{0}}] + {{one}}"])
 
 
 def named(t: Text) -> None:
@@ -233,8 +302,8 @@ def named(t: Text) -> None:
     n = t.rng.randint(4, 9)
     t.param("A", (n + 1,)), t.param("C", (n,))
     t.alloc("S", (n + 1,))
-    t.lines.insert(0, '    x = T.var("float32")')
-    t.nest([n + 1], ["S[{0}] = T.Let(x * x + x, where={{x: A[{0}] + T.float32(1)}})"])
+    t.lines.insert(0, f'    x = T.var("{t.dtype}")')
+    t.nest([n + 1], ["S[{0}] = T.Let(x * x + x, where={{x: A[{0}] + {one}}})"])
     t.nest([n], [t.rng.choice(["C[{0}] = S[{0}] + S[{0} + 1]", "C[{0}] = S[{0}] * S[{0}]", "C[{0}] = S[{0} + 1]"])])
 
 
