@@ -44,6 +44,7 @@ from ..expr import (
     can_fail,
     const,
     fold_constants,
+    reads_memory,
     substitute,
     variables,
 )
@@ -57,6 +58,7 @@ from .laws import law
 from .linear import Linear, UndefTerm, add, build, scale, shared_form
 from .quotients import Quotients
 from .rules import operand_dtype, rules_for
+from .widening import wide_index
 
 _ROUNDS = 8  # of the parts of a condition against each other; what is left to do is done in the next round of all
 
@@ -391,6 +393,11 @@ class Simplifier:
                 return folded
         if isinstance(inner, Broadcast):
             return Broadcast(Cast(dtypes.element(expr.dtype), inner.value), inner.lanes)
+        computed = isinstance(inner, Binary) and dtypes.is_int(inner.dtype) and not reads_memory(inner)
+        if computed and expr.dtype == dtypes.INDEX:
+            wide = wide_index(inner, self.facts)
+            if not isinstance(wide, Cast):
+                return self.expr(wide)
         return self._rewrite("cast", Cast(expr.dtype, inner))
 
 

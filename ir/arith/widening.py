@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from .. import dtypes
 from ..expr import ARITHMETIC, Binary, Broadcast, Cast, Const, Expr, Ramp, Select, Var, as_index, binary, in_type
+from ..node import Node, rebuild
 from .intervals import Facts, Interval, nothing_known
 from .linear import Linear, linear_form
 
@@ -38,6 +39,19 @@ def _holds(expr: Expr, dtype: str, facts: Facts) -> bool:
     low, high = facts.interval(expr)
     own = dtypes.int_range(dtypes.element(dtype))
     return own[0] <= low and high <= own[1]
+
+
+def over_indices(expr: Expr, bounds: Mapping[Var, Interval]) -> Expr:
+    """An index over variables of the index type, with the names and values of its own; what may wrap stays narrow."""
+
+    def visit(node: Node) -> Node:
+        if isinstance(node, Cast) and node.dtype == dtypes.INDEX and isinstance(node.a, Var):
+            return Var(node.a.name)
+        return rebuild(node, visit)
+
+    result = visit(wide_index(expr, Facts(bounds)))
+    assert isinstance(result, Expr)
+    return result
 
 
 def narrow_index(expr: Expr, dtype: str, bounds: Mapping[Var, Interval]) -> Expr:

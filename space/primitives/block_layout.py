@@ -41,8 +41,9 @@ def transform_block_layout(func: PrimFunc, block: str, index_map: Any) -> Result
         raise ScheduleError("(2) {error}", error=str(error)) from None
     kinds = _kinds(target, made)
     nest = [x.var for x in above]
-    over_loops = made.map_indices(bound)
-    func, loops = transform_loops(func, [v.name for v in nest], IndexMap(tuple(nest), tuple(over_loops)).text)
+    over_loops = made.map_indices([Var(b.name) for b in bound if isinstance(b, Var)])
+    over_nest = IndexMap(tuple(Var(v.name) for v in nest), over_loops)
+    func, loops = transform_loops(func, [v.name for v in nest], over_nest)
     func = _rebind(func, block, loops, kinds, made)
     try:
         verify(func)

@@ -9,6 +9,7 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Relation, Unknown, access_map, implies, is_affine
 from ...ir.arith.simplify import simplify
+from ...ir.arith.widening import narrow_index
 from ...ir.dataflow.instances import Statement
 from ...ir.dataflow.order import Time
 from ...ir.expr import TRUE, Expr, Var, all_of, as_expr, as_index, binary, conjuncts, reads_memory, substitute
@@ -101,7 +102,7 @@ def _executed(nest: Nest) -> Domain:
 def _invert(
     func: PrimFunc, nest: Nest, images: tuple[Expr, ...], extents: Sequence[int] | None
 ) -> tuple[list[int], dict[Var, Expr], list[Var]]:
-    """Conditions (2) and (3): the extents, the old loops in terms of the new ones, and the new ones."""
+    """Conditions (2) and (3): the extents, the old loops in terms of the new ones in the index type, the new ones."""
     taken = names(func)
     new_vars: list[Var] = []
     for place, image in enumerate(images):
@@ -154,7 +155,8 @@ def _new_nest(
     known = {**enclosing_bounds(func, nest.loops[0]), **bounds}
     conditions = [substitute(c, inverse) for c in nest.conditions]
     cond = simplify(all_of([_image_condition(nest, images, inverse, bounds), *conditions]), known)
-    body = guard(substitute_loops(nest.body, inverse, known), cond)
+    narrow: dict[Var, Expr] = {x: narrow_index(value, x.dtype, known) for x, value in inverse.items()}
+    body = guard(substitute_loops(nest.body, narrow, known), cond)
     for var, size in zip(reversed(new_vars), reversed(sizes), strict=True):
         body = For(var, as_expr(size, var), body)
     assert isinstance(body, For)

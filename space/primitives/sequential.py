@@ -10,6 +10,7 @@ from math import prod
 from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, access_map
 from ...ir.arith.simplify import simplify
+from ...ir.arith.widening import over_indices
 from ...ir.dataflow.instances import Statement, instances
 from ...ir.dataflow.order import update_op
 from ...ir.expr import Const, Expr, Load, Var, as_index, free_variables, substitute
@@ -282,7 +283,8 @@ def _replaced(
 def _by_map(sch: Rewritable, plan: _Plan) -> list[str]:
     """All loops of the span at once, through the inverse of the indices."""
     names = ", ".join(v.name for v in plan.span)
-    index_map = f"lambda {names}: [{', '.join(expr_text(e) for e in plan.images)}]"
+    bounds = {v: (0, extent - 1) for v, extent in plan.extents.items()}
+    index_map = f"lambda {names}: [{', '.join(expr_text(over_indices(e, bounds)) for e in plan.images)}]"
     extents = [*plan.sizes, *(plan.extents[v] for v in plan.rest)]
     made: list[str] = list(sch.transform_loops([v.name for v in plan.span], index_map, extents))
     return made[: len(plan.sizes)]

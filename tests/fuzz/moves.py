@@ -247,6 +247,19 @@ def _in_other_order(c: Chooser) -> Arguments:
     return (c.rng.choice(pairs) if pairs and c.rng.random() < 0.9 else (c.loop(), c.loop())), {}
 
 
+def _block_map(c: Chooser) -> Arguments:
+    """A map for the iterators of a block: tiles, offsets and permutations."""
+    block = c.block()
+    shape = tuple(i.extent for i in find_block(c.func, block).iters) if block in c.blocks else ()
+    return (block, index_map(shape, c.rng) if len(shape) in range(1, 6) else "lambda i: [i]"), {}
+
+
+def _separators(c: Chooser) -> Arguments:
+    buffer = c.buffer()
+    cuts = sorted(c.rng.sample(range(len(buffer.shape) + 1), c.rng.randint(0, min(2, len(buffer.shape)))))
+    return (c.block(), buffer.name, cuts), {}
+
+
 MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "split": (3, _split),
     "fuse": (2, _several),
@@ -271,6 +284,11 @@ MOVES: dict[str, tuple[float, Callable[[Chooser], Arguments]]] = {
     "decompose_reduction": (1.5, _block_loop),
     "compose_reduction": (1, _writers),
     "add_block": (1, _some_loop),
+    "blockize": (1.5, _some_loop),
+    "add_unit_loop": (0.5, lambda c: ((c.block() if c.rng.random() < 0.5 else c.loop(),), {})),
+    "transform_block_layout": (1.5, _block_map),
+    "restrict_reduction": (1, lambda c: (_block_loop(c)[0], {})),
+    "set_axis_separator": (0.5, _separators),
     "rfactor": (3, _part_of_reduction),
     "transform_layout": (3, _layout),
     "sequential_buffer_access": (2, _block_buffer),

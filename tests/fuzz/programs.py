@@ -307,9 +307,18 @@ def named(t: Text) -> None:
     t.nest([n], [t.rng.choice(["C[{0}] = S[{0}] + S[{0} + 1]", "C[{0}] = S[{0}] * S[{0}]", "C[{0}] = S[{0} + 1]"])])
 
 
+def spread(t: Text) -> None:
+    """Sums over an input that was spread by zeros, as a transposed convolution has it."""
+    t.bare = False
+    n, k, step = t.rng.randint(2, 6), t.rng.randint(1, 4), t.rng.randint(2, 3)
+    t.param("A", ((n + k) // step + 1,)), t.param("W", (k,)), t.param("C", (n,))
+    chosen = f"T.if_then_else(({{0}} + {{1}}) % {step} == 0, A[({{0}} + {{1}}) // {step}], {{zero}})"
+    t.nest([n, k], [f"C[{{0}}] = C[{{0}}] + {chosen} * W[{{1}}]"], reduce=1, init="C[{0}] = {zero}")
+
+
 FAMILIES = (
     *[elementwise] * 4, *[convolution] * 3, product, rows, scan, pieces, adjacent, guarded, repeated, watching, viewed,
-    named,
+    named, spread,
 )  # fmt: skip
 
 

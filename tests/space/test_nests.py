@@ -353,17 +353,19 @@ def test_make_rectangular_refuses_lengths_that_nobody_knows() -> None:
 
 
 def random_program(rng: random.Random) -> str:
-    """A nest of bare loops over one or two buffers, imperfect at times, with conditions and updates."""
+    """A nest of bare loops of any type over one or two buffers, imperfect at times, with conditions and updates."""
+    dtype = rng.choice(["int64", "int64", "int32", "int16", "int8", "uint8"])
     index = ["i", "j", "i + j", "i + 1", "j + 1", "i + 2 * j", "7 - i", "j // 2 + i"]
     a, b, c = (rng.choice(index) for _ in range(3))
     read = f"x[{b}, {rng.choice(index)}]" if rng.random() < 0.6 else f"y[{b}]"
     kind = rng.random()
     target = f"y[{a}]" if rng.random() < 0.6 else f"x[{a}, {c}]"
-    value = f"{target} + {read}" if kind < 0.5 else f"{read} + i" if kind < 0.8 else f"{read} * 2 + j"
+    i, j = (v if dtype == "int64" else f'T.Cast("int64", {v})' for v in "ij")
+    value = f"{target} + {read}" if kind < 0.5 else f"{read} + {i}" if kind < 0.8 else f"{read} * 2 + {j}"
     inner = f"{target} = {value}"
     if rng.random() < 0.4:
         inner = f"if i {rng.choice(['<=', '>', '!='])} j:\n                " + inner
-    lead = rng.choice(["", f"y[{rng.choice(['i', 'i + 1', '2 * i'])}] = i", "x[i, 0] = y[i]"])
+    lead = rng.choice(["", f"y[{rng.choice(['i', 'i + 1', '2 * i'])}] = {i}", "x[i, 0] = y[i]"])
     block = rng.random() < 0.5
     lines = [
         "@T.prim_func",
@@ -373,9 +375,9 @@ def random_program(rng: random.Random) -> str:
         "    for r in range(24):",
         "        y[r] = u[3, r]",
         *(['    with T.block("compute"):'] if block else []),
-        "    for i in range(6):",
+        f"    for i in range(T.{dtype}(6)):",
         *([f"        {lead}"] if lead else []),
-        "        for j in range(5):",
+        f"        for j in range(T.{dtype}(5)):",
         f"            {inner}",
     ]
     if not block:
@@ -414,6 +416,7 @@ def test_random_nests_keep_their_meaning() -> None:
         try:
             for _ in range(rng.choice([1, 1, 2, 3])):
                 outcomes[random_step(sch, rng)] += 1
+                verify(sch.func)
             same(sch, text)
         except Exception as error:
             pytest.fail(f"seed {seed}: {error!r}\n{text}\n{sch.trace.script()}\n{sch.func.script()}")
