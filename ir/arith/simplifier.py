@@ -393,10 +393,10 @@ class Simplifier:
                 return folded
         if isinstance(inner, Broadcast):
             return Broadcast(Cast(dtypes.element(expr.dtype), inner.value), inner.lanes)
-        computed = isinstance(inner, Binary) and dtypes.is_int(inner.dtype) and not reads_memory(inner)
+        computed = isinstance(inner, (Binary, Cast)) and dtypes.is_int(inner.dtype) and not reads_memory(inner)
         if computed and expr.dtype == dtypes.INDEX:
             wide = wide_index(inner, self.facts)
-            if not isinstance(wide, Cast):
+            if wide != Cast(dtypes.INDEX, inner):
                 return self.expr(wide)
         return self._rewrite("cast", Cast(expr.dtype, inner))
 

@@ -25,8 +25,9 @@ def wide_index(expr: Expr, facts: Facts) -> Expr:
         return Broadcast(wide_index(expr.value, facts), expr.lanes)
     if isinstance(expr, Select):
         return Select(expr.cond, wide_index(expr.a, facts), wide_index(expr.b, facts))
-    if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) == dtypes.INDEX and _holds(expr.a, expr.dtype, facts):
-        return expr.a
+    if isinstance(expr, Cast) and dtypes.is_int(expr.a.dtype):
+        inside = wide_index(expr.a, facts)
+        return inside if _holds(inside, expr.dtype, facts) else as_index(expr)
     unlimited: Expr | None = None
     if isinstance(expr, Binary):
         unlimited = Binary(expr.op, wide_index(expr.a, facts), wide_index(expr.b, facts))

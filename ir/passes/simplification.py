@@ -21,7 +21,7 @@ ROUNDS = 8
 
 def simplified(func: PrimFunc, within: Stmt) -> PrimFunc:
     """The function with `within`, one of its statements, as simple as can be proven."""
-    root = position(func.body, within)
+    root, original = position(func.body, within), func
     for _ in range(ROUNDS):
         new = distinct(with_known_loads(func, at(func.body, root)))
         stmt = at(new.body, root)
@@ -30,6 +30,6 @@ def simplified(func: PrimFunc, within: Stmt) -> PrimFunc:
         stmt = simplify_stmt(stmt, place.facts)
         new = with_statement(new, root, stmt)
         if new == func:
-            return func
+            break
         func = new
-    return without_empty(func) if root else func
+    return without_empty(func) if root and func is not original else func
