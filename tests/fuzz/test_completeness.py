@@ -6,12 +6,12 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from itertools import product
 
 from fuzz import forced
 from fuzz.machine import Misuse, run
 from fuzz.moves import PLANS, Chooser, move
 from fuzz.programs import program
+from fuzz.trial import data
 from scale import scaled
 
 from stridesmith.ir.script.parser import parse
@@ -34,9 +34,7 @@ def same_results(func: PrimFunc, other: PrimFunc, seed: int) -> bool:
     for draw in range(3):
         rng = random.Random(seed * 3 + draw)
         inputs = {
-            b.name: {p: float(rng.randint(-9, 9)) for p in product(*map(range, shapes[b.name]))}
-            for b in func.buffers
-            if b.name not in outputs
+            p.name: data(rng, p, shapes.get(p.name, ())) for p in func.params if p.name not in outputs
         }
         try:
             expected = run(func, inputs, POISONS[0], seed)

@@ -24,7 +24,7 @@ from .programs import program
 POISONS = (math.nan, 1e30)
 
 
-def data(rng: random.Random, param: Buffer | Var) -> Values | int | float:
+def data(rng: random.Random, param: Buffer | Var, shape: tuple[int, ...]) -> Values | int | float:
     """Values for an argument: small ones, or of an integer type all that it has, its ends more than others."""
     small = rng.random() < 0.5
 
@@ -36,7 +36,7 @@ def data(rng: random.Random, param: Buffer | Var) -> Values | int | float:
             return rng.randint(max(low, -9), 9)
         return rng.choice([low, low + 1, high - 1, high, rng.randint(low, high)])
 
-    return value() if isinstance(param, Var) else {p: value() for p in product(*map(range, param.shape))}
+    return value() if isinstance(param, Var) else {p: value() for p in product(*map(range, shape))}
 
 
 class Failure(AssertionError):
@@ -58,7 +58,7 @@ class Trial:
         func = self.sch.func
         outputs = {b.name for b in written_buffers(func)}
         self.inputs: dict[str, Values | int | float] = {
-            p.name: data(self.rng, p) for p in func.params if p.name not in outputs
+            p.name: data(self.rng, p, getattr(p, "shape", ())) for p in func.params if p.name not in outputs
         }
         self.expected = self.results(func)[0]
         self.steps: list[str] = []
