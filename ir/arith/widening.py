@@ -48,7 +48,8 @@ def over_indices(expr: Expr, bounds: Mapping[Var, Interval]) -> Expr:
     def visit(node: Node) -> Node:
         if isinstance(node, Cast) and node.dtype == dtypes.INDEX and isinstance(node.a, Var):
             return Var(node.a.name)
-        return rebuild(node, visit)
+        below: Node = rebuild(node, visit)
+        return below
 
     result = visit(wide_index(expr, Facts(bounds)))
     assert isinstance(result, Expr)

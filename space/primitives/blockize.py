@@ -10,6 +10,7 @@ from ...ir.arith.simplify import simplify
 from ...ir.arith.widening import linear_index
 from ...ir.expr import Expr, Var, all_of, as_expr, conjuncts, const, free_variables, substitute
 from ...ir.stmt import Block, For, Iter, PrimFunc, Stmt, fresh, loops, names
+from ...ir.verify.rules import VerifyError, verify
 from ..errors import ScheduleError
 from ..handles import find_block_or_loop
 from ..nest import check_runs_once
@@ -37,7 +38,8 @@ def blockize(func: PrimFunc, target: str) -> Result:
     used either by spatial or by reduce iterators, and has iterations; (3) an init that moves
     outside belongs to a block whose conditions are over its spatial loops alone, each of whose
     spatial points is one point of the loops, whose reduction begins where its loops do, and
-    which runs once at each of its points.  Returns the outer block.
+    which runs once at each of its points; (4) an init that stays inside still comes before what it
+    initialises, within each point of the outer block.  Returns the outer block.
     """
     nest = _nest(find_loop(func, target))
     block = nest.block
@@ -62,7 +64,13 @@ def blockize(func: PrimFunc, target: str) -> Result:
     for loop in reversed(nest.loops):
         body = replace(loop, body=body)
     outer = Block(outer_name, iters, body, all_of(over), init)
-    return with_stmt(func, nest.loops[0], outer), outer_name
+    result = with_stmt(func, nest.loops[0], outer)
+    if inner.init is not None:
+        try:
+            verify(result)
+        except VerifyError as error:
+            raise ScheduleError("(4) {error}", error=str(error)) from None
+    return result, outer_name
 
 
 class _Nest(NamedTuple):

@@ -251,7 +251,11 @@ def guarded(t: Text) -> None:
     first = t.rng.choice(["{zero}", "A[{0}, {1}]", "A[{0}, {1}] + {one}"])
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {first}"])
     row, column = t.rng.randint(0, m - 1), t.rng.randint(0, n - 1)
-    where = t.rng.choice([f"{{0}} >= {row}", f"{{0}} < {row + 1} and {{1}} < {column + 1}", f"{{1}} == {column}"])
+    where = t.rng.choice([
+        f"{{0}} >= {row}", f"{{0}} < {row + 1} and {{1}} < {column + 1}", f"{{1}} == {column}", "{0} < m", "m <= {1}",
+    ])  # fmt: skip
+    if "m" in where:
+        t.scalar("m", t.index)
     second = t.rng.choice(["{zero}", "C[{0}, {1}]", "A[{0}, {1}] * {two}", "C[{0}, {1}] + A[{0}, {1}]"])
     t.nest([m, n], [f"C[{{0}}, {{1}}] = {second}"], where=where)
 
@@ -307,6 +311,19 @@ def named(t: Text) -> None:
     t.nest([n], [t.rng.choice(["C[{0}] = S[{0}] + S[{0} + 1]", "C[{0}] = S[{0}] * S[{0}]", "C[{0}] = S[{0} + 1]"])])
 
 
+def triangle(t: Text) -> None:
+    """Rows that are longer the further down they are, or as long as an argument says."""
+    n = t.rng.randint(2, 6)
+    t.param("A", (n, n)), t.param("C", (n,))
+    kind = t.kind(n)
+    longest = n if t.rng.random() < 0.7 else t.scalar("m", kind)
+    t.loop(1, "i", n, kind)
+    inner = t.rng.choice(["i + 1", "i // 2", f"T.min(i + 1, {longest})", f"T.max(T.min({longest}, {n}), 0)"])
+    t.lines.append("        C[i] = {zero}".format(**t.words))
+    t.lines.append(f'        for j in T.serial({inner}, dtype="{kind}"):')
+    t.lines.append("            C[i] = " + t.rng.choice(["C[i] + A[i, j]", "A[i, j]"]))
+
+
 def spread(t: Text) -> None:
     """Sums over an input that was spread by zeros, as a transposed convolution has it."""
     t.bare = False
@@ -318,7 +335,7 @@ def spread(t: Text) -> None:
 
 FAMILIES = (
     *[elementwise] * 4, *[convolution] * 3, product, rows, scan, pieces, adjacent, guarded, repeated, watching, viewed,
-    named, spread,
+    named, spread, triangle,
 )  # fmt: skip
 
 

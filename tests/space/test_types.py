@@ -265,3 +265,28 @@ def test_a_loop_without_iterations_becomes_no_iterator() -> None:
     """Iterators have at least one value."""
     with pytest.raises(ScheduleError, match=r"\(1\) loop `z` has no iterations"):
         schedule(IDLE).add_block("z")
+
+
+SKEWED = """
+@T.prim_func
+def main(A: T.Buffer((6,), "int32"), C: T.Buffer((5,), "int32")):
+    for i in range(6):
+        for j in range(2):
+            with T.block("b"):
+                vi = T.axis.spatial(5, i - j)
+                vj = T.axis.reduce(2, j)
+                T.where(j <= i and i < j + 5)
+                with T.init():
+                    C[vi] = 0
+                C[vi] = C[vi] + A[vi + vj]
+"""
+
+
+def test_an_init_within_an_outer_block_comes_first() -> None:
+    """In the iteration i = 1 the block begins with the second term of C[0], which its init would forget."""
+    with pytest.raises(ScheduleError, match=r"\(4\) .* the first instance of a spatial point is vi=0, vj=1"):
+        schedule(SKEWED).blockize("j")
+    text = SKEWED.replace("i - j", "i").replace("range(6)", "range(5)").replace("T.where(j <= i and i < j + 5)", "pass")
+    sch = schedule(text)
+    sch.blockize("j")
+    same(sch, text)
