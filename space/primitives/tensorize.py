@@ -131,7 +131,7 @@ class _Matcher:
             )  # fmt: skip
             return False
         offsets = tuple(
-            simplify(i - substitute(d, self.renamed), self.ranges)
+            simplify(as_index(i) - as_index(substitute(d, self.renamed)), self.ranges)
             for i, d in zip(mine.indices[extra:], described.indices, strict=True)
         )
         part = _Part(target, tuple(mine.indices[:extra]), offsets)
