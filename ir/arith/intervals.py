@@ -3,6 +3,13 @@
 `Facts` holds an inclusive interval for atoms (variables, quotients, ...) and for
 linear forms of several atoms, as loops and conditions give them.  Intervals are
 Python integers; an atom about which nothing is known has the range of its type.
+
+The interval of an expression is that of the value which is computed, with wrap-around: a sum
+of int64 that may leave 64 bits has the range of its type.  The interval of a form is that of
+the sum over the integers; the two are one where the form `is_exact`.  What is loaded, or
+passed as an argument, may have any value of its type.  What counts does not: a loop whose
+extent is unknown takes less than `LONGEST` steps, as no computer finishes more, and an index
+whose shape is unknown lies within `ANY_INDEX`.
 """
 
 from __future__ import annotations
@@ -39,8 +46,13 @@ Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+LONGEST = 1 << 48
+"""More steps than any loop takes."""
+ANY_INDEX: Interval = (-(1 << 40), 1 << 40)
+"""The range of an index into memory of unknown shape."""
 _DERIVED = 64
 _UNBOUNDED = 1 << 4096  # wider than any product of index atoms
+_INT64 = dtypes.int_range(dtypes.INDEX)
 
 
 class Facts:
@@ -62,6 +74,7 @@ class Facts:
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
         self.simplifier: Any = None
+        self.exact: dict[Expr, bool] = {}  # see `affine.wrapping`
         Facts.created += 1
         self._next: dict[Any, Facts] = {}
         self._deep: dict[Expr, Interval] = {}
@@ -74,6 +87,31 @@ class Facts:
     def of_form(self, form: Linear) -> Interval:
         """The interval of a linear form."""
         return self._of_form(form, True)
+
+    def is_exact(self, form: Linear) -> bool:
+        """Whether an expression of this form has the value of the sum over the integers, as all of them are int64."""
+        terms, constant = form
+        reach = abs(constant)
+        for atom, k in terms.items():
+            if k == 1 and not constant and len(terms) == 1:
+                return True
+            low, high = self._deep.get(atom) or self._interval(atom, True)
+            reach += abs(k) * max(-low, high)
+        if reach <= _INT64[1]:
+            return True
+        low, high = self._of_form(form, True)
+        return _INT64[0] <= low and high <= _INT64[1]
+
+    def stays(self, expr: Binary) -> bool:
+        """Whether the last operation of a sum, a difference or a product of int64 stays inside of its type."""
+        low, high = _arithmetic(expr.op, self.interval(expr.a), self.interval(expr.b))
+        if _INT64[0] <= low and high <= _INT64[1]:
+            return True
+        try:
+            forms = [shared_form(part) for part in (expr, expr.a, expr.b)]
+        except UndefTerm:
+            return False
+        return expr not in forms[0][0] and all(map(self.is_exact, forms))
 
     def _interval(self, expr: Expr, deep: bool) -> Interval:
         """`deep` also looks at known forms; within such a look it is off, or it would go round in circles."""
@@ -93,7 +131,7 @@ class Facts:
             except UndefTerm:
                 return _type_range(expr.dtype)
             if expr not in form[0]:
-                return self._of_form(form, deep)
+                return _held(self._of_form(form, deep), _INT64)
         natural = self._atom(expr, deep)
         known = self.bounds.get(expr)
         return natural if known is None else _intersect(natural, known)
@@ -133,25 +171,20 @@ class Facts:
         if isinstance(expr, Ramp):
             base, stride = self._interval(expr.base, deep), self._interval(expr.stride, deep)
             ends = [s * (expr.lanes - 1) for s in stride]
-            return base[0] + min(0, *ends), base[1] + max(0, *ends)
+            return _held((base[0] + min(0, *ends), base[1] + max(0, *ends)), _type_range(expr.dtype))
         if isinstance(expr, Broadcast):
             return self._interval(expr.value, deep)
         if isinstance(expr, LetExpr):
             return self.with_bounds({expr.var: self._interval(expr.value, deep)})._interval(expr.body, deep)
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
-            inner, own = self._interval(expr.a, deep), _type_range(expr.dtype)
-            return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
+            return _held(self._interval(expr.a, deep), _type_range(expr.dtype))
         return _type_range(expr.dtype)
 
     def _binary(self, expr: Binary, deep: bool) -> Interval:
         own = _type_range(expr.dtype)
         if not dtypes.is_int(expr.a.dtype) or own == (0, 1):
             return own
-        a, b = self._interval(expr.a, deep), self._interval(expr.b, deep)
-        result = _arithmetic(expr.op, a, b)
-        if dtypes.element(expr.dtype) == dtypes.INDEX or (own[0] <= result[0] and result[1] <= own[1]):
-            return result
-        return own
+        return _held(_arithmetic(expr.op, self._interval(expr.a, deep), self._interval(expr.b, deep)), own)
 
     def with_bounds(self, bounds: Bounds) -> Facts:
         """The facts with intervals of further variables."""
@@ -162,7 +195,8 @@ class Facts:
 
     def looping(self, var: Var, extent: Expr) -> Facts:
         """The facts in the body of a loop."""
-        return self.with_bounds({var: (0, self.interval(extent)[1] - 1)})
+        least, most = self.interval(extent)
+        return self.with_bounds({var: (0, (most if least == most else min(most, LONGEST)) - 1)})
 
     def binding(self, var: Var, value: Expr, limit: Interval | None = None) -> Facts:
         """The facts where `var` has the value of an expression, which is known to lie in `limit`."""
@@ -207,10 +241,11 @@ class Facts:
         if cond.a.dtype != dtypes.INDEX:
             return self._restrict_narrow(cond)
         try:
-            terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+            left, right = shared_form(cond.a), shared_form(cond.b)
         except UndefTerm:
             return self
-        if not terms:
+        terms, constant = add(left, right, -1)
+        if not terms or not self.is_exact(left) or not self.is_exact(right):
             return self
         items = ordered(terms, signed=False)
         factor = gcd(*terms.values()) * (1 if items[0][1] > 0 else -1)
@@ -313,6 +348,11 @@ def _intersect(a: Interval, b: Interval) -> Interval:
 
 def _union(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _held(span: Interval, own: Interval) -> Interval:
+    """The interval of what a type with the range `own` holds of numbers in `span`, which wrap around beyond it."""
+    return span if own[0] <= span[0] and span[1] <= own[1] else own
 
 
 def _type_range(dtype: str) -> Interval:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ...errors import ProgramError
 from ..arith.lattice import parts
-from ..arith.simplify import simplify
+from ..arith.simplify import simplify, simplify_index
 from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..stmt import fresh
@@ -187,7 +187,7 @@ class IndexMap:
         if len(first.indices) != self.ndim:
             count = len(first.indices)
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but `{first.text}` gives {count}")
-        indices = tuple(simplify(e) for e in self.map_indices(first.indices))
+        indices = tuple(simplify_index(e) for e in self.map_indices(first.indices))
         return IndexMap(first.variables, indices, self.axis_separators)
 
     def keeps_memory_order(self, shape: Sequence[int], physical_shape: Sequence[int] | None = None) -> bool:
@@ -286,7 +286,7 @@ def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexM
         values.update(zip(part.names, _asked(index_map, partial(part.inverse, own, room)), strict=True))
         for disjunct in parts(_asked(index_map, partial(part.padding, own, room)), "or"):
             padding = binary("or", padding, disjunct)
-    back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
+    back = IndexMap(names, tuple(simplify_index(values[v]) for v in index_map.variables))
     return back, Predicate(names, padding)
 
 
