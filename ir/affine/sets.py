@@ -19,7 +19,7 @@ from typing import Any
 import islpy as isl
 
 from .. import dtypes
-from ..arith.intervals import Facts, Interval
+from ..arith.intervals import ANY_INDEX, Facts, Interval
 from ..caches import cached
 from ..expr import Const, Expr, Var, as_int, binary
 from .from_isl import Reader
@@ -36,10 +36,12 @@ class Domain:
 
     Each dimension is a variable and its extent: it runs over ``[0, extent)``, where
     the extent may use variables before it; None means every value of the variable's type.
+    Of those, `indices` are known to be indices, which no sum of them makes wrap around.
     """
 
     dims: tuple[tuple[Var, Extent], ...]
     conditions: tuple[Expr, ...] = ()
+    indices: frozenset[Var] = frozenset()
 
     @property
     def variables(self) -> tuple[Var, ...]:
@@ -47,11 +49,12 @@ class Domain:
 
     def never_wraps(self, expr: Expr) -> bool:
         """Whether no int64 that `expr` computes wraps around at a point of the domain, as far as intervals say."""
-        return never_wraps(expr, _box(self.dims)) or (bool(self.conditions) and never_wraps(expr, self._facts))
+        box = _box(self.dims, self.indices)
+        return never_wraps(expr, box) or (bool(self.conditions) and never_wraps(expr, self._facts))
 
     @cached_property
     def _facts(self) -> Facts:
-        facts = _box(self.dims)
+        facts = _box(self.dims, self.indices)
         for var, extent in self.dims:
             facts = facts.assuming(binary("<", var, extent)) if isinstance(extent, Expr) else facts
         for cond in self.conditions:
@@ -60,22 +63,23 @@ class Domain:
 
     def where(self, *conditions: Expr) -> Domain:
         """The part of the domain where `conditions` hold as well."""
-        return Domain(self.dims, self.conditions + conditions)
+        return Domain(self.dims, self.conditions + conditions, self.indices)
 
     def relaxed(self) -> Domain:
         """A superset: conditions and extents that are not affine are left out."""
         known = frozenset(self.variables)
         dims = tuple((v, e if not isinstance(e, Expr) or self._is_set(e, known) else None) for v, e in self.dims)
-        return Domain(dims, tuple(c for c in self.conditions if self._is_set(c, known)))
+        return Domain(dims, tuple(c for c in self.conditions if self._is_set(c, known)), self.indices)
 
     def _is_set(self, expr: Expr, known: frozenset[Var]) -> bool:
         return is_affine(expr, known) and self.never_wraps(expr)
 
 
 @cached(4096)
-def _box(dims: tuple[tuple[Var, Extent], ...]) -> Facts:
+def _box(dims: tuple[tuple[Var, Extent], ...], indices: frozenset[Var]) -> Facts:
     """The intervals of the variables of a domain."""
-    facts = Facts({var: (0, extent - 1) for var, extent in dims if isinstance(extent, int)})
+    ends = {var: (0, extent - 1) for var, extent in dims if isinstance(extent, int)}
+    facts = Facts({**dict.fromkeys(indices, ANY_INDEX), **ends})
     for var, extent in dims:
         facts = facts.looping(var, extent) if isinstance(extent, Expr) else facts
     return facts
