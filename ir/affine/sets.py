@@ -57,7 +57,7 @@ class Domain:
         facts = _box(self.dims, self.indices)
         for var, extent in self.dims:
             facts = facts.assuming(binary("<", var, extent)) if isinstance(extent, Expr) else facts
-        for cond in self.conditions:
+        for cond in (*self.conditions, *self.conditions):  # again, where later ones say that a sum does not wrap around
             facts = facts.assuming(cond)
         return facts
 
@@ -117,7 +117,9 @@ class IntSet:
         for expr in exprs:
             known = self.domain is not None and self.domain.never_wraps(expr)
             if not known and not never_wraps(expr, self._box):
-                raise NotAffine(f"`{expr!r}` may wrap around")
+                from ..script.printer import expr_text
+
+                raise NotAffine(f"`{expr_text(expr)}` may wrap around at 64 bits")
 
     @guarded
     def __repr__(self) -> str:
