@@ -16,6 +16,8 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...errors import ProgramError
+from ..affine.wrapping import never_wraps
+from ..arith.intervals import Facts
 from ..arith.lattice import parts
 from ..arith.simplify import simplify, simplify_index
 from ..caches import cached
@@ -307,6 +309,13 @@ def _offset(indices: Sequence[Expr], shape: Shape) -> Expr:
 
 
 def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:
+    facts = Facts({v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)})
+    for position, index in enumerate(index_map.indices):
+        if not never_wraps(index, facts):
+            raise IndexMapError(
+                f"what the map `{index_map.text}` computes in dimension {position} on shape {_show(shape)} may leave "
+                f"64 bits, where indices wrap around; use smaller factors"
+            )
     return components_of(index_map.variables, index_map.indices, shape)
 
 
