@@ -360,7 +360,7 @@ def _fold(op: str, a: Expr, b: Expr) -> Expr | None:
 
 
 def fold_constants(op: str, a: Const, b: Const) -> Expr | None:
-    """``a op b`` of integers or bools as the interpreter computes it: types narrower than the index type wrap around.
+    """``a op b`` of integers or bools as the interpreter computes it: integers wrap around.
 
     None for floats, which each type rounds in its own way, for ``/``, and for division by zero.
     """

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..ir import dtypes
 from ..ir.affine.sets import Domain, NotAffine, Unknown, access_map
+from ..ir.arith.intervals import ANY_INDEX, Facts
 from ..ir.arith.widening import linear_index
 from ..ir.dataflow.concurrency import CONCURRENT
 from ..ir.dataflow.instances import Statement, instances
@@ -158,10 +160,16 @@ def _moved_by(iters: Sequence[Iter]) -> set[Var]:
 
 
 def _begins_at_zeros(block: Block, around: Sequence[For], conditions: Sequence[Expr]) -> bool:
-    """Whether each condition, where it holds, also holds with the loops of the reduction of a block at 0."""
+    """Whether each condition, where it holds, also holds with the loops of the reduction of a block at 0.
+
+    That no argument of the function makes its sums wrap around `verify` has proven of the block where it stands.
+    """
     reduce = _moved_by(block.reduce)
     zero: dict[Var, Expr] = {loop.var: const(0, loop.var.dtype) for loop in around if loop.var in reduce}
-    return all(holds_at_zero(cond, zero) for cond in conditions)
+    facts = Facts({v: ANY_INDEX for cond in conditions for v in free_variables(cond)})
+    for loop in around:
+        facts = facts.looping(loop.var, loop.extent)
+    return all(holds_at_zero(cond, zero, facts) for cond in conditions)
 
 
 def runs_once(block: Block, loops: Sequence[For], conditions: Sequence[Expr]) -> bool:
@@ -175,7 +183,9 @@ def runs_once(block: Block, loops: Sequence[For], conditions: Sequence[Expr]) ->
     own = {loop.var for loop in loops}
     around = {v for e in (*bindings, *conditions, *(loop.extent for loop in loops)) for v in free_variables(e)} - own
     fixed = sorted(around, key=lambda v: v.name)
-    domain = Domain((*((v, None) for v in fixed), *((loop.var, loop.extent) for loop in loops)), tuple(conditions))
+    dims = (*((v, None) for v in fixed), *((loop.var, loop.extent) for loop in loops))
+    # A binding lies within its extent: arguments that add to it, or what they wrap around to, do as indices do.
+    domain = Domain(dims, tuple(conditions), frozenset(v for v in fixed if v.dtype == dtypes.INDEX))
     try:
         return access_map(domain.relaxed(), [*fixed, *bindings]).is_injective()
     except (NotAffine, Unknown):

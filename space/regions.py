@@ -49,7 +49,7 @@ def region(
         for dim, index in enumerate(indices):
             if whole[dim]:
                 continue
-            part = interval_of(index, outer, inner, bounds)
+            part = interval_of(simplify(index, {**bounds, **inner}), outer, inner, bounds)
             merged = part if result[dim] is None else _merge(result[dim], part)
             if merged is None:
                 whole[dim] = True

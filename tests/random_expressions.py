@@ -37,6 +37,13 @@ SIGNED_DIVISORS = (1, 2, 3, 7, -1, -2, -5)
 DEPTH = 3
 
 
+def ends(dtype: str) -> tuple[int, ...]:
+    """Numbers of an integer type about which sums and products wrap around: its ends, and halves and roots of them."""
+    low, high = dtypes.int_range(dtype)
+    near = (low, low + 1, high - 1, high, low // 2, high // 2, high // 2 + 1, high // 3, low // 4 + 1)
+    return (*near, 1 << dtypes.bits(dtype) // 2, *((6364136223846793005, -2862933555777941757) if high >> 62 else ()))
+
+
 @lru_cache(maxsize=4096)
 def _integers(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(low, high)
@@ -188,6 +195,8 @@ class ExpressionMaker:
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
         makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
+        if dtypes.is_int(base) or base == "bool":
+            makers += [self._algebra, self._algebra, self._algebra]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -216,10 +225,8 @@ class ExpressionMaker:
         if base == "bool":
             return Const(self.chance(2), base)
         if dtypes.is_int(base):
-            # Sums of int64 count elements: the simplifier takes them for unlimited, so they are to stay small.
-            low, high = dtypes.int_range("int32" if base == dtypes.INDEX else base)
-            value = self.pick((low, high)) if self.chance(6) else self.number(max(low, -5), 6)
-            return Const(value, base)
+            least = max(dtypes.int_range(base)[0], -5)
+            return Const(self.pick(ends(base)) if self.chance(4) else self.number(least, 6), base)
         if not self.exact and self.chance(12):
             return Const(self.pick((float("inf"), float("-inf"), float("nan"))), base)
         return Const(self.pick(FLOATS), base)
@@ -232,6 +239,34 @@ class ExpressionMaker:
         op = self.pick(("+", "-", "*", "min", "max", "/" if dtypes.is_float(base) else self.pick(("//", "%"))))
         return Binary(op, a, self.divisor(dtype, depth) if op in ("/", "//", "%") else self.value(dtype, depth))
 
+    def _algebra(self, dtype: str, depth: int) -> Expr:
+        """Sums, quotients and comparisons of the same one or two values, which may cancel or wrap around."""
+        base, lanes = dtypes.split_dtype(dtype)
+        if base != "bool":
+            return self._sums(dtype, [self.leaf(dtype), self.leaf(dtype)], depth + 1)
+        operands = dtypes.with_lanes(self.pick(("int64", "int64", "int32", "uint8", "int8")), lanes)
+        atoms = [self.leaf(operands), self.leaf(operands)]
+        sides = [self._sums(operands, atoms, depth) for _ in range(2)]
+        if self.chance(4):
+            one, two = (Binary(self.pick(COMPARISONS), s, self._sums(operands, atoms, 1)) for s in sides)
+            return Binary(self.pick(LOGIC), one, two)
+        return Binary(self.pick(COMPARISONS), *sides)
+
+    def _sums(self, dtype: str, atoms: Sequence[Expr], depth: int) -> Expr:
+        base, lanes = dtypes.split_dtype(dtype)
+        if depth <= 0:
+            return self.every(self.constant(base), lanes) if self.chance(4) else self.pick(atoms)
+        a = self._sums(dtype, atoms, depth - 1)
+        op = self.pick(("+", "-", "*", "+", "-", "*", "//", "%", "min", "max"))
+        if op in ("//", "%"):
+            number = self.pick((*ends(base), *SIGNED_DIVISORS, 2, 3, 4, 6, 8))
+            return Binary(op, a, self.every(Const((abs(number) if base == "uint8" else number) or 1, base), lanes))
+        if op == "*" and not self.chance(4):
+            return Binary(op, a, self.every(Const(self.pick((2, 3, 4, 6, 8, *ends(base))), base), lanes))
+        if self.chance(2):
+            return Binary(op, a, self.every(self.constant(base), lanes))
+        return Binary(op, a, self._sums(dtype, atoms, depth - 1))
+
     def divisor(self, dtype: str, depth: int) -> Expr:
         """A value other than 0."""
         base, lanes = dtypes.split_dtype(dtype)
@@ -242,8 +277,8 @@ class ExpressionMaker:
             return self.every(Const(self.pick((2.0, -4.0, 3.0, 0.5)), base), lanes)
         if self.chance(3):
             return Binary("max", self.value(dtype, depth), self.every(Const(1, base), lanes))
-        divisor = self.pick(SIGNED_DIVISORS)
-        return self.every(Const(abs(divisor) if base == "uint8" else divisor, base), lanes)
+        divisor = self.pick(ends(base) if self.chance(4) else SIGNED_DIVISORS)
+        return self.every(Const((abs(divisor) if base == "uint8" else divisor) or 1, base), lanes)
 
     def every(self, scalar: Expr, lanes: int) -> Expr:
         return scalar if lanes == 1 else Broadcast(scalar, lanes)
@@ -332,8 +367,12 @@ class ExpressionMaker:
 
 @st.composite
 def expressions(draw: Any, exact: bool = False) -> tuple[Expr, dict[Var, int], list[Buffer]]:
-    """An expression, the extents of its variables, and the buffers that it reads."""
-    maker = ExpressionMaker(draw, exact)
+    """An expression, the extents of its variables that count, and the buffers that it reads; others are scalars."""
+    return drawn(ExpressionMaker(draw, exact))
+
+
+def drawn(maker: ExpressionMaker) -> tuple[Expr, dict[Var, int], list[Buffer]]:
+    """What `expressions` draws, by a given maker."""
     for _ in range(maker.number(1, 3)):
         maker.extents[Var(maker.name("i"))] = maker.number(1, 9)
     for _ in range(maker.number(1, 3)):
@@ -341,4 +380,5 @@ def expressions(draw: Any, exact: bool = False) -> tuple[Expr, dict[Var, int], l
         buffer = Buffer(maker.name("A"), shape, maker.dtype(vectors=True))
         maker.buffers.append(buffer)
         maker.inputs.append(buffer)
+    maker.lets += [Var(maker.name("s"), maker.dtype()) for _ in range(maker.number(0, 2))]
     return maker.value(maker.dtype(vectors=True)), maker.extents, maker.buffers

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from random_expressions import ends
 
 from stridesmith.ir import dtypes
-from stridesmith.ir.expr import Buffer, Expr, Var
+from stridesmith.ir.expr import Buffer, Expr, Var, variables
 from stridesmith.ir.interpreter.interpret import execute
 from stridesmith.ir.interpreter.memory import DEFINED
 from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
@@ -19,7 +20,10 @@ Outcome = dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]
 
 
 def arguments(func: PrimFunc, seed: int = 5) -> list[Any]:
-    """Small numbers for every parameter; an array for each buffer, with an axis for the lanes of vectors."""
+    """Numbers for every parameter; an array for each buffer, with an axis for the lanes of vectors.
+
+    They are small, and a third of the integers such about which sums and products wrap around.
+    """
     rng = np.random.default_rng(seed)
     return [_array(p, rng) if isinstance(p, Buffer) else _array(Buffer("", (1,), p.dtype), rng)[0] for p in func.params]
 
@@ -31,7 +35,10 @@ def _array(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
         values = rng.integers(-8, 9, shape) / 2
         return bfloat16_bits(values) if base == "bfloat16" else values.astype(base)
     low = 0 if base in ("bool", "uint8") else -9
-    return rng.integers(low, 2 if base == "bool" else 10, shape).astype(boundary_dtype(base))
+    values = rng.integers(low, 2 if base == "bool" else 10, shape)
+    if base != "bool":
+        values = np.where(rng.random(shape) < 1 / 3, rng.choice(ends(base), shape), values)
+    return values.astype(boundary_dtype(base))
 
 
 def scalars(func: PrimFunc, arrays: list[Any]) -> list[Any]:
@@ -59,10 +66,11 @@ def assert_refines(got: Outcome, expected: Outcome) -> None:
 
 
 def tabulated(expr: Expr, extents: dict[Var, int], buffers: list[Buffer]) -> PrimFunc:
-    """The function that stores the values of `expr` at every point of its variables."""
+    """The function that stores the values of `expr` at every point of `extents`; other variables are parameters."""
     axes = list(extents.items())
+    scalars = sorted(variables(expr) - extents.keys(), key=lambda v: v.name)
     out = Buffer("OUT", tuple(extent for _, extent in axes), expr.dtype)
     body = loops(axes, Store(out, tuple(var for var, _ in axes), expr))
-    return PrimFunc("table", (*buffers, out), Block("root", (), body))
+    return PrimFunc("table", (*buffers, *scalars, out), Block("root", (), body))
 
 

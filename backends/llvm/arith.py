@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
-from .index import INLINE, INT64_MAX, INT64_MIN, Linear
+from .index import INLINE, INT64_MAX, INT64_MIN, Linear, difference, held
 from .types import FAST, STRICT, CodegenError, literal, suffix, value_type
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ORDERS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 def _products(a: Linear, b: Linear) -> tuple[int, int]:
     corners = [x * y for x in a.bounds() for y in b.bounds()]
-    return max(min(corners), INT64_MIN), min(max(corners), INT64_MAX)
+    return held(min(corners), max(corners))
 
 
 def multiply(out: Builder, a: Linear, b: Linear) -> Linear:
@@ -47,6 +47,8 @@ def floor_div(out: Builder, a: Linear, b: Linear) -> Linear:
     """``a // b``; what divides evenly stays linear: ``(6*i + j) // 6 = i + j // 6``."""
     if b.is_const and b.const > 0 and a.bounded:
         quotient, rest = a.split(b.const)
+        if not rest.bounded:
+            return _divide(out, a, b)
         shared = _shared_factor(rest, b.const)
         return quotient + _divide(out, _whole(rest, shared), Linear(b.const // shared))
     return _divide(out, a, b)
@@ -56,6 +58,8 @@ def floor_mod(out: Builder, a: Linear, b: Linear) -> Linear:
     """``a % b``; what divides evenly vanishes: ``(6*i + j) % 6 = j % 6``."""
     if b.is_const and b.const > 0 and a.bounded:
         rest = a.split(b.const)[1]
+        if not rest.bounded:
+            return _modulo(out, a, b)
         lo, hi = rest.bounds()
         if lo >= 0 and hi < b.const:
             return rest
@@ -81,7 +85,7 @@ def _divide(out: Builder, a: Linear, b: Linear) -> Linear:
         ends = (lo // b.const, hi // b.const)
         if ends[0] == ends[1]:
             return Linear(ends[0])
-        bounds = min(ends), max(ends)
+        bounds = held(min(ends), max(ends))
     else:
         bounds = INT64_MIN, INT64_MAX
     left, right = out.scalar(a), out.scalar(b)
@@ -181,9 +185,9 @@ def _bool_like(kind: str) -> str:
 
 def extremum(out: Builder, op: str, a: Linear, b: Linear) -> Linear:
     """``min`` or ``max`` of linear forms, decided where their intervals allow it."""
-    difference = a - b
-    if a.bounded and b.bounded:
-        below = decide_zero("<=", *difference.bounds())
+    apart = difference(a, b)
+    if apart is not None:
+        below = decide_zero("<=", *apart.bounds())
         if below is not None:
             return a if below == (op == "min") else b
     choose = min if op == "min" else max

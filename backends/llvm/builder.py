@@ -17,7 +17,7 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.expr import Buffer
 from ..registers import registers_of
-from .index import INLINE, Atom, Linear, Ramped, Terms
+from .index import INLINE, Atom, Linear, Ramped, Terms, wrapped
 from .known import Known
 from .types import CodegenError, ModuleText, memory_type, value_type, vector_literal
 
@@ -238,7 +238,7 @@ class Builder:
 
     def _partial(self, before: str, key: Terms, atom: Atom, factor: int, flag: str) -> str:
         def make(into: list[Any] | None) -> str:
-            term = atom.name if factor == 1 else self.emit(f"mul{flag} i64 {atom.name}, {factor}", into)
+            term = atom.name if factor == 1 else self.emit(f"mul{flag} i64 {atom.name}, {wrapped(factor)}", into)
             return self.emit(f"add{flag} i64 {before}, {term}", into) if before else term
 
         return str(self.shared(("sum", key), atom.depth, make))

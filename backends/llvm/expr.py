@@ -32,7 +32,7 @@ from ...ir.expr import (
 )
 from ...ir.node import walk
 from . import arith
-from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
+from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
 from .load import Loads, Value
 from .math import call_math
 from .types import CodegenError, ModuleText, literal, value_type, vector_literal
@@ -258,12 +258,13 @@ class Expressions(Loads):
         raise CodegenError(f"`{op}` of integers is not defined; use `//` for the quotient")
 
     def _linear_compare(self, op: str, a: Linear, b: Linear) -> bool | str:
-        difference = a - b
-        decided = decide_zero(op, *difference.bounds()) if a.bounded and b.bounded else None
-        if decided is not None:
-            return decided
-        if difference.bounded:
-            a, b = Linear(0, difference.terms), Linear(-difference.const)
+        apart = difference(a, b)
+        if apart is not None:
+            decided = decide_zero(op, *apart.bounds())
+            if decided is not None:
+                return decided
+            if apart.bounded:
+                a, b = Linear(0, apart.terms), Linear(-apart.const)
         text = f"icmp {_INT_COMPARE[op]} i64 {self.scalar(a)}, {self.scalar(b)}"
         return self._condition(text, max(a.depth, b.depth))
 

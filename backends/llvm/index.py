@@ -7,6 +7,7 @@
     Lanes    (linear, linear, ...)                 a vector without such structure
 
 An atom is an int64 SSA value with an inclusive interval and the loop depth at which it is defined.
+A form is equal to its value modulo ``2**64``, and is the value itself where it is `bounded`.
 An index in a loop that is unrolled folds to the same terms with another constant, so that all
 accesses of a register tile share one address and differ by a displacement.
 """
@@ -35,13 +36,24 @@ class Atom:
 Terms = tuple[tuple[Atom, int], ...]
 
 
+def wrapped(number: int) -> int:
+    """The int64 that is equal to a number modulo ``2**64``."""
+    return (number - INT64_MIN) % 2**64 + INT64_MIN
+
+
+def held(lo: int, hi: int) -> tuple[int, int]:
+    """The interval of an int64 computed from numbers in [lo, hi]: any value where that leaves 64 bits."""
+    return (lo, hi) if lo >= INT64_MIN and hi <= INT64_MAX else (INT64_MIN, INT64_MAX)
+
+
 class Linear:
     """``const + sum(coefficient * atom)``; equal forms compare equal."""
 
     __slots__ = ("const", "terms")
 
     def __init__(self, const: int = 0, terms: Terms = ()) -> None:
-        self.const, self.terms = const, terms
+        self.const = const if INT64_MIN <= const <= INT64_MAX else wrapped(const)
+        self.terms = terms
 
     def __hash__(self) -> int:
         return hash((self.const, self.terms))
@@ -80,12 +92,12 @@ class Linear:
         return deepest
 
     def bounds(self) -> tuple[int, int]:
-        """An inclusive interval that holds the value."""
+        """An inclusive interval that holds the value, which wraps around where the sum may leave 64 bits."""
         lo = hi = self.const
         for atom, factor in self.terms:
             a, b = atom.lo * factor, atom.hi * factor
             lo, hi = (lo + a, hi + b) if factor > 0 else (lo + b, hi + a)
-        return lo, hi
+        return held(lo, hi)
 
     @property
     def bounded(self) -> bool:
@@ -100,6 +112,12 @@ class Linear:
         whole = tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0)
         rest = tuple((a, c) for a, c in self.terms if c % divisor)
         return Linear(self.const // divisor, whole), Linear(self.const % divisor, rest)
+
+
+def difference(a: Linear, b: Linear) -> Linear | None:
+    """``a - b`` over the integers; None where a side, or the constant, may leave 64 bits."""
+    exact = a.bounded and b.bounded and abs(a.const - b.const) <= INT64_MAX
+    return a - b if exact else None
 
 
 def _merge(left: Terms, right: Terms) -> Terms:

@@ -17,7 +17,7 @@ from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
 from ...ir.expr import Buffer
 from .builder import Builder
-from .index import INLINE, Lanes, Linear, Ramped
+from .index import INLINE, Lanes, Linear, Ramped, difference
 from .known import Known, place_of
 from .types import ModuleText, memory_type, suffix, vector_literal
 
@@ -53,11 +53,11 @@ class Masks(Builder):
         """``a op b`` in each lane, or None where it is not one scalar against a constant vector."""
         if a is None or b is None:
             return None
-        base, stride = a.base - b.base, a.stride - b.stride
-        if not (stride.is_const and base.bounded and a.base.bounded and b.base.bounded):
+        base, stride, last = difference(a.base, b.base), a.stride - b.stride, a.lanes - 1
+        if base is None or not stride.is_const or difference(a.lane(last), b.lane(last)) is None or not base.bounded:
             return None
         steps = tuple(stride.const * n for n in range(a.lanes))
-        low, high = base.bounds()
+        low, high = base.bounds()  # and no step leads out of 64 bits, for the last one does not
         decided = [decide_zero(op, low + step, high + step) for step in steps]
         if None in decided:
             return self._lanes(op, base, steps)

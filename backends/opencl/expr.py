@@ -38,8 +38,6 @@ from .dots import DOT
 from .masks import Masks
 from .types import DOT_BUILTIN, bare, literal, memory_type, narrow_value
 
-INT64 = dtypes.int_range("int64")
-
 _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "pow": "pow", "fma": "fma",
@@ -125,8 +123,7 @@ class Expressions(Masks):
             return f"((int)((uint){a} {op} (uint){b}))"
         if dtype != dtypes.INDEX:
             return f"(({memory_type(dtype)})({a} {op} {b}))"
-        low, high = self.facts.interval(expr)
-        if INT64[0] <= low and high <= INT64[1]:
+        if self.facts.stays(expr):
             return f"({a} {op} {b})"
         return f"((long)((ulong){a} {op} (ulong){b}))"
 
@@ -254,6 +251,9 @@ class Expressions(Masks):
             a, b = (self.vector(e, start, count) for e in (expr.a, expr.b))
             if expr.op in ("min", "max"):
                 return self._extremum(expr.op, expr.a, expr.b, a, b, count)
+            kind = self.value_type(expr.dtype)
+            if expr.dtype.startswith("int"):  # wraps around, where C's signed arithmetic has no meaning
+                return f"as_{kind}{count}(as_u{kind}{count}({a}) {expr.op} as_u{kind}{count}({b}))"
             return f"({a} {expr.op} {b})"
         if isinstance(expr, Call) and expr.name != "if_then_else":
             return self._call(expr.name, [self.vector(a, start, count) for a in expr.args], expr.dtype, count)

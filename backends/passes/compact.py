@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...ir.arith.intervals import Facts, nothing_known
+from ...ir.arith.intervals import ANY_INDEX, Facts, nothing_known
 from ...ir.arith.linear import Linear, add, build, shared_form, variables_of
-from ...ir.arith.simplifier import simplifier_for
+from ...ir.arith.simplify import simplify
 from ...ir.context import map_with_facts
 from ...ir.expr import Binary, Buffer, Const, Expr, Load, Var, as_int, binary, reads_memory
 from ...ir.node import Node, rebuild
@@ -139,7 +139,10 @@ def _region(dim: int, extent: int, found: Sequence[Access], inside: set[Var], gr
     for access in found:
         if reads_memory(access.indices[dim]):
             return Const(0), extent  # which the accesses may see changed
-        terms, lo, hi = _spread(shared_form(access.indices[dim]), access.facts, inside)
+        form = shared_form(access.indices[dim])
+        if not access.facts.is_exact(form):
+            return Const(0), extent
+        terms, lo, hi = _spread(form, access.facts, inside)
         if base is None:
             base, low, high = (terms, 0), lo, hi
         elif terms != base[0]:
@@ -177,11 +180,16 @@ def _spread(form: Linear, facts: Facts, inside: set[Var]) -> tuple[dict[Expr, in
 def _mixed_quotient(atom: Expr, facts: Facts, inside: set[Var]) -> tuple[Linear, int] | None:
     if not isinstance(atom, Binary) or atom.op != "//" or not isinstance(atom.b, Const):
         return None
-    divisor = as_int(atom.b)
-    terms, low, high = _spread(shared_form(atom.a), facts, inside)
-    if not terms or divisor <= 0:
+    divisor, form = as_int(atom.b), shared_form(atom.a)
+    if divisor <= 0 or not facts.is_exact(form):
         return None
-    base = simplifier_for(nothing_known()).linear(binary("//", build((terms, low)), divisor))
+    terms, low, high = _spread(form, facts, inside)
+    start = build((terms, low))
+    used = variables_of(start)
+    if not terms or not all(ANY_INDEX[0] <= end <= ANY_INDEX[1] for v in used for end in facts.interval(v)):
+        return None
+    # As each access has it, whatever else is known there.
+    base = shared_form(simplify(binary("//", start, divisor), dict.fromkeys(used, ANY_INDEX)))
     return base, -((low - high) // divisor)
 
 

@@ -58,7 +58,10 @@ def _separated(var: Var, *pair: tuple[Access, Expr]) -> bool:
 
 def _split(var: Var, access: Access, index: Expr) -> tuple[int, dict[Expr, int], int, int] | None:
     """``(c, o, low, high)``: the index is ``c*var + o + r`` with r in [low, high]."""
-    terms, constant = shared_form(index)
+    form = shared_form(index)
+    if not access.facts.is_exact(form):
+        return None
+    terms, constant = form
     inside = access.bound_below(0) | {var}
     rest = {atom: k for atom, k in terms.items() if atom != var}
     if any(var in variables_of(atom) for atom in rest):

@@ -199,6 +199,8 @@ def _holds(form: Form, access: Access) -> bool:
     if form in (_element_conditions(access) or ()):
         return True
     op, terms, constant = form
+    if not all(access.facts.is_exact(shared_form(index)) for index in access.indices):
+        return False
     value: Linear = ({}, constant)
     for term, factor in terms:
         value = add(value, shared_form(access.indices[term] if isinstance(term, int) else term), factor)
@@ -218,7 +220,10 @@ def _element_conditions(access: Access) -> frozenset[Form] | None:
 
 def _element_condition(cond: Expr, access: Access) -> Form | None:
     assert isinstance(cond, Binary)
-    form, inner = add(shared_form(cond.a), shared_form(cond.b), -1), access.bound_below(0)
+    sides = shared_form(cond.a), shared_form(cond.b)
+    if not all(map(access.facts.is_exact, (*sides, *map(shared_form, access.indices)))):
+        return None
+    form, inner = add(*sides, -1), access.bound_below(0)
     op = cond.op
     if op in (">", ">="):
         form, op = scale(form, -1), "<" if op == ">" else "<="

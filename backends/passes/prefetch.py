@@ -20,7 +20,7 @@ from math import gcd, prod
 
 from ...ir import dtypes
 from ...ir.arith.linear import UndefTerm, build, linear_form
-from ...ir.arith.simplify import simplify
+from ...ir.arith.simplify import simplify_index
 from ...ir.expr import (
     Binary,
     Buffer,
@@ -112,7 +112,7 @@ def _fetches(
         lines = -(-(last - first) // line)
         count = -(-lines // times)
         part = turn * (count * line) if count > 1 else turn * lines // times * line
-        ahead = simplify(substitute(start, {var: var + step}) + part + first)
+        ahead = simplify_index(substitute(start, {var: var + step}) + part + first)
         fetched += [Evaluate(Call(PREFETCH, (Load(buffer, (ahead + k * line,)),))) for k in range(count)]
     return fetched
 

@@ -184,11 +184,11 @@ def _elements(site: _Site, base: Linear, most: int) -> NDArray[np.int64]:
 
 def _values(form: Linear, points: dict[Var, NDArray[np.int64]]) -> NDArray[np.int64]:
     terms, constant = form
-    total = np.asarray(constant, np.int64)
+    total = np.asarray(dtypes.wrap(constant, dtypes.INDEX), np.int64)
     for atom, coefficient in terms.items():
         if not isinstance(atom, Var) or atom not in points:
             raise _NotSeen
-        total = total + coefficient * points[atom]
+        total = total + dtypes.wrap(coefficient, dtypes.INDEX) * points[atom]
     return total
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import islpy as isl
 
-from ..arith.intervals import negate
+from ..arith.intervals import Facts, negate
 from ..arith.lattice import parts
 from ..arith.simplify import simplify
 from ..expr import (
@@ -41,8 +41,9 @@ from ..expr import (
     variables,
 )
 from ..node import walk
-from .guard import context
+from .guard import NotAffine, context
 from .to_isl import Translator
+from .wrapping import never_wraps
 
 Bounds = Mapping[Var, tuple[int, int]]
 
@@ -62,9 +63,19 @@ class Reader:
         return self._expr(self._build(domain).expr_from_pw_aff(named))
 
     def condition(self, handle: Any, given: Any = None) -> Expr:
-        """The condition of an isl.Set in its simplest form, given that a point is in `given`."""
+        """The condition of an isl.Set in its simplest form, given that a point is in `given`.
+
+        Raises NotAffine where it may wrap around at 64 bits, which unbounded sets allow.
+        """
         known = isl.Set.universe(handle.get_space()) if given is None else given
         bounds = _bounds(self.dims, known)
+        result = self._shortest(handle, known, bounds)
+        if not never_wraps(result, Facts(bounds)):
+            raise NotAffine(f"`{result!r}` may wrap around")
+        return result
+
+    def _shortest(self, handle: Any, known: Any, bounds: Bounds) -> Expr:
+        """The condition in the context `known`, or the negation of that of what is left there."""
         inside = self._disjunction(handle.intersect(known), known, bounds)
         if inside in (TRUE, FALSE) or len(parts(inside, "or")) > _MANY:
             return inside

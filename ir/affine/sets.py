@@ -3,7 +3,8 @@
 A `Domain` is a program's view of a set: variables with extents and conditions.
 `points` turns it into an `IntSet`, on which emptiness, subset, projection and the
 like are decided exactly.  A *no* comes with a point.  An expression that has no
-exact set raises `NotAffine` (`to_isl` says which have one); a question that takes
+exact set raises `NotAffine` (`to_isl` says which have one), and so does one that may wrap
+around at 64 bits where it is asked (`wrapping`); a question that takes
 more than its budget of operations raises `Unknown` (`guard`), and the caller refuses.
 """
 
@@ -12,16 +13,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import islpy as isl
 
 from .. import dtypes
+from ..arith.intervals import ANY_INDEX, Facts, Interval
 from ..caches import cached
-from ..expr import Const, Expr, Var, as_int
+from ..expr import Const, Expr, Var, as_int, binary
 from .from_isl import Reader
 from .guard import NotAffine, Unknown, guarded, question
 from .to_isl import Translator, is_affine
+from .wrapping import never_wraps
 
 Extent = Expr | int | None
 
@@ -31,34 +35,91 @@ class Domain:
     """The points of `dims` at which every condition holds.
 
     Each dimension is a variable and its extent: it runs over ``[0, extent)``, where
-    the extent may use variables before it; None means every value of the variable's
-    type, which for the index type is every integer.
+    the extent may use variables before it; None means every value of the variable's type.
+    Of those, `indices` are known to be indices, which no sum of them makes wrap around.
     """
 
     dims: tuple[tuple[Var, Extent], ...]
     conditions: tuple[Expr, ...] = ()
+    indices: frozenset[Var] = frozenset()
 
     @property
     def variables(self) -> tuple[Var, ...]:
         return tuple(var for var, _ in self.dims)
 
+    def never_wraps(self, expr: Expr) -> bool:
+        """Whether no int64 that `expr` computes wraps around at a point of the domain, as far as intervals say."""
+        box = _box(self.dims, self.indices)
+        return never_wraps(expr, box) or (bool(self.conditions) and never_wraps(expr, self._facts))
+
+    @cached_property
+    def _facts(self) -> Facts:
+        facts = _box(self.dims, self.indices)
+        for var, extent in self.dims:
+            facts = facts.assuming(binary("<", var, extent)) if isinstance(extent, Expr) else facts
+        for cond in (*self.conditions, *self.conditions):  # again, where later ones say that a sum does not wrap around
+            facts = facts.assuming(cond)
+        return facts
+
     def where(self, *conditions: Expr) -> Domain:
         """The part of the domain where `conditions` hold as well."""
-        return Domain(self.dims, self.conditions + conditions)
+        return Domain(self.dims, self.conditions + conditions, self.indices)
 
     def relaxed(self) -> Domain:
         """A superset: conditions and extents that are not affine are left out."""
         known = frozenset(self.variables)
-        dims = tuple((v, e if not isinstance(e, Expr) or is_affine(e, known) else None) for v, e in self.dims)
-        return Domain(dims, tuple(c for c in self.conditions if is_affine(c, known)))
+        dims = tuple((v, e if not isinstance(e, Expr) or self._is_set(e, known) else None) for v, e in self.dims)
+        return Domain(dims, tuple(c for c in self.conditions if self._is_set(c, known)), self.indices)
+
+    def _is_set(self, expr: Expr, known: frozenset[Var]) -> bool:
+        return is_affine(expr, known) and self.never_wraps(expr)
+
+
+@cached(4096)
+def _box(dims: tuple[tuple[Var, Extent], ...], indices: frozenset[Var]) -> Facts:
+    """The intervals of the variables of a domain."""
+    ends = {var: (0, extent - 1) for var, extent in dims if isinstance(extent, int)}
+    facts = Facts({**dict.fromkeys(indices, ANY_INDEX), **ends})
+    for var, extent in dims:
+        facts = facts.looping(var, extent) if isinstance(extent, Expr) else facts
+    return facts
+
+
+def _values(var: Var) -> Interval:
+    """Every value of the type of a variable."""
+    return (0, 1) if dtypes.is_bool(var.dtype) else dtypes.int_range(dtypes.element(var.dtype))
 
 
 class IntSet:
     """A set of integer points, one coordinate per variable."""
 
-    def __init__(self, dims: tuple[Var, ...], handle: Any) -> None:
+    def __init__(self, dims: tuple[Var, ...], handle: Any, domain: Domain | None = None) -> None:
         self.variables = dims
         self.isl = handle
+        self.domain = domain  # one that holds every point
+
+    @cached_property
+    def _box(self) -> Facts:
+        """The intervals of the coordinates."""
+        if self.isl.is_empty():
+            return Facts({}, impossible=True)
+        return Facts({var: self._ends(k, _values(var)) for k, var in enumerate(self.variables)})
+
+    def _ends(self, dim: int, own: Interval) -> Interval:
+        """The least and the largest value of a coordinate, `own` where it has none."""
+        kind = isl.dim_type.set
+        low = int(self.isl.dim_min_val(dim).to_python()) if self.isl.dim_has_lower_bound(kind, dim) else own[0]
+        high = int(self.isl.dim_max_val(dim).to_python()) if self.isl.dim_has_upper_bound(kind, dim) else own[1]
+        return low, high
+
+    def check_exact(self, *exprs: Expr) -> None:
+        """Raises NotAffine for an expression that may wrap around at a point of this set."""
+        for expr in exprs:
+            known = self.domain is not None and self.domain.never_wraps(expr)
+            if not known and not never_wraps(expr, self._box):
+                from ..script.printer import expr_text
+
+                raise NotAffine(f"`{expr_text(expr)}` may wrap around at 64 bits")
 
     @guarded
     def __repr__(self) -> str:
@@ -78,7 +139,7 @@ class IntSet:
 
     @guarded
     def intersect(self, other: IntSet) -> IntSet:
-        return IntSet(self.variables, self.isl.intersect(self._same(other)))
+        return IntSet(self.variables, self.isl.intersect(self._same(other)), self.domain)
 
     @guarded
     def union(self, other: IntSet) -> IntSet:
@@ -86,12 +147,13 @@ class IntSet:
 
     @guarded
     def subtract(self, other: IntSet) -> IntSet:
-        return IntSet(self.variables, self.isl.subtract(self._same(other)))
+        return IntSet(self.variables, self.isl.subtract(self._same(other)), self.domain)
 
     @guarded
     def where(self, cond: Expr) -> IntSet:
         """The points at which `cond` holds.  Raises NotAffine."""
-        return IntSet(self.variables, self.isl.intersect(Translator(self.variables).condition(cond)))
+        self.check_exact(cond)
+        return IntSet(self.variables, self.isl.intersect(Translator(self.variables).condition(cond)), self.domain)
 
     @guarded
     def gist(self, context: IntSet) -> IntSet:
@@ -227,7 +289,9 @@ def points(domain: Domain) -> IntSet:
             handle = translator.between(handle, var, 0, as_int(extent) - 1)
     for cond in domain.conditions:
         handle = handle.intersect(translator.condition(cond))
-    return IntSet(domain.variables, handle)
+    found = IntSet(domain.variables, handle, domain)
+    found.check_exact(*(e for _, e in domain.dims if isinstance(e, Expr)), *domain.conditions)
+    return found
 
 
 def box(names: Sequence[Var], shape: Sequence[int]) -> IntSet:
@@ -243,6 +307,7 @@ def access_map(domain: IntSet | Domain, indices: Sequence[Expr], names: Sequence
         if not indices:
             return Relation(source, targets, isl.Map.from_domain(source.isl))
         translator = Translator(source.variables)
+        source.check_exact(*indices)
         parts = [isl.PwMultiAff.from_pw_aff(translator.value(index)) for index in indices]
         function = functools.reduce(isl.PwMultiAff.flat_range_product, parts)
         return Relation(source, targets, isl.Map.from_pw_multi_aff(function).intersect_domain(source.isl))
@@ -262,7 +327,9 @@ def violations(domain: Domain, cond: Expr) -> IntSet:
     """The points of `domain` at which `cond` fails.  Raises NotAffine and Unknown."""
     source = points(domain)
     with question():
-        return IntSet(source.variables, source.isl.subtract(Translator(source.variables).condition(cond)))
+        source.check_exact(cond)
+        outside = source.isl.subtract(Translator(source.variables).condition(cond))
+        return IntSet(source.variables, outside, source.domain)
 
 
 def implies(domain: Domain, cond: Expr) -> bool | None:

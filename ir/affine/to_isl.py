@@ -1,6 +1,7 @@
 """Expressions over integer variables as isl functions and sets.
 
-Index arithmetic is exact; what is computed in a narrower type wraps around::
+Sums of int64 are taken for those of the integers, which is right where they stay inside of 64 bits: whoever asks
+has proven that (`wrapping.never_wraps`).  What is computed in a narrower type wraps around here, too::
 
     wrap(e) = (e - low) mod 2**bits + low         low: the least value of the type
 
@@ -89,8 +90,8 @@ class Translator:
     def between(self, points: Any, var: Var, low: int, high: int) -> Any:
         """The `points` (isl.Set) at which ``low <= var <= high``.  Raises NotAffine."""
         place, kind = self._place(var), isl.dim_type.set
-        above = points.lower_bound_val(kind, place, isl.Val(low, context))
-        return above.upper_bound_val(kind, place, isl.Val(high, context))
+        above = points.lower_bound_val(kind, place, _number(low))
+        return above.upper_bound_val(kind, place, _number(high))
 
     def in_type(self, points: Any, var: Var) -> Any:
         """The `points` at which a variable of the domain holds a value of its type.  Raises NotAffine."""
@@ -98,7 +99,7 @@ class Translator:
         return self.between(points, var, low, high)
 
     def _constant(self, value: int) -> Any:
-        return isl.Aff.val_on_domain(self.local, isl.Val(value, context))
+        return isl.Aff.val_on_domain(self.local, _number(value))
 
     def _place(self, var: Var) -> int:
         if var not in self.position:
@@ -117,7 +118,7 @@ class Translator:
     def _single(self, expr: Expr) -> Any:
         """An integer expression as one isl.Aff, in a quarter of the time of a piecewise one; None if it is not one.
 
-        These are the sums, quotients and remainders of the index type, whose arithmetic does not wrap around.
+        These are the sums, quotients and remainders of int64.
         """
         if isinstance(expr, Var):
             if expr in self.bound:
@@ -141,7 +142,7 @@ class Translator:
             return None
         result = self._constant(constant)
         for atom, coefficient in terms.items():
-            factor = isl.Val(coefficient, context)
+            factor = _number(coefficient)
             if isinstance(atom, Var) and atom not in self.bound:
                 result = result.add_coefficient_val(isl.dim_type.in_, self._place(atom), factor)
                 continue
@@ -168,18 +169,24 @@ class Translator:
         return a.intersect_domain(where).union_add(b.subtract_domain(where))
 
     def _wrap(self, value: Any, dtype: str, may_leave: bool) -> Any:
-        """`value` as its type holds it; the index type never wraps around."""
+        """`value` as a narrower type holds it."""
         if not may_leave or dtypes.element(dtype) == dtypes.INDEX:
             return value
         low, high = dtypes.int_range(dtypes.element(dtype))
         offset = self.constant(low)
-        return value.sub(offset).mod_val(isl.Val(high - low + 1, context)).add(offset)
+        return value.sub(offset).mod_val(_number(high - low + 1)).add(offset)
+
+
+def _number(value: int) -> Any:
+    """An isl.Val; numbers of more than 64 bits are read as text."""
+    fits = -(1 << 63) < value < 1 << 63
+    return isl.Val(value, context) if fits else isl.Val.read_from_str(context, str(value))
 
 
 def _divided(a: Any, expr: Binary) -> Any:
     """The quotient or remainder of a function by the constant operand of `expr`."""
     assert isinstance(expr.b, Const)
-    divisor = isl.Val(int(expr.b.value), context)
+    divisor = _number(int(expr.b.value))
     return a.scale_down_val(divisor).floor() if expr.op == "//" else a.mod_val(divisor)
 
 

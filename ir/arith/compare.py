@@ -2,16 +2,18 @@
 
 The two sides become one linear form and a constant, ``terms op right`` with op one of
 ``<=``, ``==``, ``!=``.  Then intervals decide it, common factors are divided out, and it is
-written with positive terms on the left and the constant on the right.
+written with positive terms on the left and the constant on the right.  That needs sides that
+are exact, before and after (`Facts.is_exact`); others are compared as they stand, for
+``x + 1 > x`` does not hold where ``x + 1`` wraps around.
 """
 
 from __future__ import annotations
 
-from ..expr import Binary, Const, Expr, const
+from ..expr import Binary, Expr, const
 from .intervals import Facts
 from .laws import law
 from .linear import Linear, add, build, scale
-from .quotients import Quotients
+from .quotients import MayWrap, Quotients
 
 
 @law("""
@@ -26,7 +28,17 @@ from .quotients import Quotients
 """)
 def compare(op: str, a: Linear, b: Linear, facts: Facts, quotients: Quotients) -> Expr:
     """``a op b`` in its one form."""
-    terms, constant = quotients.combine(add(a, b, -1))
+    if facts.is_exact(a) and facts.is_exact(b):
+        try:
+            return _as_one_form(op, quotients.combine(add(a, b, -1)), facts, quotients)
+        except MayWrap:
+            pass
+    return _as_it_stands(op, a, b, facts)
+
+
+def _as_one_form(op: str, difference: Linear, facts: Facts, quotients: Quotients) -> Expr:
+    """``difference op 0`` over the integers.  Raises MayWrap."""
+    terms, constant = difference
     if op in (">", ">="):
         terms, constant = scale((terms, constant), -1)
         op = "<" if op == ">" else "<="
@@ -39,7 +51,17 @@ def compare(op: str, a: Linear, b: Linear, facts: Facts, quotients: Quotients) -
     reduced = quotients.reduce_comparison(op, terms, right)
     if isinstance(reduced, bool):
         return const(reduced)
-    return _write(*reduced)
+    return _write(*reduced, facts)
+
+
+def _as_it_stands(op: str, a: Linear, b: Linear, facts: Facts) -> Expr:
+    """``a op b`` of values that may wrap around: sides of one form are equal, and intervals of values decide."""
+    left, right = build(a), build(b)
+    if left == right:
+        return const(op in ("==", "<=", ">="))
+    (lo, hi), (low, high) = facts.interval(left), facts.interval(right)
+    decided = decide_zero(op, lo - high, hi - low)
+    return Binary(op, left, right) if decided is None else const(decided)
 
 
 @law("""
@@ -68,19 +90,23 @@ def decide_zero(op: str, lo: int, hi: int) -> bool | None:
     return decide("<=", lo, hi, -1) if op == "<" else decide(op, lo, hi, 0)
 
 
-def _write(op: str, terms: dict[Expr, int], right: int) -> Expr:
-    """``terms op right`` with positive terms on the left: ``i*6 + j < 127``, ``i >= 1``, ``i <= j``."""
-    positive = {a: k for a, k in terms.items() if k > 0}
-    negative = {a: -k for a, k in terms.items() if k < 0}
+def _write(op: str, terms: dict[Expr, int], right: int, facts: Facts) -> Expr:
+    """``terms op right`` with positive terms on the left: ``i*6 + j < 127``, ``i >= 1``, ``i <= j``.
+
+    Raises MayWrap where a side may leave 64 bits.
+    """
+    left: Linear = {a: k for a, k in terms.items() if k > 0}, 0
+    other: Linear = {a: -k for a, k in terms.items() if k < 0}, right
     if op == "<=":
-        if not positive:
-            return Binary(">=", build((negative, 0)), Const(-right))
-        if negative and right == 0:
-            return Binary("<=", build((positive, 0)), build((negative, 0)))
-        op, right = "<", right + 1
-    elif not positive or (negative and _leads(negative, positive)):
-        positive, negative, right = negative, positive, -right
-    return Binary(op, build((positive, 0)), build((negative, right)))
+        if not left[0]:
+            op, left, other = ">=", (other[0], 0), ({}, -right)
+        elif not other[0] or right:
+            op, other = "<", (other[0], right + 1)
+    elif not left[0] or (other[0] and _leads(other[0], left[0])):
+        left, other = (other[0], 0), (left[0], -right)
+    if not facts.is_exact(left) or not facts.is_exact(other):
+        raise MayWrap
+    return Binary(op, build(left), build(other))
 
 
 def _leads(a: dict[Expr, int], b: dict[Expr, int]) -> bool:

@@ -3,6 +3,13 @@
 `Facts` holds an inclusive interval for atoms (variables, quotients, ...) and for
 linear forms of several atoms, as loops and conditions give them.  Intervals are
 Python integers; an atom about which nothing is known has the range of its type.
+
+The interval of an expression is that of the value which is computed, with wrap-around: a sum
+of int64 that may leave 64 bits has the range of its type.  The interval of a form is that of
+the sum over the integers; the two are one where the form `is_exact`.  What is loaded, or
+passed as an argument, may have any value of its type.  What counts does not: a loop whose
+extent is unknown takes less than `LONGEST` steps, as no computer finishes more, and an index
+whose shape is unknown lies within `ANY_INDEX`.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from ..expr import (
     const,
     reads_memory,
 )
-from .linear import Linear, UndefTerm, add, divide, ordered, shared_form
+from .linear import Linear, UndefTerm, add, build, divide, ordered, shared_form
 
 Interval = tuple[int, int]
 Bounds = Mapping[Var, Interval] | Mapping[Expr, Interval]
@@ -39,29 +46,38 @@ Form = tuple[tuple[tuple[Expr, int], ...], int, int]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+LONGEST = 1 << 48
+"""More steps than any loop takes."""
+ANY_INDEX: Interval = (-(1 << 40), 1 << 40)
+"""The range of an index into memory of unknown shape."""
 _DERIVED = 64
 _UNBOUNDED = 1 << 4096  # wider than any product of index atoms
+_INT64 = dtypes.int_range(dtypes.INDEX)
 
 
 class Facts:
     """Intervals of atoms and of linear forms; immutable.
 
     `impossible` is true when the facts contradict each other, which means that
-    the place is never reached.  `strict` is what `simplify` was asked for.
+    the place is never reached.  `strict` is what `simplify` was asked for.  `sums` says that
+    some of the bounds are those of sums that may wrap around.
     """
 
     created: ClassVar[int] = 0
 
     def __init__(
-        self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False, strict: bool = False
-    ) -> None:
+        self, bounds: Bounds, forms: tuple[Form, ...] = (), impossible: bool = False, strict: bool = False,
+        sums: bool = False,
+    ) -> None:  # fmt: skip
         self.bounds: dict[Expr, Interval] = dict(cast("Mapping[Expr, Interval]", bounds))
         self.forms = forms
         self.strict = strict
+        self.sums = sums
         self.impossible = (
             impossible or any(lo > hi for lo, hi in self.bounds.values()) or any(lo > hi for _, lo, hi in forms)
         )
         self.simplifier: Any = None
+        self.exact: dict[Expr, bool] = {}  # see `affine.wrapping`
         Facts.created += 1
         self._next: dict[Any, Facts] = {}
         self._deep: dict[Expr, Interval] = {}
@@ -74,6 +90,31 @@ class Facts:
     def of_form(self, form: Linear) -> Interval:
         """The interval of a linear form."""
         return self._of_form(form, True)
+
+    def is_exact(self, form: Linear) -> bool:
+        """Whether an expression of this form has the value of the sum over the integers, as all of them are int64."""
+        terms, constant = form
+        reach = abs(constant)
+        for atom, k in terms.items():
+            if k == 1 and not constant and len(terms) == 1:
+                return True
+            low, high = self._deep.get(atom) or self._interval(atom, True)
+            reach += abs(k) * max(-low, high)
+        if reach <= _INT64[1]:
+            return True
+        low, high = self._of_form(form, True)
+        return _INT64[0] <= low and high <= _INT64[1]
+
+    def stays(self, expr: Binary) -> bool:
+        """Whether the last operation of a sum, a difference or a product of int64 stays inside of its type."""
+        low, high = _arithmetic(expr.op, self.interval(expr.a), self.interval(expr.b))
+        if _INT64[0] <= low and high <= _INT64[1]:
+            return True
+        try:
+            forms = [shared_form(part) for part in (expr, expr.a, expr.b)]
+        except UndefTerm:
+            return False
+        return expr not in forms[0][0] and all(map(self.is_exact, forms))
 
     def _interval(self, expr: Expr, deep: bool) -> Interval:
         """`deep` also looks at known forms; within such a look it is off, or it would go round in circles."""
@@ -93,10 +134,18 @@ class Facts:
             except UndefTerm:
                 return _type_range(expr.dtype)
             if expr not in form[0]:
-                return self._of_form(form, deep)
+                return self._sum(form, deep)
         natural = self._atom(expr, deep)
         known = self.bounds.get(expr)
         return natural if known is None else _intersect(natural, known)
+
+    def _sum(self, form: Linear, deep: bool) -> Interval:
+        """The interval of the value of a sum; of one that may wrap around it is known where conditions compare it."""
+        low, high = self._of_form(form, deep)
+        if _INT64[0] <= low and high <= _INT64[1]:
+            return low, high
+        known = self.bounds.get(build(form)) if self.sums else None
+        return _INT64 if known is None else known
 
     def _of_form(self, form: Linear, deep: bool) -> Interval:
         terms, low = form
@@ -133,36 +182,35 @@ class Facts:
         if isinstance(expr, Ramp):
             base, stride = self._interval(expr.base, deep), self._interval(expr.stride, deep)
             ends = [s * (expr.lanes - 1) for s in stride]
-            return base[0] + min(0, *ends), base[1] + max(0, *ends)
+            return _held((base[0] + min(0, *ends), base[1] + max(0, *ends)), _type_range(expr.dtype))
         if isinstance(expr, Broadcast):
             return self._interval(expr.value, deep)
         if isinstance(expr, LetExpr):
             return self.with_bounds({expr.var: self._interval(expr.value, deep)})._interval(expr.body, deep)
         if isinstance(expr, Cast) and not dtypes.is_float(expr.a.dtype):
-            inner, own = self._interval(expr.a, deep), _type_range(expr.dtype)
-            return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
+            return _held(self._interval(expr.a, deep), _type_range(expr.dtype))
         return _type_range(expr.dtype)
 
     def _binary(self, expr: Binary, deep: bool) -> Interval:
         own = _type_range(expr.dtype)
         if not dtypes.is_int(expr.a.dtype) or own == (0, 1):
             return own
-        a, b = self._interval(expr.a, deep), self._interval(expr.b, deep)
-        result = _arithmetic(expr.op, a, b)
-        if dtypes.element(expr.dtype) == dtypes.INDEX or (own[0] <= result[0] and result[1] <= own[1]):
-            return result
-        return own
+        return _held(_arithmetic(expr.op, self._interval(expr.a, deep), self._interval(expr.b, deep)), own)
 
     def with_bounds(self, bounds: Bounds) -> Facts:
         """The facts with intervals of further variables."""
         added = cast("Mapping[Expr, Interval]", bounds)
-        return self._derive(
-            tuple(added.items()), lambda: Facts({**self.bounds, **added}, self.forms, self.impossible, self.strict)
-        )
+        return self._derive(tuple(added.items()), lambda: self._with({**self.bounds, **added}))
+
+    def _with(self, bounds: Bounds, forms: tuple[Form, ...] | None = None, sums: bool = False) -> Facts:
+        """These facts with other intervals."""
+        known = self.forms if forms is None else forms
+        return Facts(bounds, known, self.impossible, self.strict, self.sums or sums)
 
     def looping(self, var: Var, extent: Expr) -> Facts:
         """The facts in the body of a loop."""
-        return self.with_bounds({var: (0, self.interval(extent)[1] - 1)})
+        least, most = self.interval(extent)
+        return self.with_bounds({var: (0, (most if least == most else min(most, LONGEST)) - 1)})
 
     def binding(self, var: Var, value: Expr, limit: Interval | None = None) -> Facts:
         """The facts where `var` has the value of an expression, which is known to lie in `limit`."""
@@ -191,15 +239,19 @@ class Facts:
         return known
 
     def _assume_all(self, conds: Sequence[Expr], memory: bool) -> Facts:
-        changed = self
+        changed, missed = self, []
         for part in conds:
             if memory or not reads_memory(part):
+                before, changed = changed, changed._assume(part)
+                missed += [part] if changed is before else []
+        if changed is not self:  # which may say that a sum before does not wrap around
+            for part in missed:
                 changed = changed._assume(part)
         return changed
 
     def _assume(self, cond: Expr) -> Facts:
         if isinstance(cond, Const):
-            return self if cond.value else Facts(self.bounds, self.forms, True, self.strict)
+            return self if cond.value else Facts(self.bounds, self.forms, True, self.strict, self.sums)
         if isinstance(cond, Var) or (isinstance(cond, Not) and isinstance(cond.a, Var)):
             return self._restrict_bool(cond)
         if not isinstance(cond, Binary) or cond.op not in COMPARISONS:
@@ -207,21 +259,47 @@ class Facts:
         if cond.a.dtype != dtypes.INDEX:
             return self._restrict_narrow(cond)
         try:
-            terms, constant = add(shared_form(cond.a), shared_form(cond.b), -1)
+            left, right = shared_form(cond.a), shared_form(cond.b)
         except UndefTerm:
             return self
+        terms, constant = add(left, right, -1)
         if not terms:
             return self
+        if not self.is_exact(left) or not self.is_exact(right):
+            return self._assume_value(cond.op, left, right)
         items = ordered(terms, signed=False)
         factor = gcd(*terms.values()) * (1 if items[0][1] > 0 else -1)
         form = divide((terms, 0), factor)[0]
         return self._restrict(form, self._allowed(cond.op, form, factor, -constant))
 
+    def _assume_value(self, op: str, left: Linear, right: Linear) -> Facts:
+        """The facts where a sum that may wrap around is compared: ``0 <= x + 1`` leaves out the last ``x``."""
+        if self.is_exact(left):
+            op, left, right = MIRRORED.get(op, op), right, left
+        if op == "!=" or not self.is_exact(right):
+            return self
+        low, high = self._allowed_value(op, self._sum(left, True), self.of_form(right))
+        facts = self._with({**self.bounds, build(left): (low, high)}, sums=True)
+        for atom, k in left[0].items():
+            rest = self.of_form(add(left, ({atom: k}, 0), -1))
+            span = (low - rest[1], high - rest[0]) if k == 1 else (rest[0] - high, rest[1] - low)
+            if abs(k) == 1 and _INT64[0] <= span[0] and span[1] <= _INT64[1]:
+                facts = facts._restrict({atom: 1}, _intersect(self.interval(atom), span))
+        return facts
+
+    @staticmethod
+    def _allowed_value(op: str, own: Interval, other: Interval) -> Interval:
+        """The interval of a value in `own` given that it is ``op`` one in `other`."""
+        if op in ("<", "<="):
+            return own[0], min(own[1], other[1] - (op == "<"))
+        if op in (">", ">="):
+            return max(own[0], other[0] + (op == ">")), own[1]
+        return _intersect(own, other)
+
     def _restrict_bool(self, cond: Var | Not) -> Facts:
         """The facts with the value of a bool variable."""
         var, value = (cond, 1) if isinstance(cond, Var) else (cond.a, 0)
-        return Facts({**self.bounds, var: _intersect(self.interval(var), (value, value))}, self.forms,
-                     self.impossible, self.strict)  # fmt: skip
+        return self._with({**self.bounds, var: _intersect(self.interval(var), (value, value))})
 
     def _restrict_narrow(self, cond: Binary) -> Facts:
         """The facts with the interval of a variable of another integer type that is compared with a constant."""
@@ -251,7 +329,7 @@ class Facts:
         bounds = dict(self.bounds)
         if len(form) == 1:
             bounds[next(iter(form))] = allowed
-            return Facts(bounds, self.forms, self.impossible, self.strict)
+            return self._with(bounds)
         items = tuple(ordered(form, signed=False))
         forms = (*(f for f in self.forms if f[0] != items), (items, *allowed))
         for atom, k in items:
@@ -263,7 +341,7 @@ class Facts:
             new = _intersect(own, (-(-low // abs(k)), high // abs(k)))
             if new != own:
                 bounds[atom] = new
-        return Facts(bounds, forms, self.impossible, self.strict)
+        return self._with(bounds, forms)
 
 
 _SHARED_LIMIT = 4096
@@ -313,6 +391,11 @@ def _intersect(a: Interval, b: Interval) -> Interval:
 
 def _union(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _held(span: Interval, own: Interval) -> Interval:
+    """The interval of what a type with the range `own` holds of numbers in `span`, which wrap around beyond it."""
+    return span if own[0] <= span[0] and span[1] <= own[1] else own
 
 
 def _type_range(dtype: str) -> Interval:

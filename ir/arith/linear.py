@@ -1,9 +1,12 @@
 """Linear forms of index expressions: ``i*6 + j - 1`` is ``({i: 6, j: 1}, -1)``.
 
 An atom is whatever is not a sum, a difference or a product with a constant: a
-variable, a quotient, a remainder, a load.  Index arithmetic is exact, it never
-wraps around.  `build` writes a form in one fixed order, so that equal forms
-give equal expressions.
+variable, a quotient, a remainder, a load.  Sums and products of int64 wrap around, and so
+an expression and its form are equal modulo ``2**64``.  They are the same number where the
+form stays inside of 64 bits, which the facts of a place know (`Facts.is_exact`): what
+compares, divides, or asks for a minimum or an interval needs that.  `build` writes a form
+in one fixed order, so that equal forms give equal expressions, with its numbers wrapped
+around into int64.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from ..expr import Binary, Broadcast, Const, Expr, Ramp, Undef, Var, binary, con
 from ..node import walk
 
 Linear = tuple[dict[Expr, int], int]
+_LARGEST = dtypes.int_range(dtypes.INDEX)[1]
 
 
 class UndefTerm(InternalError, ValueError):
@@ -112,11 +116,11 @@ def ordered(terms: Mapping[Expr, int], signed: bool = True) -> list[tuple[Expr, 
 
 def build(form: Linear, dtype: str = dtypes.INDEX) -> Expr:
     """The expression of a linear form: ``({i: 6, j: 1}, -1)`` -> ``i*6 + j - 1``."""
-    terms, constant = form
+    terms, constant = _wrapped(form)
     result: Expr | None = None
     for atom, coefficient in ordered(terms):
         size = abs(coefficient)
-        term = atom if size == 1 else Binary("*", atom, Const(size, dtype))
+        term = atom if size == 1 else Binary("*", atom, _number(size, dtype))
         if result is None:
             # A leading negative term starts from the constant: 3 - i, or 0 - i.
             result = term if coefficient > 0 else Binary("-", Const(constant, dtype), term)
@@ -126,8 +130,22 @@ def build(form: Linear, dtype: str = dtypes.INDEX) -> Expr:
     if result is None:
         return Const(constant, dtype)
     if constant:
-        return Binary("+" if constant > 0 else "-", result, Const(abs(constant), dtype))
+        return Binary("+" if constant > 0 else "-", result, _number(abs(constant), dtype))
     return result
+
+
+def _wrapped(form: Linear) -> Linear:
+    """The form with its numbers in int64, to which it is equal modulo ``2**64``."""
+    terms, constant = form
+    if -_LARGEST <= constant <= _LARGEST and all(-_LARGEST <= k <= _LARGEST for k in terms.values()):
+        return form
+    numbers = {atom: dtypes.wrap(k, dtypes.INDEX) for atom, k in terms.items()}
+    return {atom: k for atom, k in numbers.items() if k}, dtypes.wrap(constant, dtypes.INDEX)
+
+
+def _number(size: int, dtype: str) -> Const:
+    """The constant of a size; ``2**63``, which int64 does not have, is its own negative there."""
+    return Const(size if size <= _LARGEST else -size, dtype)
 
 
 def as_ramp(expr: Expr) -> tuple[Expr, Expr] | None:

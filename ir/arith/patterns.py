@@ -35,6 +35,7 @@ from ..expr import (
     Ramp,
     Select,
     Undef,
+    all_of,
     binary,
     const,
 )
@@ -359,6 +360,14 @@ def _fits(expr: Expr, dtype: str) -> Expr | bool:
     return binary("and", binary(">=", expr, low), binary("<=", expr, high))
 
 
+def _small(base: Expr, step: Expr) -> Expr:
+    """The condition that no lane of a ramp of indices wraps around, however many it has."""
+    far, wide = 1 << 62, 1 << 45
+    sides = (binary(">=", base, -far), binary("<=", base, far), binary(">=", step, -wide), binary("<=", step, wide))
+    return all_of(sides)
+
+
 TESTS: Mapping[str, Callable[..., Any]] = {
     "data": _is_data, "typed": lambda expr, dtype: expr.dtype == dtype, "keeps": _keeps, "fits": _fits,
+    "small": _small,
 }  # fmt: skip

@@ -2,24 +2,35 @@
 
 Every rule is an identity over all integers; where a side condition says "lies in
 [q*g, q*g + g)", the interval of the facts decides it.
+
+The forms are sums over the integers here.  What is written as the operand of ``//`` or ``%``, or
+read out of one, has to be exact (`Facts.is_exact`): it is computed with wrap-around.
 """
 
 from __future__ import annotations
 
 from math import gcd
 
+from ...errors import InternalError
+from .. import dtypes
 from ..expr import Binary, Const, Expr, as_int
-from .intervals import Facts
+from .intervals import Facts, Interval
 from .laws import law
 from .linear import Linear, add, build, divide, shared_form
 
+_LEAST, _LARGEST = dtypes.int_range(dtypes.INDEX)
+
+
+class MayWrap(InternalError, ValueError):
+    """An operand in the form that the rules give it may leave 64 bits: what is divided or compared stays as it is."""
+
 
 class Quotients:
-    """Division rules under fixed `facts`.  Forms that come in are simplified already."""
+    """Division rules under fixed `facts`.  Forms that come in are simplified already, and exact.  Raise MayWrap."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._div: dict[tuple[Expr, int], Linear] = {}
+        self._div: dict[tuple[Expr, int], Linear | None] = {}
 
     @law("""
         (k * x + y) // k  -> x + y // k                 if k > 0
@@ -41,10 +52,21 @@ class Quotients:
         if c == 1:
             return {}, 0
         rest = _split(form, c)[1]
-        opened = _open_remainders(rest, c)
+        opened = self._open_remainders(rest, c)
         if opened is not None:
             return self.mod(self.combine(opened), c)
         return self._mod_rest(rest, c)
+
+    def _open_remainders(self, rest: Linear, c: int) -> Linear | None:
+        """``k*(x % m)`` replaced by ``k*x`` where c divides k*m, or None if there is none."""
+        opened = None
+        for atom, k in rest[0].items():
+            m = _divisor(atom)
+            if m and isinstance(atom, Binary) and atom.op == "%" and k * m % c == 0:
+                inner = shared_form(atom.a)
+                if self.facts.is_exact(inner):
+                    opened = add(add(opened or rest, ({atom: 1}, 0), -k), inner, k)
+        return opened
 
     @law("""
         x // k            -> m                          if k > 0 and k * m <= x and x < k * m + k
@@ -57,23 +79,23 @@ class Quotients:
         if grouped is not None:
             g, inner, _ = grouped
             return self.div(inner, c // g)
-        return self._div_atom(rest, c)
+        return self._div_atom(rest, c, (lo, hi))
 
     @law("""
         (x // k + n) // m -> (x + k * n) // (k * m)     if k > 0 and m > 0
         (x % k) // m      -> x // m % (k // m)          if k > 0 and m > 0 and k % m == 0
     """)
-    def _div_atom(self, rest: Linear, c: int) -> Linear:
+    def _div_atom(self, rest: Linear, c: int, span: Interval) -> Linear:
         """``(x//d + k) // c -> (x + k*d) // (c*d)`` and ``(x % m) // c -> x // c % (m//c)``."""
         atom = _single(rest[0])
         divisor = _divisor(atom)
         if isinstance(atom, Binary) and divisor:
             inner = shared_form(atom.a)
-            if atom.op == "//":
+            if atom.op == "//" and c * divisor <= _LARGEST and self.facts.is_exact(inner):
                 return self.div(add(inner, ({}, rest[1] * divisor)), c * divisor)
-            if rest[1] == 0 and divisor % c == 0:
+            if atom.op == "%" and rest[1] == 0 and divisor % c == 0 and self.facts.is_exact(inner):
                 return self.mod(self.div(inner, c), divisor // c)
-        return self._atom("//", rest, c)
+        return self._atom("//", rest, c, span)
 
     @law("""
         x % k             -> x - k * m                  if k > 0 and k * m <= x and x < k * m + k
@@ -86,10 +108,12 @@ class Quotients:
         if grouped is not None:
             g, inner, left = grouped
             return self.combine(add(left, self.mod(inner, c // g), g))
-        return self._atom("%", rest, c)
+        return self._atom("%", rest, c, (lo, hi))
 
-    def _atom(self, op: str, rest: Linear, c: int) -> Linear:
-        """A quotient or remainder that stays; its value if a condition around has fixed it."""
+    def _atom(self, op: str, rest: Linear, c: int, span: Interval) -> Linear:
+        """A quotient or remainder of what lies in `span` that stays; its value if a condition around has fixed it."""
+        if span[0] < _LEAST or span[1] > _LARGEST or c > _LARGEST:
+            raise MayWrap
         atom = Binary(op, build(rest), Const(c))
         known = self.facts.bounds.get(atom)
         return ({}, known[0]) if known is not None and known[0] == known[1] else ({atom: 1}, 0)
@@ -133,7 +157,7 @@ class Quotients:
             m = _divisor(atom)
             if not m or not isinstance(atom, Binary):
                 continue
-            new = self._join_remainder(form, atom, k, m) if atom.op == "%" else _join_quotient(form, atom, k, m)
+            new = self._join_remainder(form, atom, k, m) if atom.op == "%" else self._join_quotient(form, atom, k, m)
             if new is not None:
                 return new
         return None
@@ -146,6 +170,8 @@ class Quotients:
     def _join_remainder(self, form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
         inner = shared_form(atom.a)
         quotient = self._quotient_of(atom.a, m)
+        if quotient is None:
+            return None
         if quotient[0] and _contains(form[0], quotient[0], k * m):
             # k*m*q + k*(y % m) = k*y + k*m*(q - y//m), with q equal to y//m up to its constant.
             without = add(add(form, ({atom: 1}, 0), -k), (quotient[0], quotient[1]), -k * m)
@@ -154,16 +180,36 @@ class Quotients:
         for other, factor in form[0].items():
             n = _divisor(other)
             if n and isinstance(other, Binary) and other.op == "%" and factor == k * m and other.a == whole:
-                without = add(add(form, ({atom: 1}, 0), -k), ({other: 1}, 0), -factor)
-                return add(without, self.mod(inner, m * n), k)
+                try:
+                    joined = self.mod(inner, m * n)
+                except MayWrap:
+                    return None
+                return add(add(add(form, ({atom: 1}, 0), -k), ({other: 1}, 0), -factor), joined, k)
         return None
 
-    def _quotient_of(self, expr: Expr, m: int) -> Linear:
-        hit = self._div.get((expr, m))
-        if hit is None:
-            hit = self.div(shared_form(expr), m)
-            self._div[expr, m] = hit
-        return hit
+    def _quotient_of(self, expr: Expr, m: int) -> Linear | None:
+        """``expr // m``; None where that is not known to be exact."""
+        if (expr, m) not in self._div:
+            form = shared_form(expr)
+            try:
+                self._div[expr, m] = self.div(form, m) if self.facts.is_exact(form) else None
+            except MayWrap:
+                self._div[expr, m] = None
+        return self._div[expr, m]
+
+    @law("""
+        x - k * (x // k)          -> x % k                   if k > 0
+        m * x - m * k * (x // k)  -> m * (x % k)             if k > 0
+    """)
+    def _join_quotient(self, form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
+        """``b*y - b*m*(y // m) -> b*(y % m)``."""
+        if k % m:
+            return None
+        b, inner = -k // m, shared_form(atom.a)
+        if not _contains(form[0], inner[0], b) or not self.facts.is_exact(inner):
+            return None
+        without = add(add(form, ({atom: 1}, 0), -k), inner, -b)
+        return add(without, ({Binary("%", atom.a, Const(m)): 1}, 0), b)
 
     # Comparisons
 
@@ -219,8 +265,9 @@ class Quotients:
             (op, right), sign = ends[sign, right], 1
         if op == "!=" and m == 2:
             op, right, sign = "==", 1 - right * sign, 1
-        offset = shared_form(atom.a)[1] % m
-        if not offset:
+        inside = shared_form(atom.a)
+        offset = inside[1] % m
+        if not offset or not self.facts.is_exact(inside):
             return op, {atom: sign}, right
         if op != "<=":
             sign, right = 1, (right * sign - offset) % m
@@ -230,7 +277,7 @@ class Quotients:
             sign, right = 1, m - offset - 1
         else:
             return op, {atom: sign}, right
-        inner = add(shared_form(atom.a), ({}, offset), -1)
+        inner = add(inside, ({}, offset), -1)
         rest, constant = self.mod(inner, m)
         return op, {a: k * sign for a, k in rest.items()}, right - sign * constant
 
@@ -263,31 +310,6 @@ def _single(terms: dict[Expr, int]) -> Expr | None:
     return None
 
 
-def _open_remainders(rest: Linear, c: int) -> Linear | None:
-    """``k*(x % m)`` replaced by ``k*x`` where c divides k*m, or None if there is none."""
-    opened = None
-    for atom, k in rest[0].items():
-        m = _divisor(atom)
-        if m and isinstance(atom, Binary) and atom.op == "%" and k * m % c == 0:
-            opened = add(add(opened or rest, ({atom: 1}, 0), -k), shared_form(atom.a), k)
-    return opened
-
-
 def _contains(terms: dict[Expr, int], part: dict[Expr, int], factor: int) -> bool:
     """Whether every term of ``factor * part`` is there with just that coefficient."""
     return all(terms.get(atom) == factor * k for atom, k in part.items())
-
-
-@law("""
-    x - k * (x // k)          -> x % k                   if k > 0
-    m * x - m * k * (x // k)  -> m * (x % k)             if k > 0
-""")
-def _join_quotient(form: Linear, atom: Binary, k: int, m: int) -> Linear | None:
-    """``b*y - b*m*(y // m) -> b*(y % m)``."""
-    if k % m:
-        return None
-    b, inner = -k // m, shared_form(atom.a)
-    if not _contains(form[0], inner[0], b):
-        return None
-    without = add(add(form, ({atom: 1}, 0), -k), inner, -b)
-    return add(without, ({Binary("%", atom.a, Const(m)): 1}, 0), b)

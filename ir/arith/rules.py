@@ -100,18 +100,18 @@ VECTORS = rules("vector", """
     broadcast(z, L) - ramp(x, y, L)     -> ramp(z - x, 0 - y, L)
     ramp(x, y, L) * broadcast(z, L)     -> ramp(x * z, y * z, L)
 """) + rules("index vector", """
-    ramp(x, m, L) // broadcast(k, L)    -> ramp(x // k, m // k, L)     if k > 0 and m % k == 0
-    ramp(x, m, L) % broadcast(k, L)     -> broadcast(x % k, L)         if k > 0 and m % k == 0
-    ramp(x, y, L) // broadcast(k, L)    -> broadcast(x // k, L)        if k > 0 and y >= 0 and x % k + y * (L - 1) < k
-    ramp(x, y, L) % broadcast(k, L)     -> ramp(x % k, y, L)           if k > 0 and y >= 0 and x % k + y * (L - 1) < k
-    ramp(x, y, L) < broadcast(z, L)     -> broadcast(True, L)          if x < z and x + y * (L - 1) < z
-    ramp(x, y, L) < broadcast(z, L)     -> broadcast(False, L)         if x >= z and x + y * (L - 1) >= z
-    ramp(x, y, L) <= broadcast(z, L)    -> broadcast(True, L)          if x <= z and x + y * (L - 1) <= z
-    ramp(x, y, L) <= broadcast(z, L)    -> broadcast(False, L)         if x > z and x + y * (L - 1) > z
-    ramp(x, y, L) > broadcast(z, L)     -> broadcast(True, L)          if x > z and x + y * (L - 1) > z
-    ramp(x, y, L) > broadcast(z, L)     -> broadcast(False, L)         if x <= z and x + y * (L - 1) <= z
-    ramp(x, y, L) >= broadcast(z, L)    -> broadcast(True, L)          if x >= z and x + y * (L - 1) >= z
-    ramp(x, y, L) >= broadcast(z, L)    -> broadcast(False, L)         if x < z and x + y * (L - 1) < z
+    ramp(x, m, L) // broadcast(k, L) -> ramp(x // k, m // k, L)  if k > 0 and m % k == 0 and small(x, m)
+    ramp(x, m, L) % broadcast(k, L)  -> broadcast(x % k, L)      if k > 0 and m % k == 0 and small(x, m)
+    ramp(x, y, L) // broadcast(k, L) -> broadcast(x // k, L)     if y >= 0 and x % k + y * (L - 1) < k and small(x, y)
+    ramp(x, y, L) % broadcast(k, L)  -> ramp(x % k, y, L)        if y >= 0 and x % k + y * (L - 1) < k and small(x, y)
+    ramp(x, y, L) < broadcast(z, L)  -> broadcast(True, L)       if x < z and x + y * (L - 1) < z and small(x, y)
+    ramp(x, y, L) < broadcast(z, L)  -> broadcast(False, L)      if x >= z and x + y * (L - 1) >= z and small(x, y)
+    ramp(x, y, L) <= broadcast(z, L) -> broadcast(True, L)       if x <= z and x + y * (L - 1) <= z and small(x, y)
+    ramp(x, y, L) <= broadcast(z, L) -> broadcast(False, L)      if x > z and x + y * (L - 1) > z and small(x, y)
+    ramp(x, y, L) > broadcast(z, L)  -> broadcast(True, L)       if x > z and x + y * (L - 1) > z and small(x, y)
+    ramp(x, y, L) > broadcast(z, L)  -> broadcast(False, L)      if x <= z and x + y * (L - 1) <= z and small(x, y)
+    ramp(x, y, L) >= broadcast(z, L) -> broadcast(True, L)       if x >= z and x + y * (L - 1) >= z and small(x, y)
+    ramp(x, y, L) >= broadcast(z, L) -> broadcast(False, L)      if x < z and x + y * (L - 1) < z and small(x, y)
 """)  # fmt: skip
 
 TABLE: tuple[Rule, ...] = (*INTEGERS, *FLOATS, *FINITE, *BOOLEANS, *CONDITIONALS, *CASTS, *VECTORS)

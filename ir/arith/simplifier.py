@@ -1,4 +1,4 @@
-"""The simplifier of expressions; exact for all integers, negative ones included.
+"""The simplifier of expressions; right for all integers, negative ones and those that wrap around included.
 
 Index arithmetic takes one canonical linear form.  With ``0 <= j < 6``::
 
@@ -11,7 +11,9 @@ Index arithmetic takes one canonical linear form.  With ``0 <= j < 6``::
 The equations are data: the tables of `rules`, and the laws beside each procedure
 (`quotients`, `compare`, `lattice` and this module), which intervals (`Facts`) decide.
 
-The index type never wraps around; constants of narrower types are folded as the
+Sums and products of int64 have their linear form whatever wraps around.  They are compared and
+divided by it only where it is exact (`Facts.is_exact`): of indices, which loops and iterators
+bound, it is, and of what is loaded or passed it is not.  Constants are folded as the
 interpreter computes them.  Floating-point expressions keep their operations, but for
 the rules of `rules.FLOATS` and, unless `strict`, `rules.FINITE`.  A statement
 `buf[i] == undef` is never touched, and two `undef` are never equal.
@@ -56,7 +58,7 @@ from .intervals import Facts, is_undef_atom, negate
 from .lattice import absorb, join, nested, parts, resolve
 from .laws import law
 from .linear import Linear, UndefTerm, add, build, scale, shared_form
-from .quotients import Quotients
+from .quotients import MayWrap, Quotients
 from .rules import operand_dtype, rules_for
 from .widening import wide_index
 
@@ -222,12 +224,15 @@ class Simplifier:
     """)
     def _quotient(self, op: str, a: Linear, b: Linear) -> Linear:
         divisor = b[1]
-        if b[0] or divisor == 0:
-            return {Binary(op, build(a), build(b)): 1}, 0
-        if divisor < 0:
-            a, divisor = scale(a, -1), -divisor
-            return self.quotients.div(a, divisor) if op == "//" else scale(self.quotients.mod(a, divisor), -1)
-        return self.quotients.div(a, divisor) if op == "//" else self.quotients.mod(a, divisor)
+        if not b[0] and divisor and self.facts.is_exact(a):
+            part = self.quotients.div if op == "//" else self.quotients.mod
+            try:
+                if divisor > 0:
+                    return part(a, divisor)
+                return scale(part(scale(a, -1), -divisor), 1 if op == "//" else -1)
+            except MayWrap:
+                pass
+        return {Binary(op, build(a), build(b)): 1}, 0
 
     @law("""
         min(x, y)    -> x     if x <= y
@@ -249,8 +254,12 @@ class Simplifier:
 
     def _precedes(self, op: str, a: Expr, b: Expr) -> bool:
         """Whether ``a op b`` is always `a`."""
-        lo, hi = self.facts.of_form(add(self.linear(a), self.linear(b), -1))
-        return hi <= 0 if op == "min" else lo >= 0
+        left, right = self.linear(a), self.linear(b)
+        difference = add(left, right, -1)
+        lo, hi = self.facts.of_form(difference)
+        if hi > 0 if op == "min" else lo < 0:
+            return False
+        return difference == ({}, 0) or (self.facts.is_exact(left) and self.facts.is_exact(right))
 
     # Conditions
 

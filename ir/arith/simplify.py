@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import dtypes
 from ..caches import Recent
-from ..expr import TRUE, Expr, Var
+from ..expr import TRUE, Expr, Var, variables
 from ..stmt import Stmt
-from .intervals import Facts, Interval, nothing_known
+from .intervals import ANY_INDEX, Facts, Interval, nothing_known
 from .simplifier import Simplifier, simplifier_for
 from .statements import simplify_stmt
 
@@ -20,14 +21,20 @@ def simplify(node: Any, bounds: Mapping[Var, Interval] | None = None, *, strict:
 
     `bounds` are inclusive.  A statement adds its own loops, iterators, let
     bindings and conditions; a loop without iterations or a condition that
-    never holds goes.  `strict` assumes nothing of floating-point data: NaN,
-    infinities and the sign of zero are kept.  Applying it twice changes nothing more.
+    never holds goes.  A variable without bounds has the range of its type.
+    `strict` assumes nothing of floating-point data: NaN, infinities and the
+    sign of zero are kept.  Applying it twice changes nothing more.
     """
     if isinstance(node, Stmt):
         return simplify_stmt(node, Facts(bounds, strict=strict) if bounds else nothing_known(strict))
     if not isinstance(node, Expr):
         raise TypeError(f"simplify takes an expression or a statement, but got {type(node).__name__}")
     return _root(bounds, strict).expr(node)
+
+
+def simplify_index(expr: Expr) -> Expr:
+    """`expr` simplified as an index into memory of unknown shape, over variables that are such indices themselves."""
+    return _root(dict.fromkeys((v for v in variables(expr) if v.dtype == dtypes.INDEX), ANY_INDEX)).expr(expr)
 
 
 def bound(expr: Expr, bounds: Mapping[Var, Interval] | None = None) -> Interval:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import dtypes
-from ..arith.intervals import negate
+from ..arith.intervals import LONGEST, negate
 from ..arith.simplify import simplify
 from ..caches import cached
 from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, as_index, binary, const
@@ -194,7 +194,7 @@ def resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: bo
 
 @cached(1 << 15)
 def _resolved(expr: Expr, env: Bindings, dims: Dims, lane: Var | None, strict: bool) -> Expr:
-    bounds = {v: (0, e - 1) for v, e in dims if isinstance(e, int)}
+    bounds = {v: (0, (e if isinstance(e, int) else LONGEST) - 1) for v, e in dims if e is not None}
     if lane is not None:
         expr = _scalar(expr, lane, bounds[lane][1] + 1)
     result: Expr = simplify(inlined(expr, dict(env)), bounds, strict=strict)

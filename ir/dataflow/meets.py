@@ -67,7 +67,7 @@ def _equal_sums(
     common: tuple[Form, Form] | None = None
     low = high = 0
     for number, touch in enumerate(touches):
-        terms, constant = _terms(touch.indices[dim])
+        terms, constant = _terms(touch.indices[dim], touch.facts)
         steady = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside) and _same(a, changing)}
         own = {a: k for a, k in steady.items() if not variables_of(a).isdisjoint(variables)}
         outer = {a: k for a, k in steady.items() if a not in own}
@@ -89,9 +89,10 @@ def _equal_sums(
         yield dict(digits)
 
 
-def _terms(index: Expr) -> Linear:
-    """The sum that an index is; one of a narrower type, which may wrap around, is no sum."""
-    return shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
+def _terms(index: Expr, facts: Facts) -> Linear:
+    """The sum that an index is; one that may wrap around, as those of narrower types may, is no sum."""
+    form: Linear = shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
+    return form if facts.is_exact(form) else ({index: 1}, 0)
 
 
 def _same(atom: Expr, changing: frozenset[str]) -> bool:

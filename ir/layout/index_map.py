@@ -16,8 +16,10 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...errors import ProgramError
+from ..affine.wrapping import never_wraps
+from ..arith.intervals import Facts
 from ..arith.lattice import parts
-from ..arith.simplify import simplify
+from ..arith.simplify import simplify, simplify_index
 from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
 from ..stmt import fresh
@@ -187,7 +189,7 @@ class IndexMap:
         if len(first.indices) != self.ndim:
             count = len(first.indices)
             raise IndexMapError(f"`{self.text}` takes {self.ndim} indices, but `{first.text}` gives {count}")
-        indices = tuple(simplify(e) for e in self.map_indices(first.indices))
+        indices = tuple(simplify_index(e) for e in self.map_indices(first.indices))
         return IndexMap(first.variables, indices, self.axis_separators)
 
     def keeps_memory_order(self, shape: Sequence[int], physical_shape: Sequence[int] | None = None) -> bool:
@@ -286,7 +288,7 @@ def _inverse(index_map: IndexMap, shape: Shape, physical: Shape) -> tuple[IndexM
         values.update(zip(part.names, _asked(index_map, partial(part.inverse, own, room)), strict=True))
         for disjunct in parts(_asked(index_map, partial(part.padding, own, room)), "or"):
             padding = binary("or", padding, disjunct)
-    back = IndexMap(names, tuple(simplify(values[v]) for v in index_map.variables))
+    back = IndexMap(names, tuple(simplify_index(values[v]) for v in index_map.variables))
     return back, Predicate(names, padding)
 
 
@@ -307,6 +309,13 @@ def _offset(indices: Sequence[Expr], shape: Shape) -> Expr:
 
 
 def _parts(index_map: IndexMap, shape: Shape) -> list[Component]:
+    facts = Facts({v: (0, extent - 1) for v, extent in zip(index_map.variables, shape, strict=True)})
+    for position, index in enumerate(index_map.indices):
+        if not never_wraps(index, facts):
+            raise IndexMapError(
+                f"what the map `{index_map.text}` computes in dimension {position} on shape {_show(shape)} may leave "
+                f"64 bits, where indices wrap around; use smaller factors"
+            )
     return components_of(index_map.variables, index_map.indices, shape)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ..arith.simplify import simplify
+from ..arith.simplify import simplify_index
 from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, binary
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue, Piece, encode
@@ -90,7 +90,7 @@ def _composed_pad(change: Change, earlier: Layout) -> PadValue:
     axes = change.pad_value.variables
     logical = change.inverse.map_indices(axes)
     moved: list[Piece] = [
-        (simplify(rewrite_expr(cond, change)), None if value is None else rewrite_expr(value, change))
+        (simplify_index(rewrite_expr(cond, change)), None if value is None else rewrite_expr(value, change))
         for cond, value in before.at(logical)
     ]
     own: list[Piece] = []

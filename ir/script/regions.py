@@ -193,7 +193,7 @@ def _outside(place: Place, regions: Sequence[Region]) -> str:
     known = {v for v, _ in dims}
     used = {n for e in (inside, *place.conditions) for n in walk(e) if isinstance(n, Var)}
     dims[:0] = [(v, None) for v in sorted(used - known, key=lambda v: v.name)]
-    domain = Domain(tuple(dims), place.conditions)
+    domain = Domain(tuple(dims), place.conditions, frozenset(v for v in used - known if v.dtype == dtypes.INDEX))
     relaxed = domain.relaxed()
     try:
         point, exact = counterexample(relaxed, inside), relaxed == domain

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import dtypes
+from ..arith.intervals import Facts
 from ..arith.linear import linear_form
 from ..arith.simplify import simplify
 from ..context import Context, Surroundings, contexts, has_init
@@ -62,11 +63,14 @@ def _by_zeroing(block: Block, around: Surroundings, conditions: Sequence[Expr]) 
             return False
     if any(simplify(substitute(i.binding, free)) != const(0, i.var.dtype) for i in block.reduce):
         return False
-    return all(holds_at_zero(c, free) for c in conditions)
+    facts = Facts({one.var: (0, one.extent - 1) for one in around.outer})
+    for var, extent in around.loops:
+        facts = facts.looping(var, extent)
+    return all(holds_at_zero(c, free, facts) for c in conditions)
 
 
-def holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
-    """Whether `cond` implies itself with the variables `free` at 0."""
+def holds_at_zero(cond: Expr, free: dict[Var, Expr], facts: Facts) -> bool:
+    """Whether `cond` implies itself with the variables `free` at 0, where its sides never wrap around under `facts`."""
     if not variables(cond) & free.keys():
         return True
     if simplify(substitute(cond, free)) == const(True):
@@ -76,6 +80,8 @@ def holds_at_zero(cond: Expr, free: dict[Var, Expr]) -> bool:
     small, large = (cond.a, cond.b) if cond.op in ("<", "<=") else (cond.b, cond.a)
     if dtypes.element(small.dtype) != dtypes.INDEX and not (isinstance(small, Var) and isinstance(large, (Var, Const))):
         return False  # a sum of a narrower type may wrap around
+    if not facts.is_exact(linear_form(small)) or not facts.is_exact(linear_form(large)):
+        return False
     coefficients, _ = linear_form(small - large)
     return all(
         coefficient >= 0 if isinstance(atom, Var) else not variables(atom) & free.keys()

@@ -11,6 +11,7 @@ from typing import Any
 from ...ir import dtypes
 from ...ir.affine.sets import Domain, implies
 from ...ir.arith.constants import neutral
+from ...ir.arith.intervals import Facts
 from ...ir.arith.linear import build, linear_form
 from ...ir.arith.simplify import simplify
 from ...ir.expr import (
@@ -58,8 +59,8 @@ def restrict_reduction(func: PrimFunc, block: str, loop: str) -> Result:
     Conditions: (1) the block is an update ``C[i] = C[i] op e`` with an init, alone below `loop`, which is serial, and
     to which one reduce iterator k is bound and nothing else; (2) e is chosen by an ``if_then_else`` whose other value
     is the neutral element of op, or is a product with such a factor in a sum; (3) a conjunct of its condition is
-    ``t % s == r``, where t is linear in k with a coefficient that has no divisor in common with s, in the index type.
-    Returns the new loop.  That ``0 * e`` adds nothing holds for finite data.
+    ``t % s == r``, where t is linear in k with a coefficient that has no divisor in common with s, of the index type,
+    and provably never wraps around.  Returns the new loop.  That ``0 * e`` adds nothing holds for finite data.
     """
     target, outer = find_block(func, block), find_loop(func, loop)
     iterator = _iterator(target, outer)
@@ -187,9 +188,10 @@ def _plan(block: Block, value: Expr, op: str, dtype: str, iterator: Var, extent:
     if not found:
         raise ScheduleError("(2) what block `{block}` combines is not neutral under a condition on `{iterator}`",
                             block=block.name, iterator=iterator.name)  # fmt: skip
+    facts = Facts({i.var: (0, i.extent - 1) for i in block.iters})
     for call in found:
         for cond in conjuncts(call.args[0]):
-            solved = _solved(cond, iterator)
+            solved = _solved(cond, iterator, facts)
             if solved is not None and (op == "+" or extent >= solved[0]):
                 return _Plan(iterator, extent, *solved, call, cond, parts)
     raise ScheduleError("(3) no conjunct of {cond!r} is a congruence that determines `{iterator}`",
@@ -216,7 +218,7 @@ def _is_number(expr: Expr, number: Const) -> bool:
     return isinstance(expr, Const) and expr.value == number.value
 
 
-def _solved(cond: Expr, iterator: Var) -> tuple[int, Expr] | None:
+def _solved(cond: Expr, iterator: Var, facts: Facts) -> tuple[int, Expr] | None:
     """``t % s == r`` solved for the iterator: s, and an expression that equals it modulo s."""
     if not (isinstance(cond, Binary) and cond.op == "==" and isinstance(cond.b, Const)):
         return None
@@ -228,13 +230,20 @@ def _solved(cond: Expr, iterator: Var) -> tuple[int, Expr] | None:
     step = int(remainder.b.value)
     terms, constant = linear_form(remainder.a)
     scale = terms.pop(iterator, 0)
-    if step < 2 or gcd(scale, step) != 1 or not 0 <= int(cond.b.value) < step:
+    if step < 2 or gcd(scale, step) != 1 or not 0 <= int(cond.b.value) < step or not _stays(remainder.a, facts):
         return None
     if any(iterator in free_variables(atom) or reads_memory(atom) for atom in terms):
         return None
     factor = -pow(scale, -1, step)
     kept = {atom: _least(factor * c, step) for atom, c in terms.items() if c % step}
     return step, build((kept, _least(factor * (constant - int(cond.b.value)), step)), iterator.dtype)
+
+
+def _stays(expr: Expr, facts: Facts) -> bool:
+    """Whether a sum is what it is over the integers: none of its values leaves its type."""
+    low, high = facts.of_form(linear_form(expr))
+    least, most = dtypes.int_range(expr.dtype)
+    return least <= low and high <= most
 
 
 def _least(number: int, step: int) -> int:
@@ -271,8 +280,9 @@ def simplest(expr: Expr, ranges: Ranges) -> Expr:
     if (result.a.dtype if isinstance(result, Binary) else result.dtype) != dtypes.INDEX:
         return result
     if isinstance(result, Binary) and result.op in ("<", "<=", ">", ">=", "==", "!="):
-        difference = _plain_terms(result.a - result.b, ranges)
-        result = simplify(Binary(result.op, difference, const(0, difference.dtype)), ranges)
+        facts, difference = Facts(ranges), result.a - result.b
+        if all(_stays(part, facts) for part in (result.a, result.b, difference)):
+            result = simplify(Binary(result.op, _plain_terms(difference, ranges), const(0, difference.dtype)), ranges)
     else:
         result = simplify(_plain_terms(result, ranges), ranges)
     return result

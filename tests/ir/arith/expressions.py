@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from random_expressions import ends
 
 from stridesmith.ir import dtypes
 from stridesmith.ir.expr import (
@@ -99,6 +100,8 @@ class Maker:
         if dtypes.is_float(dtype):
             return Const(float(self.pick((0.0, 1.0, -1.5, 3.0))), dtype)
         low, high = dtypes.int_range(dtype)
+        if self.draw(st.integers(0, 5)) == 0:
+            return Const(self.pick(ends(dtype)), dtype)
         return Const(self.draw(st.integers(max(low, -9), min(high, 40))), dtype)
 
     def let(self, dtype: str, depth: int) -> Expr:
@@ -129,9 +132,12 @@ class Maker:
         choice = self.pick(("+", "+", "-", "*", "//", "//", "%", "%", "min", "max", "product", "cast"))
         if choice in ("//", "%"):
             low = dtypes.int_range(dtype)[0]
-            return Binary(choice, a, Const(self.pick((1, 2, 3, 4, 6, 8, 12, 32) + ((-3,) if low else ())), dtype))
+            large = tuple(n for n in ends(dtype) if n) if self.draw(st.integers(0, 5)) == 0 else ()
+            small = (1, 2, 3, 4, 6, 8, 12, 32) + ((-3,) if low else ())
+            return Binary(choice, a, Const(self.pick(large or small), dtype))
         if choice == "*":
-            return Binary("*", a, Const(self.pick((0, 1, 2, 3, 4, 6, 8)), dtype))
+            large = ends(dtype) if self.draw(st.integers(0, 5)) == 0 else ()
+            return Binary("*", a, Const(self.pick(large or (0, 1, 2, 3, 4, 6, 8)), dtype))
         if choice == "cast":
             return Cast(dtype, self.expr(self.pick(("int64", "int32", "int8", "uint8", "bool")), depth - 1))
         if choice == "product" and depth > 2:
@@ -155,7 +161,10 @@ class Maker:
         return Binary(self.pick(("+", "-", "*", "min", "max")), self.expr(dtype, depth - 1), other)
 
     def columns(self, rows: int, strange: bool = False) -> dict[Var, NDArray[Any]]:
-        """Random values of all variables, inside their bounds; `strange` adds NaN, infinities and -0.0."""
+        """Random values of all variables, inside their bounds, those without any also at the ends of their types.
+
+        `strange` adds NaN, infinities and -0.0.
+        """
         rng = np.random.default_rng(self.draw(st.integers(0, 2**32 - 1)))
         result: dict[Var, NDArray[Any]] = {}
         for var in (*self.bounds, *self.free):
@@ -168,6 +177,9 @@ class Maker:
                 low, high = self.bounds.get(var, (-100, 100))
                 low, high = max(low, dtypes.int_range(var.dtype)[0]), min(high, dtypes.int_range(var.dtype)[1])
                 result[var] = rng.integers(low, high + 1, rows).astype(var.dtype)
+                if var not in self.bounds:
+                    far = rng.choice(np.array(ends(var.dtype), var.dtype), rows)
+                    result[var] = np.where(rng.random(rows) < 1 / 3, far, result[var])
         return result
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scale import scaled
 
 from stridesmith.ir import dtypes
-from stridesmith.ir.arith.intervals import Facts
+from stridesmith.ir.arith.intervals import ANY_INDEX, Facts
 from stridesmith.ir.arith.laws import LAWS
 from stridesmith.ir.arith.patterns import Rule, literal
 from stridesmith.ir.arith.patterns import rule as read_rule
@@ -155,8 +155,8 @@ def test_both_sides_are_equal_for_all_values(rule: Rule) -> None:
 
 
 def known(rule: Rule, env: dict[str, Any], rng: np.random.Generator) -> Simplifier:
-    """A simplifier that knows the rule's condition, or intervals in which it holds, and nothing else."""
-    facts = Facts({})
+    """A simplifier that knows the rule's condition, or intervals in which it holds, of variables that are indices."""
+    facts = Facts({v: ANY_INDEX for v in env.values() if isinstance(v, Var) and v.dtype == "int64"})
     conditions = [condition(from_memory(rule, env)) for condition in rule.conditions]
     needed = {v for found in conditions if isinstance(found, Expr) for v in variables(found)}
     for var in (v for v in env.values() if isinstance(v, Var) and v in needed and v.dtype == "int64"):

@@ -3,6 +3,7 @@ import random
 
 import pytest
 
+from stridesmith.ir.arith.intervals import ANY_INDEX
 from stridesmith.ir.arith.linear import build, linear_form
 from stridesmith.ir.arith.simplify import bound, prove, simplify
 from stridesmith.ir.expr import (
@@ -29,7 +30,7 @@ from stridesmith.ir.node import walk
 from stridesmith.ir.stmt import If, Seq, Store, loops
 
 i, j, k, x = Var("i"), Var("j"), Var("k"), Var("x")
-B = {i: (0, 20), j: (0, 5), k: (0, 7)}
+B = {i: (0, 20), j: (0, 5), k: (0, 7), x: ANY_INDEX}
 
 
 def ev(e, env):

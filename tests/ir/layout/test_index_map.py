@@ -380,3 +380,11 @@ def test_a_reshape_keeps_the_order_of_memory(
         moved[made.map_point(point)] = number
     plain = moved.size == np.prod(shape) and (moved.reshape(-1) == np.arange(moved.size)).all()
     assert bool(plain) == (expected or bool(made.axis_separators))
+
+
+def test_indices_that_wrap_around_are_no_map() -> None:
+    """A product that leaves 64 bits has no distinct values to count on, so that the map is refused."""
+    far = IndexMap.parse("lambda i: [i * 281474976710656 * 32768 // 2, i]")
+    assert far.map_shape((1,)) == (1, 1)
+    with pytest.raises(IndexMapError, match=r"computes in dimension 0 on shape \[4\] may leave 64 bits"):
+        far.map_shape((4,))
