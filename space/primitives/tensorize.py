@@ -11,7 +11,7 @@ from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, find_point
 from ...ir.arith.simplify import simplify
 from ...ir.dataflow.order import COMMUTATIVE
-from ...ir.expr import TRUE, Binary, Broadcast, Buffer, Expr, Load, Ramp, Var, as_expr, substitute, variables
+from ...ir.expr import TRUE, Binary, Broadcast, Buffer, Expr, Load, Ramp, Var, as_expr, as_index, substitute, variables
 from ...ir.node import Node, transform, walk
 from ...ir.stmt import (
     Block,

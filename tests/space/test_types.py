@@ -290,3 +290,26 @@ def test_an_init_within_an_outer_block_comes_first() -> None:
     sch = schedule(text)
     sch.blockize("j")
     same(sch, text)
+
+
+DOTS = """
+@T.prim_func
+def main(A: T.Buffer((3, 8), "int8"), W: T.Buffer((8,), "int8"), C: T.Buffer((3,), "int32")):
+    for i in range(T.{kind}(3)):
+        C[i] = 0
+    for i2 in range(T.{kind}(3)):
+        for k in range(T.{kind}(8)):
+            with T.block("b"):
+                vi, vk = T.axis.remap("SR", [i2, k])
+                C[vi] = C[vi] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", W[vk])
+"""
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int8"])
+def test_intrinsics_match_loops_of_every_type(kind: str) -> None:
+    """The description is over loops of the index type, and so is the implementation."""
+    text = DOTS.format(kind=kind)
+    sch = schedule(text)
+    inner = sch.split("k", [None, 4])[1]
+    sch.tensorize(inner, "dot_int8x4_int32")
+    same(sch, text)
