@@ -58,16 +58,15 @@ def _separated(var: Var, *pair: tuple[Access, Expr]) -> bool:
 
 def _split(var: Var, access: Access, index: Expr) -> tuple[int, dict[Expr, int], int, int] | None:
     """``(c, o, low, high)``: the index is ``c*var + o + r`` with r in [low, high]."""
-    form = shared_form(index)
-    if not access.facts.is_exact(form):
-        return None
-    terms, constant = form
+    terms, constant = shared_form(index)
     inside = access.bound_below(0) | {var}
     rest = {atom: k for atom, k in terms.items() if atom != var}
     if any(var in variables_of(atom) for atom in rest):
         return None
     outer = {atom: k for atom, k in rest.items() if variables_of(atom).isdisjoint(inside) and _steady(atom)}
     own: Linear = ({atom: k for atom, k in rest.items() if atom not in outer}, constant)
+    if not access.facts.is_exact(({a: k for a, k in terms.items() if a not in outer}, constant)):
+        return None
     low, high = access.facts.of_form(own)
     return terms.get(var, 0), outer, low, high
 

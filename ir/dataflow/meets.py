@@ -5,6 +5,8 @@ element, each dimension gives an equation of two indices::
 
     index  =  own  +  outer  +  rest        own: terms over the variables in question, outer: equal in both
 
+where ``own + rest`` never wraps around (what `outer` adds is the same in both, whatever it is).
+
 1. Where `own` and `outer` are the same terms in all accesses, and `rest` spans less than the greatest common divisor
    of the coefficients in `own`, the two have equal `own`.
 2. Of a sum of terms the one with the largest coefficient is equal in both where all others together span less than
@@ -67,11 +69,12 @@ def _equal_sums(
     common: tuple[Form, Form] | None = None
     low = high = 0
     for number, touch in enumerate(touches):
-        terms, constant = _terms(touch.indices[dim], touch.facts)
+        terms, constant = _terms(touch.indices[dim])
         steady = {a: k for a, k in terms.items() if variables_of(a).isdisjoint(inside) and _same(a, changing)}
         own = {a: k for a, k in steady.items() if not variables_of(a).isdisjoint(variables)}
         outer = {a: k for a, k in steady.items() if a not in own}
-        if not own or (common is not None and common != (own, outer)):
+        changes = {a: k for a, k in terms.items() if a not in outer}
+        if not own or (common is not None and common != (own, outer)) or not touch.facts.is_exact((changes, constant)):
             return
         common = own, outer
         first, last = touch.facts.of_form(({a: k for a, k in terms.items() if a not in steady}, constant))
@@ -89,10 +92,9 @@ def _equal_sums(
         yield dict(digits)
 
 
-def _terms(index: Expr, facts: Facts) -> Linear:
-    """The sum that an index is; one that may wrap around, as those of narrower types may, is no sum."""
-    form: Linear = shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
-    return form if facts.is_exact(form) else ({index: 1}, 0)
+def _terms(index: Expr) -> Linear:
+    """The sum that an index is; one of a narrower type, which may wrap around, is no sum."""
+    return shared_form(index) if dtypes.element(index.dtype) == dtypes.INDEX else ({index: 1}, 0)
 
 
 def _same(atom: Expr, changing: frozenset[str]) -> bool:
