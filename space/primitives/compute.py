@@ -45,6 +45,7 @@ from ...ir.stmt import (
 from ..errors import ScheduleError
 from ..nest import check_once, check_runs_once, check_still_concurrent, updates_itself
 from ..placement import (
+    check_after,
     check_alone,
     check_below,
     check_final,
@@ -75,7 +76,7 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     producer's domain.  In place of a loop, ``<root>`` leaves the block where it is, and
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order, under no condition around it, and has no opaque iterator; (2) it is the only
-    writer; (3) every reader is below `loop`; (4) the block is not below `loop` already; (5) nothing that it
+    writer; (3) something reads the buffer, and every reader is below `loop`; (4) the block is not below `loop` already; (5) nothing that it
     passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
     (8) lanes of vectors around may still be so; (9) what the block uses is allocated around `loop`.
     """
@@ -90,6 +91,9 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     moved = list(instances(func).below(producer))
     users = [s for s in readers(func, buffer) if s not in moved]
     check_alone(producer, writers(func, buffer), "2", f"writes `{buffer.name}`")
+    if not users:
+        raise ScheduleError("(3) nothing reads `{buffer}`, so that no part of it is needed anywhere",
+                            hint="`remove_no_op` takes a block away that nobody needs", buffer=buffer.name)  # fmt: skip
     check_below(target, users, "3", "reader")
     check_unconditional(func, producer, "1")
     check_passing(func, moved, users, buffer, "5")
@@ -120,7 +124,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
     Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
     reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
-    `loop`; (3) all instances that produce one element lie in one iteration of `loop`, so the
+    `loop`, and comes before the block; (3) all instances that produce one element lie in one iteration of `loop`, so the
     element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
     passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
     part of both its result and its reduction, so that the first point of the reduction stays first;
@@ -138,6 +142,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     load = _plain_load(consumer, source, consumer.iters)
     moved, sources = list(instances(func).below(consumer)), writers(func, source)
     check_below(target, sources, "2", "writer")
+    check_after(consumer, moved, sources, "2")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
     around = loops_above(func, consumer)
@@ -220,7 +225,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
 
     Conditions: (1) the block has no reduction and no opaque iterator, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
-    is a single store of one element without a reduction, and this block is its only reader; (3) no instance is
+    is a single store of one element without a reduction that comes before this block, its only reader; (3) no instance is
     skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
     the writer stores only elements that this block reads; (6) what the block adds to what it
     stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
@@ -245,6 +250,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             "(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name
         )
     moved = list(instances(func).below(consumer))
+    check_after(consumer, moved, found, "2")
     check_passing(func, moved, found, source, "4")
     check_scalar(found[0].accesses[-1:], "2")
     check_in_scope(func, consumer, found[0].stmt, "7")
