@@ -26,7 +26,7 @@ def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
 
 def readers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
     """The statements that load from the memory of `buffer`; an assumption reads what it speaks of."""
-    return [s for s in map(knowing, instances(func).statements) if any(a.buffer == buffer for a in s.reads)]
+    return [s for s in instances(func).statements if any(a.buffer == buffer for a in knowing(s).reads)]
 
 
 def check_alone(block: Block, found: Iterable[Statement], number: str, what: str) -> None:

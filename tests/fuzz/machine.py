@@ -5,7 +5,7 @@ to the letter, independently of `ir.interpreter`:
 
 - an access outside of its buffer, a read of what was never written, and any access
   of padding that holds nothing is `Misuse`; so is an assumption that is false;
-- undef reads as the poison of the run (NaN, or a large number);
+- undef reads as the poison of the run (NaN, or a large number), which nothing may be decided by (`poison`);
 - iterations of concurrent loops run in a random order, and two of them that meet in
   an element, one writing, are `Misuse`.  An allocation that every iteration fills for
   itself is allowed, since lowering gives each its own; what it holds is lost afterwards.
@@ -18,6 +18,8 @@ import random
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
+
+from fuzz.poison import Poison, Undecided, lifted, plain
 
 from stridesmith.ir.dtypes import is_float, is_int
 from stridesmith.ir.expr import (
@@ -187,7 +189,7 @@ class Writer:
             case Const():
                 return f"float('{e.value}')" if is_float(e.dtype) else repr(e.value)
             case Undef():
-                return f"machine.undef('{e.dtype}')"
+                return f"Poison(machine.undef('{e.dtype}'))"
             case Not():
                 return f"(not {self.expr(e.a)})"
             case Binary(op=op):
@@ -314,7 +316,10 @@ def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells]) -> None
     names = OPERATIONS | {"machine": machine, "buffers": writer.buffers}
     names |= {f"b_{name}": cells for name, cells in memory.items()}
     exec(compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec"), names)
-    names["program"]()
+    try:
+        names["program"]()
+    except Undecided as error:
+        raise Misuse(str(error)) from error
 
 
 def _places(shape: tuple[int, ...], text: str | None) -> dict[Point, Point]:
@@ -353,8 +358,12 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
     if layout is not None and layout.pad_value not in ("", "undef"):
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            value = promised(layout.pad_value, buffer, cells, place)
+            value = plain(promised(layout.pad_value, buffer, cells, place))
             free = value is None or value != value or value == cells.machine.poison
-            if not free and cells.value.get(place) != value:
+            if not free and plain(cells.value.get(place)) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
-    return {point: cells.value[place] for point, place in places.items()}
+    return {point: plain(cells.value[place]) for point, place in places.items()}
+
+
+OPERATIONS |= {name: lifted(function) for name, function in OPERATIONS.items() if name not in ("Cells", "raw", "pick")}
+OPERATIONS |= {"Poison": Poison} | {kind.__name__: lifted(kind) for kind in (int, float, bool)}
