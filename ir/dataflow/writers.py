@@ -97,6 +97,15 @@ def pollution(program: Program, buffer: Buffer) -> Writer | None:
     return Writer(None, as_domain(buffer, elements), element_variables(buffer), (), (piece,), False)
 
 
+def undefined_memories(program: Program) -> frozenset[str]:
+    """The names of the memories in which some element may be undef, or may have been computed from undef."""
+    if not has_padding(program):
+        return frozenset()
+    buffers = {a.buffer for s in program.statements for a in s.accesses}
+    stored = {b for b in buffers for w in writers(program, b) for p in w.pieces if isinstance(p.value, Undef)}
+    return frozenset(b.name for b in stored | _polluted(program).keys())
+
+
 @cached(128)
 def _polluted(program: Program) -> dict[Buffer, IntSet]:
     doubtful: dict[Buffer, IntSet] = {}
@@ -118,7 +127,8 @@ def _store(statement: Statement, access: Access) -> Writer:
     known = frozenset(statement.variables)
     affine = not access.whole and all(is_affine(i, known) for i in access.indices)
     value = statement.resolve(statement.stmt.value, strict=True)
-    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), None),)
+    anywhere = Undef(value.dtype) if any(isinstance(n, Undef) for n in walk(value)) else None
+    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), anywhere),)
     owners = tuple(v for v in access.owners if v in known)
     return Writer(
         statement, statement.domain, access.indices if affine else None, owners, pieces, statement.exact and affine

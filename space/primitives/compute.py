@@ -76,8 +76,8 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     producer's domain.  In place of a loop, ``<root>`` leaves the block where it is, and
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order, under no condition around it, and has no opaque iterator; (2) it is the only
-    writer; (3) something reads the buffer, and every reader is below `loop`; (4) the block is not below `loop` already; (5) nothing that it
-    passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
+    writer; (3) something reads the buffer, and every reader is below `loop`; (4) the block is not below
+    `loop` already; (5) nothing that it passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
     (8) lanes of vectors around may still be so; (9) what the block uses is allocated around `loop`.
     """
     producer = find_block(func, block)
@@ -124,8 +124,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
     Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
     reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
-    `loop`, and comes before the block; (3) all instances that produce one element lie in one iteration of `loop`, so the
-    element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
+    `loop`, and comes before the block; (3) all instances that produce one element lie in one
+    iteration of `loop`, so the element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
     passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
     part of both its result and its reduction, so that the first point of the reduction stays first;
     (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
@@ -225,8 +225,8 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
 
     Conditions: (1) the block has no reduction and no opaque iterator, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
-    is a single store of one element without a reduction that comes before this block, its only reader; (3) no instance is
-    skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
+    is a single store of one element without a reduction that comes before this block, its only
+    reader; (3) no instance is skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
     the writer stores only elements that this block reads; (6) what the block adds to what it
     stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
     the writer.

@@ -195,3 +195,69 @@ def test_iterators_that_stay_in_their_ranges_lose_their_condition() -> None:
     after, _ = overcompute(before, before.body)
     assert "T.where" not in after.script()
     check_same(before, after)
+
+
+HOISTED = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    D = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("s"):
+            vi = T.axis.spatial(8, i)
+            S[vi] = T.if_then_else(vi < {cut}, A[vi], T.undef("float32"))
+    for i in range(8):
+        with T.block("d"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = {value}
+    for i in range(8):
+        with T.block("c"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = A[vi]
+"""
+
+
+def hoisted(value: str, cut: int) -> PrimFunc:
+    """The program after `hoist_expression`, which the interpreter runs to the same end."""
+    before = ss.parse(HOISTED.format(value=value, cut=cut))
+    assert isinstance(before, PrimFunc)
+    sch = ss.Schedule(before)
+    sch.hoist_expression("d")
+    verify(sch.func)
+    for func in (before, sch.func):
+        interpret(func, np.ones(8, np.float32), np.zeros(8, np.float32))
+    return sch.func
+
+
+def test_what_is_only_computed_from_undef_does_not_become_a_condition() -> None:
+    """Hoisting leaves a comparison in place that decides nothing yet."""
+    computed = "T.Cast('float32', S[0] > T.float32(1)) + A[vi]"
+    for cut in (0, 4):
+        with pytest.raises(ss.ScheduleError, match=r"\(3\) it decides nothing yet, and reads `S`, which may be undef"):
+            hoisted(computed, cut)
+    with pytest.raises(ss.ScheduleError, match=r"\(3\) it decides nothing yet, and reads `S`, which may be undef"):
+        hoisted("T.if_then_else(vi < 8 or S[7] > T.float32(0), A[vi], A[0])", 4)
+    assert "if A[0] > " in hoisted("T.Cast('float32', A[0] > T.float32(1)) + A[vi]", 4).script()
+    assert "if S[0] > " in hoisted("T.Select(S[0] > T.float32(1), A[vi], A[0])", 4).script()
+
+
+def test_undef_at_an_unknown_element_may_be_anywhere() -> None:
+    """A store of undef whose index memory decides makes all of the memory doubtful."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), P: T.Buffer((8,), "int64"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        S[i] = A[i]
+    for i in range(8):
+        S[T.max(T.min(P[i], T.int64(7)), T.int64(0))] = T.undef("float32")
+    for i in range(8):
+        C[i] = T.float32(0)
+    for i in range(8):
+        if i < 3:
+            C[i] = T.Select(S[i] > T.float32(0), T.float32(0), C[i])
+"""
+    before = ss.parse(text)
+    assert isinstance(before, PrimFunc)
+    after, found = overcompute(before, before.body, lambda cond: "<" in str(cond))
+    assert after is before and "would decide by S[3], which may be undef" in "; ".join(map(str, found))
