@@ -77,8 +77,9 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order, under no condition around it, and has no opaque iterator; (2) it is the only
     writer; (3) something reads the buffer, and every reader is below `loop`; (4) the block is not below
-    `loop` already; (5) nothing that it passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
-    (8) lanes of vectors around may still be so; (9) what the block uses is allocated around `loop`.
+    `loop` already; (5) nothing that it passes writes what it reads; (6) the buffer has no other view;
+    (7) a reduction adds each point once; (8) lanes of vectors around may still be so; (9) what the block
+    uses is allocated around `loop`.
     """
     producer = find_block(func, block)
     if loop in (ROOT, INLINE):
@@ -125,10 +126,10 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
     reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
     `loop`, and comes before the block; (3) all instances that produce one element lie in one
-    iteration of `loop`, so the element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
-    passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
-    part of both its result and its reduction, so that the first point of the reduction stays first;
-    (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
+    iteration of `loop`, so the element is final; (4) the block's other inputs are not written below
+    `loop`; (5) nothing that it passes writes what it reads, or touches what it writes; (6) where the
+    block reduces, no loop is part of both its result and its reduction, so that the first point of the
+    reduction stays first; (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
     each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated
     around `loop`; (11) which of its points run is a matter of loops inside of the block around `loop`.
     """
@@ -226,8 +227,8 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     Conditions: (1) the block has no reduction and no opaque iterator, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
     is a single store of one element without a reduction that comes before this block, its only
-    reader; (3) no instance is skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
-    the writer stores only elements that this block reads; (6) what the block adds to what it
+    reader; (3) no instance is skipped; (4) no block that it overtakes writes what it reads, or touches
+    what it writes; (5) the writer stores only elements that this block reads; (6) what the block adds to what it
     stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
     the writer.
     """
