@@ -16,6 +16,7 @@ from ..ir.dataflow.instances import Program, Statement, instances
 from ..ir.dataflow.order import knowing
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
 from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, Stmt, path_to, read_buffers, stores, walk_stmts
+from ..ir.verify.undef import misplaced
 from .errors import ScheduleError
 
 
@@ -63,6 +64,14 @@ def check_scalar(accesses: Iterable[Access], number: str) -> None:
         if any(dtypes.lanes(i.dtype) > 1 for i in access.node.indices):
             raise ScheduleError("({number}) several elements of `{buffer}` are accessed at once",
                                 number=number, buffer=access.buffer.name)  # fmt: skip
+
+
+def check_undef(func: PrimFunc, number: str) -> None:
+    """Raises ScheduleError where undef that was written into a statement would decide something."""
+    for stmt in walk_stmts(func.body):
+        fault = misplaced(stmt)
+        if fault:
+            raise ScheduleError("({number}) the block stores undef, and {fault}", number=number, fault=fault)
 
 
 def check_in_scope(func: PrimFunc, block: Block, place: Stmt, number: str) -> None:

@@ -42,6 +42,7 @@ from ...ir.stmt import (
     seq,
     stores,
 )
+from ...ir.verify.undef import has_undef
 from ..errors import ScheduleError
 from ..nest import check_once, check_runs_once, check_still_concurrent, updates_itself
 from ..placement import (
@@ -54,6 +55,7 @@ from ..placement import (
     check_passing,
     check_scalar,
     check_unconditional,
+    check_undef,
     condition_to_be_stored,
     loops_to,
     not_stored,
@@ -185,8 +187,8 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
     Conditions: (1) the block writes one allocated buffer, at its spatial iterators in
     order, and has no other iterators; (2) it is the only writer, and is read, one element at a time, and the
     buffer has no other view; (3) no instance is skipped; (4) nothing that it passes writes what it reads;
-    (5) what the block uses is allocated around all that reads the buffer.
-    Reads outside the block's domain do not exist in a valid program.
+    (5) what the block uses is allocated around all that reads the buffer; (6) no undef that it stores
+    would decide something where it is read.  Reads outside the block's domain do not exist in a valid program.
     """
     producer = find_block(func, block)
     store = _plain_store(producer)
@@ -217,7 +219,10 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
             values[node.indices] = substitute(store.value, {**_point(producer, store, node.indices), **again})
         return values[node.indices]
 
-    return _without(transform(remove_stmt(func, producer), expand), store.buffer), None
+    result = transform(remove_stmt(func, producer), expand)
+    if has_undef(store.value):
+        check_undef(result, "6")
+    return _without(result, store.buffer), None
 
 
 @primitive
@@ -230,7 +235,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
     reader; (3) no instance is skipped; (4) no block that it overtakes writes what it reads, or touches
     what it writes; (5) the writer stores only elements that this block reads; (6) what the block adds to what it
     stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
-    the writer.
+    the writer; (8) no undef that the writer stores would decide something in this block.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -267,7 +272,10 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             return Store(store.buffer, node.indices, substitute(value, _point(consumer, store, node.indices)))
         return node
 
-    return _without(transform(remove_stmt(func, consumer), expand), source), None
+    result = transform(remove_stmt(func, consumer), expand)
+    if any(has_undef(s.stmt.value) for s in found if isinstance(s.stmt, Store)):
+        check_undef(result, "8")
+    return _without(result, source), None
 
 
 def _without(func: PrimFunc, buffer: Buffer) -> PrimFunc:

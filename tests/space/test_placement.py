@@ -308,3 +308,37 @@ def test_a_stage_does_not_leave_what_is_assumed_of_it() -> None:
 """
     with pytest.raises(ScheduleError, match=r"\(3\) reader `known` is not below loop `n`"):
         schedule(text).compute_at("u", "n")
+
+
+WITH_UNDEF = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    D = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("s"):
+            vi = T.axis.spatial(8, i)
+            S[vi] = T.if_then_else(vi < 5, A[vi], T.undef("float32"))
+    for i in range(8):
+        with T.block("d"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = {value}
+    for i in range(8):
+        with T.block("c"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = T.if_then_else(vi < 5, D[vi], A[vi])
+"""
+
+
+def test_undef_is_not_written_into_what_decides() -> None:
+    """Condition (6) of compute_inline and (8) of reverse_compute_inline: undef stands in no comparison."""
+    compared = WITH_UNDEF.format(value='T.Cast("float32", S[vi] > T.float32(1))')
+    with pytest.raises(ScheduleError, match=r"\(6\) the block stores undef, and one side of .* is undef"):
+        schedule(compared).compute_inline("s")
+    with pytest.raises(ScheduleError, match=r"\(8\) the block stores undef, and one side of .* is undef"):
+        schedule(compared).reverse_compute_inline("d")
+    for change in (lambda sch: sch.compute_inline("s"), lambda sch: sch.reverse_compute_inline("d")):
+        text = WITH_UNDEF.format(value="S[vi] + T.float32(1)")
+        sch = schedule(text)
+        change(sch)
+        same(sch, text)
