@@ -16,6 +16,7 @@ from stridesmith.ir.expr import Buffer, Load, Var, const
 from stridesmith.ir.layout.index_map import IndexMap, IndexMapError
 from stridesmith.ir.layout.pad_value import PadValue
 from stridesmith.ir.node import TRACING
+from stridesmith.ir.passes.layouts import with_layout_transform
 
 COPY = """
 @T.prim_func
@@ -141,13 +142,22 @@ def test_indices_are_integers(index: Callable[..., Any], why: str) -> None:
         IndexMap.from_func(index)
 
 
-def test_index_maps_are_not_decided_by_python() -> None:
-    """The choice between two layouts is built, or refused."""
+@pytest.mark.parametrize("use", [
+    lambda sch, index: IndexMap.from_func(index),
+    lambda sch, index: IndexMap.make(index),
+    lambda sch, index: sch.transform_layout("copy", "B", index),
+    lambda sch, index: sch.transform_loops(["i"], index),
+    lambda sch, index: sch.transform_block_layout("copy", index),
+    lambda sch, index: sch.reindex_cache_read("copy", 0, "global", index),
+    lambda sch, index: sch.reindex_cache_write("copy", 0, "global", index),
+    lambda sch, index: ss.propose_pad_values(sch.func, "A", index),
+    lambda sch, index: with_layout_transform(sch.func, "A", index),
+])  # fmt: skip
+def test_every_place_that_takes_an_index_map_traces_it(use: Callable[..., Any]) -> None:
+    """What Python would decide is refused, and what compares is built."""
     with pytest.raises(TypeError, match="`i == 3` is an expression, which is neither true nor false"):
-        IndexMap.from_func(lambda i: [0 if i == 3 else i])
-    with pytest.raises(TypeError, match="`i == 3` is an expression, which is neither true nor false"):
-        sch = ss.Schedule(ss.parse(COPY))
-        sch.transform_loops(["i"], lambda i: [0 if i == 3 else i])
+        use(ss.Schedule(ss.parse(COPY)), lambda i: [0 if i == 3 else i])
+    use(ss.Schedule(ss.parse(COPY)), lambda i: [T.if_then_else(i == 3, 4, T.if_then_else(i == 4, 3, i))])
 
 
 def test_maps_are_used_inside_of_maps() -> None:
