@@ -261,3 +261,16 @@ def main(A: T.Buffer((8,), "float32"), P: T.Buffer((8,), "int64"), C: T.Buffer((
     assert isinstance(before, PrimFunc)
     after, found = overcompute(before, before.body, lambda cond: "<" in str(cond))
     assert after is before and "would decide by S[3], which may be undef" in "; ".join(map(str, found))
+
+
+def test_conditions_that_contradict_each_other_are_asked_about() -> None:
+    """Where a divisor has no value left, since what is known there never holds, nothing is divided by 0."""
+    inner = "if 12 // (vi + 1) > 0:\n                if vi >= 6:\n                    C[vi] = A[vi]"
+    text = OFFSET.format(binding="i - 2", where="i >= 2", inner=inner)
+    before = ss.parse(text.replace("14", "9").replace("16", "11"))
+    assert isinstance(before, PrimFunc)
+    sch = ss.Schedule(before)
+    sch.split("i_1", [None, 2])
+    sch.hoist_expression("b")
+    assert "if i_1_0 >= 1:" in sch.func.script() and "12 //" not in sch.func.script()
+    check_same(before, sch.func)
