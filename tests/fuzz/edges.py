@@ -140,6 +140,26 @@ def offset(t: Text) -> None:
     _block(t, [n + shift + more], [("spatial", n, binding)], inner, "" if around else where, around=where * around)
 
 
+def shifted_stage(t: Text) -> None:
+    """A stage that a block at an offset of its loops fills, or part of it, and that another such block reads."""
+    _floats(t)
+    n, (shift, other) = t.rng.randint(4, 8), t.rng.choices(range(3), k=2)
+    t.param("A", (n,)), t.param("C", (n,))
+    t.alloc("S", (n,))
+    cut = t.rng.choice([n, n, n - 1])
+    stored = [f"{{0}} >= {shift}", f"{{0}} < {cut + shift}"]
+    value = t.rng.choice(["A[{0}] * T.float32(2)", "A[{0}]", f"A[{n - 1} - {{0}}] + T.float32(1)"])
+    _block(t, [n + shift + 1], [("spatial", n, f"{{0}} - {shift}")], [f"S[{{0}}] = {value}"], " and ".join(stored))
+    t.nest([n], ["C[{0}] = T.float32(0)"])
+    read = [f"{{0}} >= {other}", f"{{0}} < {cut + other}"]
+    plain, inner = ["C[{0}] = S[{0}]"], ["if {0} >= 2:", "    C[{0}] = S[{0}]"]
+    body = t.rng.choice([plain, inner, _deciding(t, "C[{0}]", "S", "{0}")])
+    where, around = " and ".join(read), ""
+    if t.rng.random() < 0.3:
+        where, around = around, where
+    _block(t, [n + other + 1], [("spatial", n, f"{{0}} - {other}")], body, where, around=around)
+
+
 def shifted_sum(t: Text) -> None:
     """A reduction whose first point lies at an offset, and which leaves some of its points out."""
     _floats(t)
@@ -233,4 +253,6 @@ def overwritten(t: Text) -> None:
     t.nest([n], _deciding(t, "C[{0}]", "D", "{0}"), where=f"{{0}} < {cut}")
 
 
-EDGES = (*[rectified] * 2, holed, summed, offset, shifted_sum, divided, unread, repeated_stages, overwritten)
+EDGES = (
+    *[rectified] * 2, holed, summed, offset, shifted_stage, shifted_sum, divided, unread, repeated_stages, overwritten,
+)  # fmt: skip

@@ -318,7 +318,7 @@ def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells]) -> None
     exec(compile("def program():\n pass\n" + "\n".join(writer.lines), "<program>", "exec"), names)
     try:
         names["program"]()
-    except Undecided as error:
+    except (Undecided, ZeroDivisionError) as error:
         raise Misuse(str(error)) from error
 
 
