@@ -24,17 +24,19 @@ from ..expr import (
     Call,
     Const,
     Expr,
+    LetExpr,
     Load,
     Select,
     Undef,
     Var,
     binary,
     conjuncts,
+    free_variables,
 )
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue
 from ..node import walk
-from ..stmt import Assume, Layout, PrimFunc, Store
+from ..stmt import Assume, Layout, Let, PrimFunc, Store, memories_read
 from .accesses import Access, element_variables
 from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
@@ -97,13 +99,18 @@ def pollution(program: Program, buffer: Buffer) -> Writer | None:
     return Writer(None, as_domain(buffer, elements), element_variables(buffer), (), (piece,), False)
 
 
-def undefined_memories(program: Program) -> frozenset[str]:
-    """The names of the memories in which some element may be undef, or may have been computed from undef."""
+def undefined_names(program: Program) -> frozenset[str]:
+    """The names of what may be undef somewhere, or computed from undef: memories, and variables of let bindings."""
     if not has_padding(program):
         return frozenset()
     buffers = {a.buffer for s in program.statements for a in s.accesses}
     stored = {b for b in buffers for w in writers(program, b) for p in w.pieces if isinstance(p.value, Undef)}
-    return frozenset(b.name for b in stored | _polluted(program).keys())
+    found = {b.name for b in stored | _polluted(program).keys()}
+    for node in walk(program.func.body):
+        if isinstance(node, (Let, LetExpr)):
+            names = memories_read(node.value) | {v.name for v in free_variables(node.value)}
+            found |= set() if found.isdisjoint(names) else {node.var.name}
+    return frozenset(found)
 
 
 @cached(128)

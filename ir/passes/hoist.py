@@ -116,8 +116,8 @@ class Kept:
 class Hoister:
     """Moves what it can out of the loops of a statement, the outermost loop first; `kept` tells the rest.
 
-    `taken` are the names in use in the function, and copies take further ones; `undefined` those of the memories
-    that may hold undef.
+    `taken` are the names in use in the function, and copies take further ones; `undefined` those of what
+    may be undef.
     """
 
     def __init__(
@@ -188,6 +188,7 @@ class Hoister:
         var = binding.var
         if isinstance(binding, LetExpr):
             var = Var(another(var.name, self.taken), var.dtype)
+            self.undefined |= {var.name} if binding.var.name in self.undefined else set()
         body: Stmt = _unbound(loop, binding, var)
         return Let(var, found.expr, body)
 
@@ -226,8 +227,9 @@ class Hoister:
 
     def _undecided(self, found: Candidate) -> str:
         """Whether something that only was computed with would decide, although it may be undef."""
-        doubtful = memories_read(found.expr) & self.undefined
-        if found.decides or isinstance(found.binding, Let) or not doubtful:
+        doubtful = (memories_read(found.expr) | {v.name for v in variables(found.expr)}) & self.undefined
+        stays_data = isinstance(found.binding, Let) or (found.var is not None and dtypes.is_float(found.var.dtype))
+        if found.decides or stays_data or not doubtful:
             return ""
         return f"(3) it decides nothing yet, and reads `{min(doubtful)}`, which may be undef"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...ir.context import context_of, contexts
 from ...ir.dataflow.instances import instances
-from ...ir.dataflow.writers import undefined_memories
+from ...ir.dataflow.writers import undefined_names
 from ...ir.passes.empty import without_empty
 from ...ir.passes.hoist import HoistConditional, Hoister, HoistLetBinding, flags
 from ...ir.passes.loop_extents import reduce_extents, whole_reason
@@ -60,7 +60,7 @@ def hoist_expression(
     target = _nest(func, block)
     hoister = Hoister(
         flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings), names(func),
-        undefined_memories(instances(func)),
+        undefined_names(instances(func)),
     )  # fmt: skip
     new = hoister.run(target, context_of(func, target))
     if new == target:

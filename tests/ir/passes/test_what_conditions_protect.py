@@ -39,6 +39,10 @@ DECIDING = {
     "half an If": ("C[vi] = T.float32(0)", "if {0}[vi] > T.float32(0):", "    C[vi] = {0}[vi]"),
     "nested": ("C[vi] = T.Select(T.Select({0}[vi] > T.float32(0), vi, 0) > 2, T.float32(1), T.float32(2))",),
     "not": ("C[vi] = T.Select(T.Not({0}[vi] > T.float32(0)), T.float32(1), T.float32(2))",),
+    "a let binding": ("with T.LetStmt({0}[vi], T.float32) as x:", "    if x > T.float32(0):", "        C[vi] = x",
+                      "    else:", "        C[vi] = T.float32(0)"),
+    "let bindings": ("with T.LetStmt({0}[vi], T.float32) as x:", "    with T.LetStmt(x + x, T.float32) as y:",
+                     "        C[vi] = T.Select(y > T.float32(0), x, y)"),
     "max": ("C[vi] = T.Select(T.max({0}[vi], T.float32(0)) > T.float32(1), T.float32(1), T.float32(2))",),
 }
 DECIDING_INTEGERS = {
@@ -50,6 +54,7 @@ UNDECIDED = (
     "C[vi] = T.max({0}[vi], T.float32(0))",
     "C[vi] = T.max({0}[vi], {0}[vi] * T.float32(0.1))",
     "C[vi] = T.Cast('float32', {0}[vi] > T.float32(0))",
+    "with T.LetStmt({0}[vi], T.float32) as x:\n                C[vi] = x + T.float32(1)",
     "C[vi] = T.Select(vi < 7, {0}[vi], {0}[vi] * T.float32(0.1))",
 )
 
@@ -237,6 +242,11 @@ def test_what_is_only_computed_from_undef_does_not_become_a_condition() -> None:
             hoisted(computed, cut)
     with pytest.raises(ss.ScheduleError, match=r"\(3\) it decides nothing yet, and reads `S`, which may be undef"):
         hoisted("T.if_then_else(vi < 8 or S[7] > T.float32(0), A[vi], A[0])", 4)
+    bound = "T.Let(T.Cast('float32', x > T.float32(1)) + A[vi], where={x: S[0]})"
+    text = HOISTED.format(value=bound, cut=4).replace("    S = ", "    x = T.var('float32')\n    S = ")
+    sch = ss.Schedule(ss.parse(text))
+    sch.hoist_expression("d", hoisted_let_bindings=["required_by_condition", "let_expr"])
+    assert "if " not in sch.func.script()
     assert "if A[0] > " in hoisted("T.Cast('float32', A[0] > T.float32(1)) + A[vi]", 4).script()
     assert "if S[0] > " in hoisted("T.Select(S[0] > T.float32(1), A[vi], A[0])", 4).script()
 
