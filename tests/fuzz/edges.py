@@ -43,7 +43,8 @@ def _block(
 
 def _deciding(t: Text, target: str, source: str, at: str) -> list[str]:
     """A value that a condition over what is read decides, or that is computed from it without one."""
-    x = f"{source}[{at}]"
+    x, name = f"{source}[{at}]", t.fresh("x")
+    named = f"with T.LetStmt({x}, T.float32) as {name}:"
     then, other = t.rng.choice([(f"{x} * T.float32(2)", x), (x, "T.float32(1)"), ("T.float32(3)", "T.float32(0)")])
     cond = f"{x} {t.rng.choice(['<', '>=', '=='])} T.float32({t.rng.randint(-2, 2)})"
     return t.rng.choice([
@@ -51,6 +52,8 @@ def _deciding(t: Text, target: str, source: str, at: str) -> list[str]:
         [f"{target} = T.if_then_else({cond}, {then}, {other})"],
         [f"if {cond}:", f"    {target} = {then}", "else:", f"    {target} = {other}"],
         [f"{target} = {other}", f"if {cond}:", f"    {target} = {then}"],
+        [named, f"    {target} = T.Select({name} > T.float32(0), {name}, {other})"],
+        [named, f"    {target} = {name} + T.float32(1)"],
         [f"{target} = T.max({x}, T.float32(0))"],
         [f"{target} = T.Cast('float32', {cond})"],
         [f"{target} = T.Select({{0}} < 2, {then}, {x})"],
