@@ -36,10 +36,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Union
 
 from . import dtypes
-from .node import Node, children, gathered, rebuild, remembered
+from .node import TRACING, Node, children, gathered, rebuild, remembered
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
@@ -52,58 +53,81 @@ ExprLike = Union["Expr", int, float, bool]
 
 
 class Expr(Node):
-    """An expression; arithmetic on it builds expressions."""
+    """An expression; arithmetic on it builds expressions.
+
+    ``==`` and ``!=`` compare structure, but build too in a traced function (`tracing`).
+    """
 
     dtype: str
 
     def __add__(self, other: ExprLike) -> Expr:
-        return binary("+", self, other)
+        return _operate("+", self, other)
 
     def __radd__(self, other: ExprLike) -> Expr:
-        return binary("+", other, self)
+        return _operate("+", other, self)
 
     def __sub__(self, other: ExprLike) -> Expr:
-        return binary("-", self, other)
+        return _operate("-", self, other)
 
     def __rsub__(self, other: ExprLike) -> Expr:
-        return binary("-", other, self)
+        return _operate("-", other, self)
 
     def __mul__(self, other: ExprLike) -> Expr:
-        return binary("*", self, other)
+        return _operate("*", self, other)
 
     def __rmul__(self, other: ExprLike) -> Expr:
-        return binary("*", other, self)
+        return _operate("*", other, self)
 
     def __truediv__(self, other: ExprLike) -> Expr:
-        return binary("/", self, other)
+        return _operate("/", self, other)
 
     def __floordiv__(self, other: ExprLike) -> Expr:
-        return binary("//", self, other)
+        return _operate("//", self, other)
 
     def __mod__(self, other: ExprLike) -> Expr:
-        return binary("%", self, other)
+        return _operate("%", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return _operate("/", other, self)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return _operate("//", other, self)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return _operate("%", other, self)
 
     def __neg__(self) -> Expr:
-        return binary("-", 0, self)
+        return _operate("-", 0, self)
 
     def __lt__(self, other: ExprLike) -> Expr:
-        return binary("<", self, other)
+        return _operate("<", self, other)
 
     def __le__(self, other: ExprLike) -> Expr:
-        return binary("<=", self, other)
+        return _operate("<=", self, other)
 
     def __gt__(self, other: ExprLike) -> Expr:
-        return binary(">", self, other)
+        return _operate(">", self, other)
 
     def __ge__(self, other: ExprLike) -> Expr:
-        return binary(">=", self, other)
+        return _operate(">=", self, other)
 
     def equal(self, other: ExprLike) -> Expr:
         """The condition ``self == other``; the operator itself compares structure."""
         return binary("==", self, other)
 
+    def __ne__(self, other: object) -> bool:
+        built = self._traced("!=", other) if TRACING and get_ident() in TRACING else NotImplemented
+        return not self == other if built is NotImplemented else built
+
+    def _traced(self, _op: str, _other: Any) -> Any:
+        from .tracing import build, refuse_hash
+
+        return refuse_hash(self) if _op == "hash" else build(_op, self, _other)
+
     def __bool__(self) -> bool:
-        raise TypeError("an expression has no truth value here; use `T.if_then_else` or compare its fields")
+        from .tracing import refuse_truth
+
+        return refuse_truth(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -324,6 +348,15 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     if isinstance(value, Expr):
         return value
     return const(value, None if like is None else like.dtype)
+
+
+def _operate(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """What an operator of Python builds: in a traced function what the script would, with types brought together."""
+    if TRACING and get_ident() in TRACING:
+        from .tracing import build
+
+        return build(op, a, b)
+    return binary(op, a, b)
 
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:

@@ -5,6 +5,9 @@ fields are equal; the hash is computed once and kept, so that comparing two
 large programs that differ is one integer comparison.  What is `remembered` of a
 node is kept on it, too: a rewrite shares what it leaves alone, and what was
 found out about that stays known.
+
+While a user's Python function of expressions runs (`tracing`), ``==`` and ``!=`` between
+expressions build comparisons, as the other operators do.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
 from operator import attrgetter, is_not
+from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
 N = TypeVar("N", bound="Node")
@@ -21,6 +25,10 @@ T = TypeVar("T")
 
 # Fields of these types hold no nodes, so that walking a program need not look at them.
 _PLAIN = frozenset({"str", "int", "bool", "int | float | bool", "tuple[int, ...]", "Annotations"})
+
+
+TRACING: set[int] = set()
+"""The threads that run a user's function of expressions: empty nearly always, so that asking costs nothing."""
 
 
 class Node:
@@ -41,7 +49,13 @@ class Node:
         key: tuple[Any, ...] = self._fields(self)
         return key
 
+    def _traced(self, _op: str, _other: object) -> Any:
+        """What ``self op other`` builds in a traced function; `NotImplemented` asks for the structure."""
+        return NotImplemented
+
     def __hash__(self) -> int:
+        if TRACING and get_ident() in TRACING:
+            self._traced("hash", None)
         value = self._hash
         if value is None:
             value = hash((type(self).__name__, self._key()))
@@ -49,6 +63,10 @@ class Node:
         return value
 
     def __eq__(self, other: object) -> bool:
+        if TRACING and get_ident() in TRACING:
+            built = self._traced("==", other)
+            if built is not NotImplemented:
+                return built  # type: ignore[no-any-return]  # an expression, which only a traced function sees
         if self is other:
             return True
         if type(self) is not type(other):

@@ -13,8 +13,10 @@ from ..ir.affine.sets import Domain, IntSet, NotAffine, Unknown, points
 from ..ir.dataflow.accesses import Access, element_variables
 from ..ir.dataflow.dependence import clashes, common_loops
 from ..ir.dataflow.instances import Program, Statement, instances
+from ..ir.dataflow.order import knowing
 from ..ir.expr import FALSE, TRUE, Buffer, Expr, Var, binary, can_fail, conjuncts, free_variables, substitute
 from ..ir.stmt import Block, Declare, For, PrimFunc, Seq, Stmt, path_to, read_buffers, stores, walk_stmts
+from ..ir.verify.undef import misplaced
 from .errors import ScheduleError
 
 
@@ -24,8 +26,8 @@ def writers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
 
 
 def readers(func: PrimFunc, buffer: Buffer) -> list[Statement]:
-    """The statements that load from the memory of `buffer`."""
-    return [s for s in instances(func).touching(buffer) if any(a.buffer == buffer for a in s.reads)]
+    """The statements that load from the memory of `buffer`; an assumption reads what it speaks of."""
+    return [s for s in instances(func).statements if any(a.buffer == buffer for a in knowing(s).reads)]
 
 
 def check_alone(block: Block, found: Iterable[Statement], number: str, what: str) -> None:
@@ -62,6 +64,14 @@ def check_scalar(accesses: Iterable[Access], number: str) -> None:
         if any(dtypes.lanes(i.dtype) > 1 for i in access.node.indices):
             raise ScheduleError("({number}) several elements of `{buffer}` are accessed at once",
                                 number=number, buffer=access.buffer.name)  # fmt: skip
+
+
+def check_undef(func: PrimFunc, number: str) -> None:
+    """Raises ScheduleError where undef that was written into a statement would decide something."""
+    for stmt in walk_stmts(func.body):
+        fault = misplaced(stmt)
+        if fault:
+            raise ScheduleError("({number}) the block stores undef, and {fault}", number=number, fault=fault)
 
 
 def check_in_scope(func: PrimFunc, block: Block, place: Stmt, number: str) -> None:
@@ -105,12 +115,23 @@ def check_passing(
     inputs = {a.buffer for s in moved for a in s.reads} - {link}
     results = {a.buffer for s in moved for a in s.accesses if a.is_write} - {link}
     for statement in _between(instances(func), moved, others):
-        for access in statement.accesses:
+        for access in knowing(statement).accesses:
             if access.buffer in results or (access.is_write and access.buffer in inputs):
                 raise ScheduleError(
                     "({number}) {moved} cannot pass {other}: both use `{buffer}`",
                     number=number, moved=moved[-1].label, other=statement.label, buffer=access.buffer.name,
                 )  # fmt: skip
+
+
+def check_after(block: Block, moved: Sequence[Statement], sources: Sequence[Statement], number: str) -> None:
+    """Raises ScheduleError where a writer comes after `block`, which then reads what an earlier iteration has left."""
+    for source in sources:
+        if any(source.number > s.number for s in moved):
+            raise ScheduleError(
+                "({number}) writer {label} comes after block `{block}`, which reads what an earlier iteration of the "
+                "loops around both has left",
+                number=number, label=source.label, block=block.name,
+            )  # fmt: skip
 
 
 def _between(program: Program, moved: Sequence[Statement], others: Sequence[Statement]) -> list[Statement]:

@@ -421,7 +421,7 @@ def _arithmetic(op: str, a: Interval, b: Interval) -> Interval:
         return min(corners), max(corners)
     size = max(abs(a[0]), abs(a[1]))
     if op == "//":
-        if b[0] <= 0:
+        if min(b) <= 0:  # the second bound too: where facts contradict each other the interval is empty
             return -size, size
         corners = [x // y for x in a for y in b]
         return min(corners), max(corners)

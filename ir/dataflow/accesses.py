@@ -14,7 +14,23 @@ from .. import dtypes
 from ..arith.intervals import LONGEST, negate
 from ..arith.simplify import simplify
 from ..caches import cached
-from ..expr import Broadcast, Buffer, Call, Const, Expr, LetExpr, Load, Ramp, Select, Var, as_index, binary, const
+from ..expr import (
+    Broadcast,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    LetExpr,
+    Load,
+    Ramp,
+    Select,
+    Var,
+    as_index,
+    binary,
+    const,
+    free_variables,
+    substitute,
+)
 from ..node import children, rebuild, walk
 from ..stmt import Block, Evaluate, For, If, Let, Stmt, Store
 
@@ -72,7 +88,7 @@ def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
     elif isinstance(stmt, Evaluate):
         yield stmt.value, False
     elif isinstance(stmt, Let):
-        yield stmt.value, dtypes.is_int(stmt.var.dtype) or dtypes.is_bool(stmt.var.dtype)
+        yield stmt.value, not dtypes.is_float(stmt.var.dtype) or _decides(stmt)
     elif isinstance(stmt, For):
         yield stmt.extent, True
     elif isinstance(stmt, If):
@@ -81,6 +97,22 @@ def own_expressions(stmt: Stmt) -> Iterator[tuple[Expr, bool]]:
         yield stmt.predicate, True
         for item in stmt.iters:
             yield item.binding, True
+
+
+@cached(1 << 12)
+def _decides(let: Let) -> bool:
+    """Whether the variable of a let binding decides an index or a condition in its body, through others or not."""
+    mark = Load(Buffer("let'", (1,), let.var.dtype), (const(0),))
+    for stmt in walk(let.body):
+        if not isinstance(stmt, Stmt):
+            continue
+        for expr, is_control in own_expressions(stmt):
+            if let.var not in free_variables(expr):
+                continue
+            found = loads_of(substitute(expr, {let.var: mark}), control=is_control)
+            if any(control and load == mark for load, _, control in found):
+                return True
+    return False
 
 
 @cached(1 << 13)

@@ -113,6 +113,11 @@ def _restricted(writer: Writer, only: Removed) -> Writer:
     return replace(writer, domain=domain)
 
 
+def _numbers(values: Sequence[tuple[Expr, IntSet]]) -> Iterator[IntSet]:
+    """The instances that surely find a number; where undef is certain, what is found may be anything."""
+    return (where for value, where in values if not isinstance(value, Undef))
+
+
 # ---------------------------------------------------------------- by images
 
 
@@ -144,7 +149,7 @@ class _Polluted(Held):
         if polluted is None:
             return self.found.undefined
         touched = _meets(self.read, polluted, (), ())
-        for _, where in self.found.values:
+        for where in _numbers(self.found.values):
             touched = touched.subtract(where)
         return self.found.undefined.union(touched)
 
@@ -170,7 +175,7 @@ class _ByImages(Held):
         certain = self._certain() if doubtful else []
         for writer, piece in doubtful:
             result = result.union(_may_hold(self.read, writer, piece, certain))
-        for _, where in self.values if doubtful else ():
+        for where in _numbers(self.values) if doubtful else ():
             result = result.subtract(where)
         return result
 
@@ -335,7 +340,7 @@ class _ByDataflow(Held):
         for value, where in reached.items():
             if not is_finite_value(value):
                 self.undefined = self.undefined.union(where)
-        for _, where in self.values:
+        for where in _numbers(self.values):
             self.undefined = self.undefined.subtract(where)
 
 

@@ -13,7 +13,9 @@ promised.  Instances that appear are executed, so that for them
 2. everything read has been written, or is data or padding that may be read; what decides
    an index, a condition or an integer division is known not to be undef;
 3. nothing is written to padding that holds nothing (`pad_value` None);
-4. a block's init still runs first.
+4. a block's init still runs first;
+5. iterators of blocks stay in their ranges, and no integer is divided by 0, also in what
+   conditions further inside would leave out: they are evaluated later.
 
 What is not affine is unknown, and unknown refuses.
 """
@@ -39,6 +41,7 @@ from ..expr import (
     all_of,
     as_expr,
     binary,
+    conjuncts,
     const,
     substitute,
 )
@@ -54,9 +57,18 @@ from .writers import Contradiction, layout_padding
 __all__ = ["Change", "Harm", "appearing", "vanishing"]
 
 
-def appearing(program: Program, changes: Sequence[Change], strict: bool = False) -> Harm | None:
-    """Why the changed instances may not run in `program`, which has them; None if they may."""
+def appearing(
+    program: Program, changes: Sequence[Change], strict: bool = False, around: Sequence[Change] = ()
+) -> Harm | None:
+    """Why the changed instances may not run in `program`, which has them; None if they may.
+
+    `around` are the loops, conditions, let bindings and blocks that would be evaluated at more points.
+    """
     try:
+        for change in around:
+            harm = None if points(change.domain).is_empty() else _beyond(change) or _undivided(change)
+            if harm is not None:
+                return harm
         found = [c for c in changes if not points(c.domain).is_empty()]
         for change in found:
             harm = _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change)
@@ -153,11 +165,38 @@ def _unread(program: Program, change: Change) -> Harm | None:
     return _undivided(change)
 
 
+def _beyond(change: Change) -> Harm | None:
+    """(5) The iterators of a block stay in their ranges wherever its predicate holds."""
+    block = change.statement.stmt
+    for item in block.iters if isinstance(block, Block) else ():
+        value = change.statement.resolve(item.binding)
+        inside = simplify(all_of([value >= 0, value < item.extent]), change.statement.bounds)
+        if inside == const(True):
+            continue
+        try:
+            point = violations(_bound(change), inside).first()
+        except (NotAffine, Unknown) as error:
+            return Harm(f"it is unknown whether iterator `{item.var.name}` stays in its range: {error}")
+        if point is not None:
+            return Harm(f"iterator `{item.var.name}` would leave its range [0, {item.extent})", point)
+    return None
+
+
+def _bound(change: Change) -> Domain:
+    """Where the iterators of a block are bound: of its points, those where its predicate holds."""
+    statement, block = change.statement, change.statement.stmt
+    predicate = statement.resolve(block.predicate) if isinstance(block, Block) else const(True)
+    return change.domain.where(*(c for c in conjuncts(predicate) if is_affine(c, frozenset(statement.variables))))
+
+
 def _undivided(change: Change) -> Harm | None:
-    """(2) No integer is divided by 0; divisors that are loaded are asked about with what is read."""
+    """(5) No integer is divided by 0; divisors that are loaded are asked about with what is read."""
     statement, bound = change.statement, dict(change.statement.env)
-    known = frozenset(statement.variables)
-    for expr in (*bound.values(), *statement.conditions, *(e for e, _ in own_expressions(statement.stmt))):
+    known, block = frozenset(statement.variables), statement.stmt
+    own = [e for e, _ in own_expressions(statement.stmt)]
+    bindings = {i.binding for i in block.iters} if isinstance(block, Block) else set()
+    for expr in (*bound.values(), *statement.conditions, *own):
+        where = _bound(change) if expr in bindings else change.domain
         for divisor, guards in _divisions(inlined(expr, bound), ()):
             plain = divisor
             while isinstance(plain, Cast):
@@ -165,7 +204,7 @@ def _undivided(change: Change) -> Harm | None:
             if isinstance(plain, Load):
                 continue
             conditions = (statement.resolve(g) for g in guards)
-            domain = change.domain.where(*(c for c in conditions if is_affine(c, known)))
+            domain = where.where(*(c for c in conditions if is_affine(c, known)))
             number = statement.resolve(divisor)
             point = violations(domain, binary("!=", number, const(0, number.dtype))).first()
             if point is not None:

@@ -203,13 +203,18 @@ def instances(func: PrimFunc) -> Program:
     return _programs.keep(id(func), _build(func))
 
 
-def _build(func: PrimFunc) -> Program:
+def evaluations(func: PrimFunc) -> tuple[Statement, ...]:
+    """`instances`, and every loop, condition, let binding and block as well, at the points where it is evaluated."""
+    return _build(func, lambda _: True).statements
+
+
+def _build(func: PrimFunc, evaluates: Callable[[Expr], bool] = reads_memory) -> Program:
     scalars = tuple(p for p in func.params if isinstance(p, Var) and dtypes.is_int(p.dtype))
     used = {n for n in walk(func.body) if isinstance(n, Var)} if scalars else set()
     parameters = tuple(p for p in scalars if p in used)
     start = _Place(dims=tuple((p, None) for p in parameters), loop_vars=parameters)
     owners = tuple((b.name, parameters) for b in func.buffers) if parameters else ()
-    builder = _Builder({b.name: b for b in func.buffers})
+    builder = _Builder({b.name: b for b in func.buffers}, evaluates)
     builder.visit(func.body, start._replace(owners=owners))
     return Program(func, tuple(builder.found), parameters)
 

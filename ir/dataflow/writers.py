@@ -24,17 +24,19 @@ from ..expr import (
     Call,
     Const,
     Expr,
+    LetExpr,
     Load,
     Select,
     Undef,
     Var,
     binary,
     conjuncts,
+    free_variables,
 )
 from ..layout.index_map import IndexMap
 from ..layout.pad_value import PadValue
 from ..node import walk
-from ..stmt import Assume, Layout, PrimFunc, Store
+from ..stmt import Assume, Layout, Let, PrimFunc, Store, memories_read
 from .accesses import Access, element_variables
 from .instances import Program, Statement
 from .pollution import as_domain, has_padding, spread
@@ -97,6 +99,20 @@ def pollution(program: Program, buffer: Buffer) -> Writer | None:
     return Writer(None, as_domain(buffer, elements), element_variables(buffer), (), (piece,), False)
 
 
+def undefined_names(program: Program) -> frozenset[str]:
+    """The names of what may be undef somewhere, or computed from undef: memories, and variables of let bindings."""
+    if not has_padding(program):
+        return frozenset()
+    buffers = {a.buffer for s in program.statements for a in s.accesses}
+    stored = {b for b in buffers for w in writers(program, b) for p in w.pieces if isinstance(p.value, Undef)}
+    found = {b.name for b in stored | _polluted(program).keys()}
+    for node in walk(program.func.body):
+        if isinstance(node, (Let, LetExpr)):
+            names = memories_read(node.value) | {v.name for v in free_variables(node.value)}
+            found |= set() if found.isdisjoint(names) else {node.var.name}
+    return frozenset(found)
+
+
 @cached(128)
 def _polluted(program: Program) -> dict[Buffer, IntSet]:
     doubtful: dict[Buffer, IntSet] = {}
@@ -118,7 +134,8 @@ def _store(statement: Statement, access: Access) -> Writer:
     known = frozenset(statement.variables)
     affine = not access.whole and all(is_affine(i, known) for i in access.indices)
     value = statement.resolve(statement.stmt.value, strict=True)
-    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), None),)
+    anywhere = Undef(value.dtype) if any(isinstance(n, Undef) for n in walk(value)) else None
+    pieces = tuple(_pieces(value, (), known)) if affine else (Piece((), anywhere),)
     owners = tuple(v for v in access.owners if v in known)
     return Writer(
         statement, statement.domain, access.indices if affine else None, owners, pieces, statement.exact and affine

@@ -16,13 +16,16 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...errors import ProgramError
+from .. import dtypes
 from ..affine.wrapping import never_wraps
 from ..arith.intervals import Facts
 from ..arith.lattice import parts
 from ..arith.simplify import simplify, simplify_index
 from ..caches import cached
 from ..expr import FALSE, Expr, ExprLike, Var, as_expr, binary, substitute
+from ..node import walk
 from ..stmt import fresh
+from ..tracing import structural, traced
 from .components import Component, components_of
 from .digits import digit
 from .index_text import AXIS_SEPARATOR, AxisSeparator, evaluate, parse_lambda
@@ -47,6 +50,7 @@ class Predicate:
         value = evaluate(self.condition, _environment(self.variables, point))
         return bool(value) if isinstance(value, bool) or getattr(value, "ndim", 0) == 0 else value
 
+    @structural
     def at(self, indices: Sequence[ExprLike]) -> Expr:
         """The condition for these index expressions."""
         result: Expr = substitute(self.condition, dict(zip(self.variables, map(as_expr, indices), strict=True)))
@@ -74,7 +78,7 @@ class IndexMap:
         names = tuple(Var(name) for name in _parameter_names(fn, ndim))
         keywords = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY]
         plain = names[: len(names) - len(keywords)]
-        result = fn(*plain, **{v.name: v for v in names[len(plain) :]})
+        result = traced(fn, *plain, **{v.name: v for v in names[len(plain) :]})
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         return _from_items(names, items)
 
@@ -123,6 +127,7 @@ class IndexMap:
         """Whether every index stays where it is, without axis separators."""
         return self.indices == self.variables and not self.axis_separators and ndim in (None, self.ndim)
 
+    @structural
     def map_indices(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """The physical index expressions of a logical index."""
         if len(indices) != self.ndim:
@@ -135,6 +140,7 @@ class IndexMap:
         env = _environment(self.variables, point)
         return tuple(evaluate(e, env) for e in self.indices)
 
+    @structural
     def map_shape(self, shape: Sequence[int]) -> Shape:
         """The least extents, counted from 0, that hold the image of a buffer of `shape`."""
         self._check_shape(shape)
@@ -155,6 +161,7 @@ class IndexMap:
         self._check_shape(shape)
         return _collision(self, tuple(shape)) is None
 
+    @structural
     def inverse(self, shape: Sequence[int]) -> IndexMap:
         """The map back from the physical index.  Raises `IndexMapError` if `shape` leaves padding."""
         physical = self.map_shape(shape)
@@ -166,6 +173,7 @@ class IndexMap:
             )
         return inverse
 
+    @structural
     def non_surjective_inverse(
         self, shape: Sequence[int], physical_shape: Sequence[int] | None = None
     ) -> tuple[IndexMap, Predicate]:
@@ -180,6 +188,7 @@ class IndexMap:
         self.check_injective(shape)
         return _inverse(self, tuple(shape), physical)
 
+    @structural
     def compose(self, first: IndexMap) -> IndexMap:
         """``x -> self(first(x))``: the layout after `first` and then `self`, whose axis separators it has.
 
@@ -241,8 +250,8 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
     for item in items:
         if isinstance(item, AxisSeparator):
             separators.append(len(indices))
-        elif isinstance(item, (Expr, int)):
-            indices.append(as_expr(item))
+        elif isinstance(item, (Expr, int)) and not isinstance(item, bool):
+            indices.append(_integer(as_expr(item)))
         else:
             raise IndexMapError(f"an index map returns index expressions, but got {item!r}")
     if not indices:
@@ -250,6 +259,22 @@ def _from_items(names: tuple[Var, ...], items: Sequence[Any]) -> IndexMap:
     if any(not 0 < s < len(indices) for s in separators) or len(set(separators)) != len(separators):
         raise IndexMapError("an axis separator stands between two indices, and only once")
     return IndexMap(names, tuple(indices), tuple(separators))
+
+
+def _integer(index: Expr) -> Expr:
+    """An index, which must be computed from integers.  Raises IndexMapError."""
+    from ..script.printer import expr_text
+
+    if dtypes.is_bool(index.dtype):
+        raise IndexMapError(f"an index must be an integer, not a condition, but got `{expr_text(index)}`")
+    found = (n for n in walk(index) if isinstance(n, Expr))
+    other = next((n for n in found if not dtypes.is_int(n.dtype) and not dtypes.is_bool(n.dtype)), None)
+    if other is None:
+        return index
+    raise IndexMapError(
+        f"an index must be an integer, but `{expr_text(index)}` is computed from `{expr_text(other)}`, "
+        f"which is a {other.dtype}; // and % are the quotient and the rest"
+    )
 
 
 @cached(4096)

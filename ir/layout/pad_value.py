@@ -25,7 +25,8 @@ from typing import Any
 from ...errors import ProgramError
 from .. import dtypes
 from ..arith.intervals import negate
-from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, Var, binary, const, substitute
+from ..expr import FALSE, TRUE, Buffer, Const, Expr, Undef, Var, binary, const, substitute, variables
+from ..tracing import traced
 
 MAX_TEXT = 8192
 
@@ -119,8 +120,15 @@ def encode(value: Any) -> Any:
 
 def _from_function(fn: Callable[..., Any]) -> Any:
     parameters = inspect.signature(fn).parameters.values()
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    result = fn(*(Var(name) for name in names))
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = named if len(named) == len(parameters) else [*named, "indices"]  # of which there may be any number
+    try:
+        result = traced(fn, *(Var(name) for name in names))
+        varies = names != named and isinstance(result, Expr) and bool(variables(result))
+    except IndexError:
+        varies = True
+    if varies:
+        raise PadValueError("a pad value that varies names its indices one by one, as `lambda io, ii: ...`")
     if not isinstance(result, Expr) or isinstance(result, (Const, Undef)):
         return encode(result)
     from ..script.printer import expr_text
@@ -211,6 +219,7 @@ class _Reader:
     def pieces(self, node: ast.expr, cond: Expr) -> list[Piece]:
         from ..script.base import ScriptError, dotted
         from ..script.intrinsics import convert
+        from ..verify.types import check_types
 
         if isinstance(node, ast.Constant) and node.value is None:
             return [(cond, None)]
@@ -222,7 +231,10 @@ class _Reader:
                 raise PadValueError(str(error)) from None
             return [*self.pieces(then, binary("and", cond, here)), *self.pieces(orelse, cond)]
         try:
-            return [(cond, convert(self.parser.expr(node, self.dtype), self.dtype))]
+            value = convert(self.parser.expr(node, self.dtype), self.dtype)
+            check_types(cond)
+            check_types(value)
+            return [(cond, value)]
         except ValueError as error:
             raise PadValueError(f"a pad value has the element type {self.dtype}: {error}") from None
 

@@ -11,7 +11,8 @@ each to the outermost loop that it does not depend on.  Conditions of a move: (1
 variable is defined above the loop; inside a block that means what its iterators are bound
 to; (2) nothing in the loop stores to what is loaded, and that memory exists above;
 (3) what may fail (a load, a division) was evaluated in every iteration before, under no
-other condition, and the loop has an iteration; (4) reductions still provably begin with
+other condition, and the loop has an iteration, and what reads memory that may be undef
+decided something before; (4) reductions still provably begin with
 their init; (5) the loop is none over threads, which give a kernel its shape; (6) the
 copies of one run have at most `LARGEST` statements.  Source: RFC 0077, "New Transform - Hoist Expression".
 """
@@ -28,6 +29,7 @@ from ..arith.intervals import negate
 from ..arith.statements import is_empty
 from ..context import Context, map_below, nowhere
 from ..expr import (
+    LOGIC,
     TRUE,
     Binary,
     Buffer,
@@ -37,6 +39,7 @@ from ..expr import (
     LetExpr,
     Load,
     Not,
+    Select,
     Undef,
     Var,
     can_fail,
@@ -46,7 +49,7 @@ from ..expr import (
     variables,
 )
 from ..node import children, rebuild, walk
-from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, memories_read, memories_written
+from ..stmt import Assume, Block, For, If, Iter, Let, Stmt, Store, memories_read, memories_written
 from ..verify.init import starts
 from .conditionals import decide_conditions
 from .empty import pruned
@@ -113,11 +116,15 @@ class Kept:
 class Hoister:
     """Moves what it can out of the loops of a statement, the outermost loop first; `kept` tells the rest.
 
-    `taken` are the names in use in the function; copies take further ones.
+    `taken` are the names in use in the function, and copies take further ones; `undefined` those of what
+    may be undef.
     """
 
-    def __init__(self, conditionals: HoistConditional, lets: HoistLetBinding, taken: set[str]) -> None:
-        self.conditionals, self.lets, self.taken = conditionals, lets, taken
+    def __init__(
+        self, conditionals: HoistConditional, lets: HoistLetBinding, taken: set[str],
+        undefined: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.conditionals, self.lets, self.taken, self.undefined = conditionals, lets, taken, undefined
         self.kept: dict[Kept, None] = {}
         self.room = LARGEST
 
@@ -132,7 +139,7 @@ class Hoister:
     def _lifted(self, loop: For, place: Context) -> Stmt | None:
         """The loop with one condition or binding moved out; None if there is none to move."""
         for found in self._candidates(loop, place):
-            reason = _obstacle(found, loop)
+            reason = _obstacle(found, loop) or self._undecided(found)
             new = None if reason else self._moved(found, loop, place)
             if new is not None:
                 return new
@@ -181,6 +188,7 @@ class Hoister:
         var = binding.var
         if isinstance(binding, LetExpr):
             var = Var(another(var.name, self.taken), var.dtype)
+            self.undefined |= {var.name} if binding.var.name in self.undefined else set()
         body: Stmt = _unbound(loop, binding, var)
         return Let(var, found.expr, body)
 
@@ -217,6 +225,14 @@ class Hoister:
         if not _obstacle(free, loop):
             yield from (let for let in found.lets if let in lets or any(let.var in variables(x.expr) for x in lets))
 
+    def _undecided(self, found: Candidate) -> str:
+        """Whether something that only was computed with would decide, although it may be undef."""
+        doubtful = (memories_read(found.expr) | {v.name for v in variables(found.expr)}) & self.undefined
+        stays_data = isinstance(found.binding, Let) or (found.var is not None and dtypes.is_float(found.var.dtype))
+        if found.decides or stays_data or not doubtful:
+            return ""
+        return f"(3) it decides nothing yet, and reads `{min(doubtful)}`, which may be undef"
+
     @staticmethod
     def _always_runs(loop: For, place: Context) -> bool:
         return place.facts.interval(loop.extent)[0] >= 1
@@ -228,7 +244,7 @@ class Candidate:
 
     `inside` is what is written there, `expr` the same above the blocks that are between.
     `bound` are the variables bound between, `lets` the bindings among them; `certain` says
-    that every iteration evaluates it.
+    that every iteration evaluates it, `decides` that it is all of a condition, or part of an index.
     """
 
     inside: Expr
@@ -239,6 +255,7 @@ class Candidate:
     lets: tuple[Candidate, ...] = ()
     kind: HoistConditional | None = None
     binding: Let | LetExpr | None = None
+    decides: bool = False
 
     @property
     def var(self) -> Var | None:
@@ -278,8 +295,9 @@ class _View:
         result: Expr = substitute(expr, dict(self.env))
         return result
 
-    def candidate(self, expr: Expr, kind: HoistConditional | None = None) -> Candidate:
-        return Candidate(expr, self.above(expr), self.certain, self.bound, self.buffers, self.lets, kind)
+    def candidate(self, expr: Expr, kind: HoistConditional | None = None, decides: bool = False) -> Candidate:
+        own = (expr, self.above(expr), self.certain, self.bound, self.buffers, self.lets)
+        return Candidate(*own, kind, decides=decides or kind is not None)
 
     def unsure(self) -> _View:
         return replace(self, certain=False)
@@ -288,22 +306,20 @@ class _View:
         return replace(self, bound=self.bound | {binding.var}, lets=(*self.lets, own))
 
 
-def _below(node: Stmt | Expr, view: _View) -> Iterator[Candidate]:
+def _below(node: Stmt, view: _View) -> Iterator[Candidate]:
     """Every condition and binding at or below `node`; assumptions keep what they say."""
-    if isinstance(node, Expr):
-        yield from _in_expression(node, view)
-    elif isinstance(node, For):
-        yield from _below(node.extent, view)
+    if isinstance(node, For):
+        yield from _in_expression(node.extent, view, True)
         runs = view if isinstance(node.extent, Const) and node.extent.value >= 1 else view.unsure()
         yield from _below(node.body, replace(runs, bound=view.bound | {node.var}))
     elif isinstance(node, If):
         yield view.candidate(node.cond, HoistConditional.IF_ELSE_STMT)
-        yield from _below(node.cond, view)
+        yield from _in_expression(node.cond, view, True)
         for branch in (node.then, node.orelse):
             if branch is not None:
                 yield from _below(branch, view.unsure())
     elif isinstance(node, Let):
-        yield from _below(node.value, view)
+        yield from _in_expression(node.value, view, False)
         own = replace(view.candidate(node.value), binding=node)
         yield own
         yield from _below(node.body, view.let(node, own))
@@ -313,17 +329,19 @@ def _below(node: Stmt | Expr, view: _View) -> Iterator[Candidate]:
         names = frozenset(n.name for n in children(node) if isinstance(n, Buffer))
         inner = replace(view, buffers=view.buffers | names)
         for child in children(node):
-            if isinstance(child, (Stmt, Expr)):
+            if isinstance(child, Stmt):
                 yield from _below(child, inner)
+            elif isinstance(child, Expr):
+                yield from _in_expression(child, inner, isinstance(node, Store) and child is not node.value)
 
 
 def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
     yield view.candidate(block.predicate, HoistConditional.IF_ELSE_STMT)
-    yield from _below(block.predicate, view)
+    yield from _in_expression(block.predicate, view, True)
     inner = view if block.predicate == TRUE else view.unsure()
     env = dict(view.env)
     for item in block.iters:
-        yield from _below(item.binding, inner)
+        yield from _in_expression(item.binding, inner, True)
         env[item.var] = view.above(item.binding)
     names = frozenset(b.name for b in block.allocs)
     inner = replace(inner, env=tuple(env.items()), buffers=view.buffers | names)
@@ -332,25 +350,28 @@ def _in_block(block: Block, view: _View) -> Iterator[Candidate]:
     yield from _below(block.body, inner)
 
 
-def _in_expression(expr: Expr, view: _View) -> Iterator[Candidate]:
+def _in_expression(expr: Expr, view: _View, decides: bool) -> Iterator[Candidate]:
+    """Those in an expression, which `decides` something as a whole, or is only computed with."""
     if dtypes.is_bool(expr.dtype) and dtypes.lanes(expr.dtype) == 1 and not isinstance(expr, Const):
-        yield view.candidate(expr)
+        yield view.candidate(expr, decides=decides)
     if isinstance(expr, Call) and expr.name == "if_then_else":
         cond, a, b = expr.args
         yield view.candidate(cond, HoistConditional.IF_ELSE_EXPR)
-        yield from _in_expression(cond, view)
-        yield from _in_expression(a, view.unsure())
-        yield from _in_expression(b, view.unsure())
+        yield from _in_expression(cond, view, True)
+        yield from _in_expression(a, view.unsure(), decides)
+        yield from _in_expression(b, view.unsure(), decides)
         return
     if isinstance(expr, LetExpr):
-        yield from _in_expression(expr.value, view)
+        yield from _in_expression(expr.value, view, False)
         own = replace(view.candidate(expr.value), binding=expr)
         yield own
-        yield from _in_expression(expr.body, view.let(expr, own))
+        yield from _in_expression(expr.body, view.let(expr, own), decides)
         return
+    logic = isinstance(expr, Binary) and expr.op in LOGIC  # one side may decide without the other
     for child in children(expr):
         if isinstance(child, Expr):
-            yield from _in_expression(child, view)
+            chooses = isinstance(expr, Load) or (isinstance(expr, Select) and child is expr.cond)
+            yield from _in_expression(child, view, chooses or (decides and not logic))
 
 
 class _Known:

@@ -16,18 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from ..affine.guard import NotAffine, Unknown
-from ..affine.sets import violations
 from ..arith.intervals import negate
 from ..arith.simplify import bound, simplify
 from ..caches import cached
 from ..dataflow.concurrency import CONCURRENT, conflict
 from ..dataflow.harmless import Change, Harm, appearing, vanishing
-from ..dataflow.instances import Program, Statement, instances
+from ..dataflow.instances import Program, Statement, evaluations, instances
 from ..expr import Call, Const, Expr, Load, Var, all_of, binary, conjuncts, const, if_then_else, substitute, variables
 from ..node import rebuild, walk
 from ..script.printer import expr_text
-from ..stmt import Block, For, If, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
+from ..stmt import Block, For, If, Let, PrimFunc, Seq, Stmt, Store, stmt_children, walk_stmts
 from .empty import without_empty
 from .positions import at, position, with_statement
 
@@ -132,12 +130,20 @@ def _try(func: PrimFunc, place: tuple[int, ...], new: Stmt, cond: Expr) -> tuple
     node = at(after.body, place) if not isinstance(new, Seq) else new
     program = instances(after)
     changes = [Change(s, s.resolve(cond)) for s in program.below(node)]
-    harm = _appear(program, changes, func.is_strict)
+    harm = _appear(program, changes, _around(after, node, cond))
     return after, None if harm is None else Refusal(cond, harm)
 
 
-def _appear(program: Program, changes: Sequence[Change], strict: bool) -> Harm | None:
-    return _beyond(changes) or appearing(program, changes, strict) or _race(program, [c.statement for c in changes])
+def _around(func: PrimFunc, node: Stmt, cond: Expr) -> list[Change]:
+    """Loops, conditions, let bindings and blocks at or below `node`, at the points where `cond` fails."""
+    inner = (For, If, Let, Block)
+    found = [s for s in evaluations(func) if s.below(node) and isinstance(s.stmt, inner)]
+    return [Change(s, s.resolve(cond)) for s in found]
+
+
+def _appear(program: Program, changes: Sequence[Change], around: Sequence[Change]) -> Harm | None:
+    harm = appearing(program, changes, program.func.is_strict, around)
+    return harm or _race(program, [c.statement for c in changes])
 
 
 def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
@@ -147,26 +153,6 @@ def _race(program: Program, statements: Sequence[Statement]) -> Harm | None:
         found = conflict(program, loop, private=loop.kind != "vectorized", reduces=loop.reduces)
         if found is not None:
             return Harm(str(found))
-    return None
-
-
-def _beyond(changes: Sequence[Change]) -> Harm | None:
-    """Iterators of the blocks below stay in their ranges."""
-    done: set[int] = set()
-    for change in (c for c in changes if not c.statement.is_init):
-        for block in (s for s in change.statement.path if isinstance(s, Block)):
-            for item in block.iters if id(block) not in done else ():
-                value = change.statement.resolve(item.binding)
-                inside = simplify(
-                    binary("and", binary(">=", value, 0), binary("<", value, item.extent)), change.statement.bounds
-                )
-                try:
-                    point = None if inside == const(True) else violations(change.domain, inside).first()
-                except (NotAffine, Unknown) as error:
-                    return Harm(f"it is unknown whether iterator `{item.var.name}` stays in its range: {error}")
-                if point is not None:
-                    return Harm(f"iterator `{item.var.name}` would leave its range [0, {item.extent})", point)
-            done.add(id(block))
     return None
 
 
@@ -188,7 +174,9 @@ def _widened(stmt: Stmt, cond: Expr, ranges: dict[Var, tuple[int, int]]) -> Stmt
     if isinstance(stmt, Block):
         iters = tuple(
             replace(i, extent=max(i.extent, int(bound(i.binding, ranges)[1]) + 1))
-            if not variables(cond).isdisjoint(variables(i.binding)) and not _limited(i.binding, i.extent, stmt, ranges)
+            if variables(i.binding) <= ranges.keys()
+            and not variables(cond).isdisjoint(variables(i.binding))
+            and not _limited(i.binding, i.extent, stmt, ranges)
             else i
             for i in stmt.iters
         )
@@ -221,7 +209,7 @@ def _without_choice(
     changes = [Change(s, s.resolve(cond), old) for s in program.below(node) if s.stmt is node]
     if any(isinstance(n, Load) for n in walk(cond)):
         return func, Refusal(cond, Harm("it is unknown whether that is legal: the condition reads memory"))
-    harm = _appear(program, changes, func.is_strict)
+    harm = _appear(program, changes, ())
     return after, None if harm is None else Refusal(cond, harm)
 
 
@@ -253,7 +241,6 @@ def _without_else(func: PrimFunc, place: tuple[int, ...]) -> tuple[PrimFunc, Ref
 def _one_side(
     func: PrimFunc, place: tuple[int, ...], keep: Stmt, gone: Stmt, cond: Expr
 ) -> tuple[PrimFunc, Harm | None]:
-    strict = func.is_strict
     pairs = _aligned(keep, gone)
     if pairs is None:
         harm = _vanish(func, gone, cond)
@@ -267,7 +254,7 @@ def _one_side(
     stores = [s for s in walk(new) if isinstance(s, Store)]
     old_of = {id(s): old for s, old in zip(stores, olds, strict=True)}
     changes = [Change(s, s.resolve(cond), old_of.get(id(s.stmt))) for s in program.below(new)]
-    return after, _appear(program, changes, strict)
+    return after, _appear(program, changes, _around(after, new, cond))
 
 
 def _vanish(func: PrimFunc, gone: Stmt, cond: Expr) -> Harm | None:

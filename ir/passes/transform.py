@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
 from ..context import start
+from ..dataflow.instances import instances
+from ..dataflow.writers import undefined_names
 from ..stmt import Block, PrimFunc, names
 from ..verify.rules import verify
 from . import branching, overcompute
@@ -82,7 +84,7 @@ def hoist_expression(
 ) -> PrimFunc:
     """Conditions and bindings that do not depend on a loop move out of it; the flags say which (`hoist`)."""
     conditionals, lets = flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings)
-    hoister = Hoister(conditionals, lets, names(func))
+    hoister = Hoister(conditionals, lets, names(func), undefined_names(instances(func)))
     return without_empty(_with_body(func, hoister.run(func.body, start(func))))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..caches import cached
+from ..dataflow.accesses import own_expressions
 from ..expr import COMPARISONS, TRUE, Binary, Call, Expr, LetExpr, Load, Select, Undef
 from ..node import children, transform, walk
 from ..script.printer import expr_text
+from ..stmt import Assume, Evaluate, Stmt, Store
 
 
 @cached(65536)
@@ -22,6 +24,20 @@ def undef_fault(value: Expr) -> str:
             return f"{what} of `{expr_text(value)}` is undef"
     faults = (undef_fault(child) for child in children(value) if isinstance(child, Expr))
     return next((fault for fault in faults if fault), "")
+
+
+def misplaced(stmt: Stmt) -> str:
+    """What is wrong with undef in the expressions of a statement, without those below.  Empty if nothing is."""
+    if isinstance(stmt, Assume):
+        return undef_fault(without_atoms(stmt.cond)) or _decider(without_atoms(stmt.cond))
+    if isinstance(stmt, (Store, Evaluate)):
+        indices = stmt.indices if isinstance(stmt, Store) else ()
+        return next(filter(None, map(_decider, indices)), "") or undef_fault(stmt.value)
+    return next(filter(None, (_decider(e) for e, _ in own_expressions(stmt))), "")
+
+
+def _decider(e: Expr) -> str:
+    return f"`{expr_text(e)}` is undef, but decides, binds or is compared" if has_undef(e) else ""
 
 
 def _deciding(e: Expr) -> list[tuple[Expr, str]]:

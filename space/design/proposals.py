@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...ir import dtypes
 from ...ir.arith.simplify import bound
@@ -62,15 +63,15 @@ def candidates(dtype: str) -> tuple[PadValue, ...]:
 def propose_pad_values(
     func: PrimFunc,
     buffer: str,
-    index_map: str,
+    index_map: Any,
     *,
     physical_shape: Sequence[int] | None = None,
     values: Sequence[PadValue] | None = None,
 ) -> tuple[Proposal, ...]:
     """Try every pad value of `buffer` under a layout, in the order of `candidates`.
 
-    `buffer` is a parameter or an allocation that blocks read; `values` replaces the
-    candidates.  Raises ScheduleError where the layout itself is refused with every value,
+    `buffer` is a parameter or an allocation that blocks read, `index_map` a layout as `transform_layout` takes it;
+    `values` replaces the candidates.  Raises ScheduleError where the layout itself is refused with every value,
     where there is none to try, or where nothing of it concerns a consumer.
     """
     known = [b for b in (*func.buffers, *_allocated(func)) if b.name == buffer]
@@ -102,7 +103,7 @@ def _tried(
     sch: Schedule,
     value: PadValue,
     buffer: Buffer,
-    index_map: str,
+    index_map: Any,
     physical_shape: Sequence[int] | None,
     readers: Sequence[str],
 ) -> Proposal:
@@ -111,7 +112,7 @@ def _tried(
     for reader in readers:
         try:
             if find_block(sch.func, reader).iters:
-                _round(sch, reader, buffer, IndexMap.parse(index_map), physical_shape)
+                _round(sch, reader, buffer, IndexMap.make(index_map, len(buffer.shape)), physical_shape)
                 _enlarge(sch, reader, buffer.name)
             else:
                 sch.sequential_buffer_access(reader, buffer.name)

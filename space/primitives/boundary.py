@@ -32,9 +32,10 @@ def remove_branching_through_overcompute(func: PrimFunc, block: str, *, loops: S
     read is initialised, and not undef where it decides an index, a condition or a
     divisor; (3) each store is dead, or stores what is there already, because a factor of
     the update is known padding with the neutral value; (4) a block's init still runs
-    first; (5) iterations of concurrent loops around do not meet.  Raises if no conjunct
-    can be removed, with a counterexample for each.  Source: RFC 0077, "Remove Branching
-    Through Overcompute".
+    first; (5) iterations of concurrent loops around do not meet; (6) iterators of blocks stay in
+    their ranges and divisors are not 0, whatever conditions stand further inside.  Raises if no
+    conjunct can be removed, with a counterexample for each.  Source: RFC 0077, "Remove
+    Branching Through Overcompute".
     """
 
     def is_over(cond: Expr) -> bool:

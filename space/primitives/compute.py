@@ -44,9 +44,11 @@ from ...ir.stmt import (
     seq,
     stores,
 )
+from ...ir.verify.undef import has_undef
 from ..errors import ScheduleError
 from ..nest import check_once, check_runs_once, check_still_concurrent, updates_itself
 from ..placement import (
+    check_after,
     check_alone,
     check_below,
     check_final,
@@ -55,6 +57,7 @@ from ..placement import (
     check_passing,
     check_scalar,
     check_unconditional,
+    check_undef,
     condition_to_be_stored,
     loops_to,
     not_stored,
@@ -77,9 +80,10 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     producer's domain.  In place of a loop, ``<root>`` leaves the block where it is, and
     ``<inline>`` is `compute_inline`.  Conditions: (1) the block writes one allocated buffer, at its
     spatial iterators in order, under no condition around it, and has no opaque iterator; (2) it is the only
-    writer; (3) every reader is below `loop`; (4) the block is not below `loop` already; (5) nothing that it
-    passes writes what it reads; (6) the buffer has no other view; (7) a reduction adds each point once;
-    (8) lanes of vectors around may still be so; (9) what the block uses is allocated around `loop`.
+    writer; (3) something reads the buffer, and every reader is below `loop`; (4) the block is not below
+    `loop` already; (5) nothing that it passes writes what it reads; (6) the buffer has no other view;
+    (7) a reduction adds each point once; (8) lanes of vectors around may still be so; (9) what the block
+    uses is allocated around `loop`.
     """
     producer = find_block(func, block)
     if loop in (ROOT, INLINE):
@@ -92,6 +96,9 @@ def compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     moved = list(instances(func).below(producer))
     users = [s for s in readers(func, buffer) if s not in moved]
     check_alone(producer, writers(func, buffer), "2", f"writes `{buffer.name}`")
+    if not users:
+        raise ScheduleError("(3) nothing reads `{buffer}`, so that no part of it is needed anywhere",
+                            hint="`remove_no_op` takes a block away that nobody needs", buffer=buffer.name)  # fmt: skip
     check_below(target, users, "3", "reader")
     check_unconditional(func, producer, "1")
     check_passing(func, moved, users, buffer, "5")
@@ -122,11 +129,11 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     over blocks ``C[s] = sum_q P[q, s]`` follows the parts that `rfactor` made.
     Conditions: (1) the block reads some buffer at its iterators, each once, and none is opaque; it
     reads it wherever it runs, or all that it could read is stored; (2) every writer of that buffer is below
-    `loop`; (3) all instances that produce one element lie in one iteration of `loop`, so the
-    element is final; (4) the block's other inputs are not written below `loop`; (5) nothing that it
-    passes writes what it reads, or touches what it writes; (6) where the block reduces, no loop is
-    part of both its result and its reduction, so that the first point of the reduction stays first;
-    (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
+    `loop`, and comes before the block; (3) all instances that produce one element lie in one
+    iteration of `loop`, so the element is final; (4) the block's other inputs are not written below
+    `loop`; (5) nothing that it passes writes what it reads, or touches what it writes; (6) where the
+    block reduces, no loop is part of both its result and its reduction, so that the first point of the
+    reduction stays first; (7) the buffer has no other view; (8) what the block adds to what it stores is added once at
     each point; (9) concurrent loops around may still be so; (10) what the block uses is allocated
     around `loop`; (11) which of its points run is a matter of loops inside of the block around `loop`.
     """
@@ -140,6 +147,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: str) -> Result:
     load = _plain_load(consumer, source, consumer.iters)
     moved, sources = list(instances(func).below(consumer)), writers(func, source)
     check_below(target, sources, "2", "writer")
+    check_after(consumer, moved, sources, "2")
     check_unconditional(func, consumer, "1")
     check_passing(func, moved, sources, source, "5")
     around = loops_above(func, consumer)
@@ -181,8 +189,8 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
     Conditions: (1) the block writes one allocated buffer, at its spatial iterators in
     order, and has no other iterators; (2) it is the only writer, and is read, one element at a time, and the
     buffer has no other view; (3) no instance is skipped; (4) nothing that it passes writes what it reads;
-    (5) what the block uses is allocated around all that reads the buffer.
-    Reads outside the block's domain do not exist in a valid program.
+    (5) what the block uses is allocated around all that reads the buffer; (6) no undef that it stores
+    would decide something where it is read.  Reads outside the block's domain do not exist in a valid program.
     """
     producer = find_block(func, block)
     store = _plain_store(producer)
@@ -213,7 +221,10 @@ def compute_inline(func: PrimFunc, block: str) -> Result:
             values[node.indices] = substitute(store.value, {**_point(producer, store, node.indices), **again})
         return values[node.indices]
 
-    return _without(transform(remove_stmt(func, producer), expand), store.buffer), None
+    result = transform(remove_stmt(func, producer), expand)
+    if has_undef(store.value):
+        check_undef(result, "6")
+    return _without(result, store.buffer), None
 
 
 @primitive
@@ -222,11 +233,11 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
 
     Conditions: (1) the block has no reduction and no opaque iterator, one store, at its spatial iterators in
     order, and reads `A` only there; (2) `A` is allocated and has no other view, its only writer
-    is a single store of one element without a reduction, and this block is its only reader; (3) no instance is
-    skipped; (4) no block that it overtakes writes what it reads, or touches what it writes; (5)
-    the writer stores only elements that this block reads; (6) what the block adds to what it
+    is a single store of one element without a reduction that comes before this block, its only
+    reader; (3) no instance is skipped; (4) no block that it overtakes writes what it reads, or touches
+    what it writes; (5) the writer stores only elements that this block reads; (6) what the block adds to what it
     stores is added once, and the writer stores each element once; (7) what the block uses is allocated around
-    the writer.
+    the writer; (8) no undef that the writer stores would decide something in this block.
     """
     consumer = find_block(func, block)
     if consumer.reduce or consumer.predicate != TRUE:
@@ -247,6 +258,7 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             "(1) block `{block}` reads `{buffer}` elsewhere than it writes", block=block, buffer=source.name
         )
     moved = list(instances(func).below(consumer))
+    check_after(consumer, moved, found, "2")
     check_passing(func, moved, found, source, "4")
     check_scalar(found[0].accesses[-1:], "2")
     check_in_scope(func, consumer, found[0].stmt, "7")
@@ -262,7 +274,10 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> Result:
             return Store(store.buffer, node.indices, substitute(value, _point(consumer, store, node.indices)))
         return node
 
-    return _without(transform(remove_stmt(func, consumer), expand), source), None
+    result = transform(remove_stmt(func, consumer), expand)
+    if any(has_undef(s.stmt.value) for s in found if isinstance(s.stmt, Store)):
+        check_undef(result, "8")
+    return _without(result, source), None
 
 
 def _without(func: PrimFunc, buffer: Buffer) -> PrimFunc:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.context import context_of, contexts
+from ...ir.dataflow.instances import instances
+from ...ir.dataflow.writers import undefined_names
 from ...ir.passes.empty import without_empty
 from ...ir.passes.hoist import HoistConditional, Hoister, HoistLetBinding, flags
 from ...ir.passes.loop_extents import reduce_extents, whole_reason
@@ -57,8 +59,9 @@ def hoist_expression(
     func = distinct(func)
     target = _nest(func, block)
     hoister = Hoister(
-        flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings), names(func)
-    )
+        flags(HoistConditional, hoisted_conditionals), flags(HoistLetBinding, hoisted_let_bindings), names(func),
+        undefined_names(instances(func)),
+    )  # fmt: skip
     new = hoister.run(target, context_of(func, target))
     if new == target:
         why = ": {reasons}" if hoister.kept else ", which has no condition or binding of these kinds in a loop"

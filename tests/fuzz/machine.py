@@ -5,7 +5,7 @@ to the letter, independently of `ir.interpreter`:
 
 - an access outside of its buffer, a read of what was never written, and any access
   of padding that holds nothing is `Misuse`; so is an assumption that is false;
-- undef reads as the poison of the run (NaN, or a large number);
+- undef reads as the poison of the run (NaN, or a large number), which nothing may be decided by (`poison`);
 - integers of every type wrap around, int64 too; a float becomes the nearest integer towards zero
   that the type holds, and NaN 0;
 - iterations of concurrent loops run in a random order, and two of them that meet in
@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Any
+
+from fuzz.poison import Poison, Undecided, lifted, plain
 
 from stridesmith.ir.dtypes import is_float, is_int
 from stridesmith.ir.expr import (
@@ -238,7 +240,7 @@ class Writer:
             case Const():
                 return f"float('{e.value}')" if is_float(e.dtype) else repr(e.value)
             case Undef():
-                return f"machine.undef('{e.dtype}')"
+                return f"Poison(machine.undef('{e.dtype}'))"
             case Not():
                 return f"(not {self.expr(e.a)})"
             case Binary(op=op):
@@ -368,7 +370,10 @@ def _execute(func: PrimFunc, machine: Machine, memory: dict[str, Cells], scalars
     names |= {f"b_{name}": cells for name, cells in memory.items()}
     names |= {f"v_{name}": value for name, value in scalars.items()}
     exec(code, names)
-    names["program"]()
+    try:
+        names["program"]()
+    except (Undecided, ZeroDivisionError) as error:
+        raise Misuse(str(error)) from error
 
 
 @lru_cache(16)
@@ -424,8 +429,12 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
     if layout is not None and layout.pad_value not in ("", "undef"):
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            value = promised(layout.pad_value, buffer, cells, place)
+            value = plain(promised(layout.pad_value, buffer, cells, place))
             free = value is None or value != value or value == cells.machine.poison
-            if not free and cells.value.get(place) != value:
+            if not free and plain(cells.value.get(place)) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
-    return {point: cells.value[place] for point, place in places.items()}
+    return {point: plain(cells.value[place]) for point, place in places.items()}
+
+
+OPERATIONS |= {name: lifted(function) for name, function in OPERATIONS.items() if name not in ("Cells", "raw", "pick")}
+OPERATIONS |= {"Poison": Poison} | {kind.__name__: lifted(kind) for kind in (int, float, bool)}

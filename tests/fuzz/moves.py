@@ -92,6 +92,8 @@ def _layout(c: Chooser) -> Arguments:
 
         box = IndexMap.parse(text).map_shape(buffer.shape)
         options["physical_shape"] = [e + c.rng.choice([0, 0, 1, 2]) for e in box]
+    if c.rng.random() < 0.15:
+        options["rewrite_loops"] = True
     return (c.block(), buffer.name, text), options
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from fuzz.edges import EDGES
+
 AGAIN = 0.05
 IDLE = 0.04
 LONG = 0.08
@@ -342,5 +344,5 @@ FAMILIES = (
 def program(rng: random.Random) -> str:
     """The script text of a random program called ``main``."""
     text = Text(rng)
-    rng.choice(FAMILIES)(text)
+    rng.choice((*FAMILIES, *EDGES))(text)
     return text.script()

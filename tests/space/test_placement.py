@@ -231,3 +231,114 @@ def main(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
     sch = schedule(whole)
     sch.reverse_compute_at("use", "i")
     same(sch, whole)
+
+
+UNREAD = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    U = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("s"):
+            vi = T.axis.spatial(8, i)
+            S[vi] = A[vi] * T.float32(2)
+    for j in range(8):
+        with T.block("u"):
+            vj = T.axis.spatial(8, j)
+            U[vj] = {value}
+    for k in range(8):
+        with T.block("c"):
+            vk = T.axis.spatial(8, k)
+            C[vk] = S[vk]
+"""
+
+
+@pytest.mark.parametrize("value", ["S[vj]", "A[vj]", "T.float32(1)", "U[vj] + S[vj]"])
+@pytest.mark.parametrize("loop", ["i", "k"])
+def test_what_nobody_reads_is_needed_nowhere(value: str, loop: str) -> None:
+    """Condition (3) of compute_at: without a reader no iteration needs a part, and no order is known."""
+    with pytest.raises(ScheduleError, match=r"\(3\) nothing reads `U`, so that no part of it is needed anywhere"):
+        schedule(UNREAD.format(value=value)).compute_at("u", loop)
+
+
+BEFORE = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((8,), "float32")
+    X = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("w"):
+            vi = T.axis.spatial(8, i)
+            W[vi] = A[vi]
+    for t in range(3):
+        for i in range(8):
+            with T.block("c"):
+                vi = T.axis.spatial(8, i)
+                T.where(t > 0)
+                C[vi] = X[vi]
+        for j in range(8):
+            with T.block("x"):
+                vj = T.axis.spatial(8, j)
+                X[vj] = W[vj]
+        for i in range(8):
+            with T.block("again"):
+                vi = T.axis.spatial(8, i)
+                W[vi] = W[vi] + T.float32(1)
+"""
+
+
+@pytest.mark.parametrize("loop", ["t", "j"])
+def test_a_reader_of_the_iteration_before_does_not_follow(loop: str) -> None:
+    """Condition (2) of reverse_compute_at: what the block reads was stored in an earlier iteration around both."""
+    with pytest.raises(ScheduleError, match=r"\(2\) writer `x` comes after block `c`, which reads what an earlier"):
+        schedule(BEFORE).reverse_compute_at("c", loop)
+
+
+def test_a_stage_does_not_leave_what_is_assumed_of_it() -> None:
+    """Condition (3) of compute_at: an assumption reads what it speaks of."""
+    text = UNREAD.format(value="S[vj] * T.float32(0)") + """
+    for m in range(8):
+        with T.block("known"):
+            vm = T.axis.spatial(8, m)
+            T.assume(U[vm] == T.float32(0))
+    for n in range(8):
+        with T.block("d"):
+            vn = T.axis.spatial(8, n)
+            C[vn] = C[vn] + U[vn]
+"""
+    with pytest.raises(ScheduleError, match=r"\(3\) reader `known` is not below loop `n`"):
+        schedule(text).compute_at("u", "n")
+
+
+WITH_UNDEF = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    D = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("s"):
+            vi = T.axis.spatial(8, i)
+            S[vi] = T.if_then_else(vi < 5, A[vi], T.undef("float32"))
+    for i in range(8):
+        with T.block("d"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = {value}
+    for i in range(8):
+        with T.block("c"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = T.if_then_else(vi < 5, D[vi], A[vi])
+"""
+
+
+def test_undef_is_not_written_into_what_decides() -> None:
+    """Condition (6) of compute_inline and (8) of reverse_compute_inline: undef stands in no comparison."""
+    compared = WITH_UNDEF.format(value='T.Cast("float32", S[vi] > T.float32(1))')
+    with pytest.raises(ScheduleError, match=r"\(6\) the block stores undef, and one side of .* is undef"):
+        schedule(compared).compute_inline("s")
+    with pytest.raises(ScheduleError, match=r"\(8\) the block stores undef, and one side of .* is undef"):
+        schedule(compared).reverse_compute_inline("d")
+    for change in (lambda sch: sch.compute_inline("s"), lambda sch: sch.reverse_compute_inline("d")):
+        text = WITH_UNDEF.format(value="S[vi] + T.float32(1)")
+        sch = schedule(text)
+        change(sch)
+        same(sch, text)
