@@ -203,21 +203,18 @@ def _entry(program: Program, buffer: Buffer) -> Iterator[Writer]:
     """What a parameter holds when the function starts: an input data; its padding what the layout says.
 
     A promised value is known through the assumption that the program makes of it; before
-    that the padding holds something.
+    that the padding holds something.  Like every statement, the entry has the scalar parameters as dimensions.
     """
     if not any(b.name == buffer.name for b in program.func.buffers) or buffer in program.written:
         return
     names = element_variables(buffer)
-    dims = tuple(zip(names, buffer.shape, strict=True))
+    dims = (*((v, None) for v in program.parameters), *zip(names, buffer.shape, strict=True))
     padding = layout_padding(program.func, buffer)
-    yield _entry_writer(Domain(dims, conjuncts(negate(padding.everywhere))), names, None)
     readable = binary("or", padding.undefined, padding.promised)
-    if readable != FALSE:
-        yield _entry_writer(Domain(dims, conjuncts(readable)), names, Undef(buffer.dtype))
-
-
-def _entry_writer(domain: Domain, names: tuple[Var, ...], value: Expr | None) -> Writer:
-    return Writer(None, domain, names, (), (Piece((), value),), True)
+    for where, value in ((negate(padding.everywhere), None), (readable, Undef(buffer.dtype))):
+        if where != FALSE:
+            pieces = (Piece((), value),)
+            yield Writer(None, Domain(dims, conjuncts(where)), names, program.parameters, pieces, True)
 
 
 @dataclass(frozen=True)

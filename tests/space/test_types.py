@@ -313,3 +313,23 @@ def test_intrinsics_match_loops_of_every_type(kind: str) -> None:
     inner = sch.split("k", [None, 4])[1]
     sch.tensorize(inner, "dot_int8x4_int32")
     same(sch, text)
+
+
+SCALED = """
+@T.prim_func
+def main(A: T.Buffer((5,), "int32"), n: T.{kind}, C: T.Buffer((5,), "int32")):
+    for i in range(5):
+        C[i] = A[i] + T.Cast("int32", n)
+"""
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64"])
+def test_a_copy_of_a_padded_input_holds_its_data_whatever_the_scalars_are(kind: str) -> None:
+    """Padding that holds nothing is left out of the copy, and nothing else is."""
+    sch = schedule(SCALED.format(kind=kind))
+    sch.transform_layout("root", "A", "lambda i: [i + 1]", None, physical_shape=[9])
+    sch.cache_read("root", "A", "local")
+    verify(sch.func)
+    a, c = np.arange(9, dtype=np.int32), np.zeros(5, np.int32)
+    interpret(sch.func, a, 7, c)
+    np.testing.assert_array_equal(c, a[1:6] + 7)
