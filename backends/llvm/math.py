@@ -167,7 +167,7 @@ def _exp(f: _Float, x: str) -> str:
     Shifted by 23 these bits are 2**n for n from -126, or 0 for n = -127, where the ends of x begin to give 0.  Above,
     n stops at 127, and r is up to ln 2 before the product is infinite.  NaN stays NaN: its low bits are 0.
     """
-    if f.dtype == "float32x8" and f.out.module.permutes:
+    if f.dtype == "float32x8" and "avx2" in f.out.module.features:
         return _exp_by_table(f, x)
     bounded = f.larger(LEAST, x)
     shifted = f.smaller(ROUND + 127 + 127, f.fma(bounded, 1.0 / math.log(2.0), ROUND + 127))
