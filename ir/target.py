@@ -125,6 +125,17 @@ class Target(metaclass=_FromText):
             return SIGNS if BYTE_DOTS in self.features.split() else ()
         return tuple(signs for signs in SIGNS if dot_product(signs, self.cpu_features) is not None)
 
+    def products_at_once(self, signs: str) -> int:
+        """Products of bytes of these signs that are multiplied and added in the time of one multiply-add of floats.
+
+        That is 4 where one instruction has them, also where it takes other signs (see `backends.legal.offsets`), and 2
+        where products of 16 bits are added in pairs, as drivers of CPUs do.
+        """
+        if self.kind == "opencl":
+            return 2 if self.is_cpu_device else 4
+        rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
+        return 4 if any(row is not None and not row.in_pairs for row in rows) else 2
+
     @property
     def has_avx512_builtins(self) -> bool:
         """Whether programs for an OpenCL device may use Clang's functions for single instructions of AVX-512."""
