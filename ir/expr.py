@@ -56,7 +56,10 @@ DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x
 The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
 functions give the sum of the products alone.
 """
-MATH_CALLS = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "pow", "fma")
+MATH_CALLS = (
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
+)  # fmt: skip
+"""Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
 FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS)
 """All that a call may name, but for the lazy ``if_then_else``."""
 

@@ -51,7 +51,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
         return _int_abs(out, args[0], dtype)
     if not dtypes.is_float(base):
         raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
-    if (base in ("float16", "bfloat16") and name not in ("abs", "floor", "ceil")) or base == "bfloat16":
+    if (base in ("float16", "bfloat16") and name not in ("abs", "floor", "ceil", "nearbyint")) or base == "bfloat16":
         wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
         widened = [cast(out, a, dtype, wide) for a in args]
         return cast(out, call_math(out, name, widened, wide), wide, dtype)
@@ -255,6 +255,7 @@ _SIMPLE: dict[str, Callable[..., str]] = {
     "rsqrt": _rsqrt,
     "abs": lambda f, x: f.call("fabs", x),
     "floor": lambda f, x: f.call("floor", x),
+    "nearbyint": lambda f, x: f.call("nearbyint", x),
     "ceil": lambda f, x: f.call("ceil", x),
     "fma": lambda f, a, b, c: f.call("fma", a, b, c),
     "sigmoid": _sigmoid,
