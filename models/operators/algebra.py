@@ -6,13 +6,18 @@ With ``x = (q - zx) sx``, constant weights ``w = (p - zw) sw[c]`` and a result t
 
 and without the last step floats, ``sum (q - zx) (p - zw) (sx sw[c]) + b[c]``.  A Relu in between is the lower end of
 the clip.  Both sides are equal but for rounding in floats: a quantised result differs by one step at most, where the
-value is as good as halfway between two.  The nodes around stay as they are, and go where nothing else reads them.
+value is as good as halfway between two.
+
+What moves values, or takes the largest ones, does so with the bytes, where operands and result have one scale and one
+zero point: ``quantise(pool((q - z) s)) = pool(q)``.
+
+The nodes around stay as they are, and go where nothing else reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,8 @@ from .graph import OWN_DOMAIN, Graph, Node, Quantised
 from .integers import BYTES, folded
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
+MOVING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat")
+"""Operators whose results are some of the values of their first operand, and of all of them for Concat."""
 WHOLE = 1e-3
 """How far a bias in steps of the sum may be from a whole number, to be one."""
 
@@ -53,9 +60,10 @@ def in_integers(graph: Graph) -> None:
     users = graph.users()
     replaced: dict[int, Node] = {}
     for node in graph.nodes:
-        if node.op in PRODUCTS and not node.domain:
+        if node.op in (*PRODUCTS, *MOVING) and not node.domain:
             result = _result_of(graph, node, users)
-            found = _conv(graph, node, made_by, result) if node.op == "Conv" else _matmul(graph, node, made_by, result)
+            rewrite = _conv if node.op == "Conv" else _matmul if node.op in PRODUCTS else _moved
+            found = rewrite(graph, node, made_by, result)
             if found is not None:
                 replaced[id(result.node)] = found
                 graph.note(node, "computed in bytes")
@@ -142,6 +150,21 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
     vectors = _epilogue(np.zeros(1), a.scale * scale, bias, result, channels)
     names = a.tensor, _constant(graph, node, weights)
     return _node(graph, "MatMulOfBytes", node, result, names, vectors, {"fill": a.zero, "other": 0})
+
+
+def _moved(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> Node | None:
+    """What only moves values, or takes the largest, of the bytes themselves."""
+    count = len(node.inputs) if node.op == "Concat" else 1
+    operands = [_bytes_of(graph, name, made_by) for name in node.inputs[:count]]
+    if result.node is node or result.is_positive or any(node.outputs[1:]):
+        return None
+    for operand in operands:
+        if operand is None or (operand.scale, operand.zero) != (result.scale, result.zero):
+            return None
+        if graph.types[operand.tensor].dtype != result.dtype:
+            return None
+    tensors = [operand.tensor for operand in operands if operand is not None]
+    return replace(node, inputs=(*tensors, *node.inputs[count:]), outputs=result.node.outputs)
 
 
 def _folded(w: Quantised, axis: int) -> Array | None:

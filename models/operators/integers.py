@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import int_range
+from ...space.workloads.depthwise import DepthwiseConv2d
 from ...space.workloads.precision import Precision
 from ...space.workloads.text import Program, element, literal
 from ..network import Array
@@ -95,7 +96,10 @@ def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue) -> Bu
         return None
     fields: dict[str, Any] = dict(zip(SPACE[rank], x[2:], strict=True)) | windows.parameters()
     fields |= {"layout": f"nc{SPACE[rank]}", "fill": fill}
-    made = CONVOLUTIONS[rank](n=x[0], ci=x[1], co=weights.shape[0], groups=groups, **fields)
+    made, channel = CONVOLUTIONS[rank](n=x[0], ci=x[1], co=weights.shape[0], groups=groups, **fields), "vco{i}"
+    if rank == 2 and groups == x[1] == weights.shape[0]:
+        made, channel = DepthwiseConv2d(n=x[0], c=x[1], **fields), "vc{i}"
+        weights = weights.reshape(x[1], *weights.shape[2:])
     if made.outs != out[2:]:
         return None
     program = Program(f"{made.name}_of_bytes", Precision(site.dtype(), "int32", epilogue.dtype))
@@ -104,7 +108,7 @@ def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue) -> Bu
     for name, vector in epilogue.vectors().items():
         program.inputs([(name, vector.shape)], str(vector.dtype))
     program.output("y", out)
-    made.write(program, _steps(epilogue, "vco{i}"))
+    made.write(program, _steps(epilogue, channel))
     names = [site.new_constant(array) for array in (weights, *epilogue.vectors().values())]
     return [site.operator(program.text(), [0, *names])]
 

@@ -98,7 +98,7 @@ def test_convolutions_of_integers_have_zero_points_around_the_image(zero: int, g
     nodes = [node("ConvInteger", "x w zx zw", "y", pads=[1, 1, 2, 0], strides=[2, 2], group=groups)]
     constants = {"w": w, "zx": np.asarray(zero, np.uint8), "zw": np.asarray(128, np.uint8)}
     found, programs = computed(nodes, {"x": x}, constants)
-    assert programs == ["conv2d_of_bytes"]
+    assert programs == ["depthwise_conv2d_of_bytes" if groups == 4 else "conv2d_of_bytes"]
     np.testing.assert_array_equal(found["y"], convolved(wide(x, zero), wide(w, 128), [1, 1, 2, 0], 2, groups))
 
 
@@ -243,6 +243,35 @@ def test_what_else_reads_stays() -> None:
     made.graph.input[0].type.tensor_type.elem_type = 2
     names = [n.func.name for n in read(made).nodes if isinstance(n, Operator)]
     assert "conv2d" in names and "dequantizelinear" in names and scale > 0
+
+
+@pytest.mark.parametrize("move", ["MaxPool", "Transpose", "Concat", "other scale", "Neg"])
+def test_what_only_moves_values_moves_bytes(move: str) -> None:
+    """Where operand and result have one scale and zero point; with another scale, or by another operator, in floats."""
+    x = drawn("u", 1, 5, 9, 8)
+    constants = {"s": np.asarray(0.02, np.float32), "z": np.uint8(114), "t": np.asarray(0.03, np.float32)}
+    op = "MaxPool" if move == "other scale" else move
+    attributes: dict[str, Any] = {
+        "MaxPool": {"kernel_shape": [3, 3], "pads": [1] * 4}, "Transpose": {"perm": [0, 2, 3, 1]},
+        "Concat": {"axis": 1},
+    }.get(op, {})  # fmt: skip
+    nodes = [
+        node("DequantizeLinear", "x s z", "xd"), node(op, "xd xd" if op == "Concat" else "xd", "m", **attributes),
+        node("QuantizeLinear", "m t z" if move == "other scale" else "m s z", "y"),
+    ]  # fmt: skip
+    found, programs = computed(nodes, {"x": x}, constants)
+    wants = {
+        "Transpose": lambda: x.transpose(0, 2, 3, 1), "Concat": lambda: np.concatenate([x, x], 1),
+        "Neg": lambda: requantised(-wide(x, 114), 114, np.uint8),
+    }  # fmt: skip
+    assert ("dequantizelinear" in programs) == (move in ("other scale", "Neg"))
+    if move in wants:
+        np.testing.assert_array_equal(found["y"], wants[move]())
+    else:
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        largest = np.max([padded[:, :, i : i + 9, j : j + 8] for i in range(3) for j in range(3)], axis=0)
+        scale = 0.02 / 0.03 if move == "other scale" else 1
+        np.testing.assert_allclose(found["y"], requantised(wide(largest, 114) * scale, 114, np.uint8), atol=scale < 1)
 
 
 def test_the_report_says_what_was_computed_in_bytes() -> None:
