@@ -76,8 +76,8 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
             return [np.array(graph.types[node.inputs[0]].size, np.int64)]
         return [np.array(shape[slice(node.values.get("start", 0), node.values.get("end"))], np.int64)]
     given = {name: graph.constants[name] for name in node.reads}
-    if (found := quantised(graph, node)) is not None:
-        return [found.values()]
+    if (origin := quantised(graph, node)) is not None:
+        return [origin.values()]
     shapes = {name: array.shape for name, array in given.items()}
     try:
         told = as_newest(node, graph.opset(node), shapes, given)

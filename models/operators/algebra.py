@@ -21,11 +21,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ir.dtypes import int_range
 from ..network import Array
 from .graph import OWN_DOMAIN, Graph, Node, Quantised
 from .integers import BYTES, folded
+
+Vector = NDArray[np.float64]
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 MOVING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat")
@@ -116,7 +119,7 @@ def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result
     bias = _bias(graph, node, 2)
     if weights is None or scale is None or bias is None:
         return None
-    total = -x.zero * weights.astype(np.int64).reshape(len(weights), -1).sum(axis=1)
+    total = -x.zero * weights.astype(np.float64).reshape(len(weights), -1).sum(axis=1)
     vectors = _epilogue(total, x.scale * scale, bias, result, len(weights))
     operands = x.tensor, _constant(graph, node, weights)
     return _node(graph, "ConvOfBytes", node, result, operands, vectors, {"fill": x.zero})
@@ -138,7 +141,7 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
         b = None if is_gemm else _bytes_of(graph, node.inputs[1], made_by)
         if b is None or len(graph.types[node.inputs[1]].shape) < 2:
             return None
-        vectors = _epilogue(np.zeros(1), np.float64(a.scale * b.scale), bias, result, channels)
+        vectors = _epilogue(np.zeros(1), np.full(1, a.scale * b.scale), bias, result, channels)
         zeros = {"fill": a.zero, "other": b.zero}
         return _node(graph, "MatMulOfBytes", node, result, (a.tensor, b.tensor), vectors, zeros)
     turned = bool(values.get("transB", 0))
@@ -174,7 +177,7 @@ def _folded(w: Quantised, axis: int) -> Array | None:
     return folded(w.data, w.zero, axis)
 
 
-def _along(w: Quantised, axis: int) -> Array | None:
+def _along(w: Quantised, axis: int) -> Vector | None:
     """The scale of weights as a number, or one for each place of the output's channels."""
     if w.scale.size == 1:
         return w.scale.astype(np.float64).reshape(1)
@@ -182,7 +185,7 @@ def _along(w: Quantised, axis: int) -> Array | None:
     return w.scale.astype(np.float64) if fits else None
 
 
-def _bias(graph: Graph, node: Node, at: int) -> Array | None:
+def _bias(graph: Graph, node: Node, at: int) -> Vector | None:
     """The bias of a node, 0 where it has none; None where it is not known."""
     if len(node.inputs) <= at or not node.inputs[at]:
         return np.zeros(1)
@@ -192,7 +195,7 @@ def _bias(graph: Graph, node: Node, at: int) -> Array | None:
     return bias.astype(np.float64).reshape(-1)
 
 
-def _epilogue(total: Array, scale: Array, bias: Array, result: _Result, channels: int) -> list[Array | None]:
+def _epilogue(total: Vector, scale: Vector, bias: Vector, result: _Result, channels: int) -> list[Array | None]:
     """The vectors ``shift``, ``factor`` and ``addend`` of `integers.Epilogue`.
 
     A bias that is a whole number of steps of the sum, as of quantised models, is added to the sum.

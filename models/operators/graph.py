@@ -81,7 +81,9 @@ class Quantised:
         """The numbers in floats, of the type of the scale."""
         along = [-1 if d == self.axis % max(self.data.ndim, 1) else 1 for d in range(self.data.ndim)]
         scale, zero = (v.reshape(along) if v.size > 1 else v.reshape(()) for v in (self.scale, self.zero))
-        return (self.data.astype(np.int64) - zero).astype(self.scale.dtype) * scale
+        apart = self.data.astype(np.int64) - zero.astype(np.int64)
+        found: Array = apart.astype(scale.dtype) * scale
+        return found
 
 
 @dataclass

@@ -299,8 +299,8 @@ def _qlinear_matmul(site: Site) -> Built:
 def _sum_of_bytes(site: Site) -> Built:
     """A node that `algebra` makes, of a convolution or a product between dequantised operands."""
     values = site.node.values
-    vectors = [site.constant(at) for at in (2, 3, 4)]
-    epilogue = Epilogue(site.result().dtype, *vectors, values["zero"], values["low"], values["high"])
+    shift, factor, addend = (site.constant(at) for at in (2, 3, 4))
+    epilogue = Epilogue(site.result().dtype, shift, factor, addend, values["zero"], values["low"], values["high"])
     weights = site.constant(1)
     if site.node.op == "ConvOfBytes":
         return None if weights is None else convolution(site, weights, values["fill"], epilogue)
