@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.analysis import count_flops
-from ..ir.expr import TRUE, Const
+from ..ir.expr import Const
 from ..ir.node import children
 from ..ir.script.printer import script
-from ..ir.stmt import Allocate, Block, For, PrimFunc, Stmt, walk_stmts
+from ..ir.stmt import Allocate, For, Stmt, walk_stmts
 from ..ir.target import Target
+from .legal.program import as_function, legal
 from .lower import Lowered
 
 SCOPES = ("global", "shared", "local")
@@ -22,7 +23,7 @@ SCOPES = ("global", "shared", "local")
 def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str, Any]:
     """Texts and facts of `lowered`, all of it JSON.
 
-    ``lowered`` and ``source`` are the program in script form and its LLVM IR or OpenCL C,
+    ``lowered`` and ``source`` are the legal program in script form and its LLVM IR or OpenCL C,
     ``computed_flops`` the operations of one call, those on padding included, and ``memory``
     the bytes of parameters as they lie, of workspaces, and what is allocated by scope, and
     ``parallel`` the loops that are shared by threads, each a name and its iterations.  Where
@@ -30,7 +31,7 @@ def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str
     OpenCL ``kernels`` (see `opencl.facts`).  Raises what the code generator raises.
     """
     facts = {
-        "lowered": lowered_script(lowered),
+        "lowered": lowered_script(legal(lowered, target)),
         "computed_flops": _flops(lowered),
         "memory": memory(lowered),
         "parallel": parallel_loops(lowered),
@@ -42,10 +43,7 @@ def explain(lowered: Lowered, target: Target, compiled: bool = True) -> dict[str
 
 def lowered_script(lowered: Lowered) -> str:
     """The lowered program in script form, its workspaces allocated around the body."""
-    body = lowered.body
-    for workspace in reversed(lowered.workspaces):
-        body = Allocate(workspace, body)
-    return script(PrimFunc(lowered.name, lowered.params, Block("root", (), body, TRUE)))
+    return script(as_function(lowered))
 
 
 def memory(lowered: Lowered) -> dict[str, int]:

@@ -7,6 +7,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
+from ..ir.isa import vectors_of
 from ..ir.target import Target
 from . import cpu_topology as topology
 from .llvm.compile import binding
@@ -17,18 +18,18 @@ def host_cpu() -> Target:
     """The host's CPU, with as many threads as this process may keep busy."""
     llvm = binding()
     features = llvm.get_host_cpu_features()
-    isa, bits, registers = vector_isa(platform.machine().lower(), features)
+    vectors = vectors_of(platform.machine().lower(), {name for name, has in features.items() if has})
     caches, (ways, line) = topology.caches(), topology.first_cache()
     vendor, model = _identity()
     return Target(
         kind="cpu",
         name=model,
         vendor=vendor,
-        isa=isa,
+        isa=vectors.name,
         cpu=llvm.get_host_cpu_name(),
         features=features.flatten(),
-        vector_bits=bits,
-        registers=registers,
+        vector_bits=vectors.bits,
+        registers=vectors.registers,
         threads=topology.usable_threads(),
         units=topology.physical_cores(),
         l1_bytes=caches.get(1, Target.l1_bytes),
@@ -38,19 +39,6 @@ def host_cpu() -> Target:
         l3_bytes=caches.get(3, Target.l3_bytes),
         versions=f"llvmlite {_version('llvmlite')}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}",
     )
-
-
-def vector_isa(machine: str, features: dict[str, bool]) -> tuple[str, int, int]:
-    """``(name, bits of a vector register, number of them)`` of the widest instruction set present."""
-    if machine in ("x86_64", "amd64", "i386", "i686"):
-        if all(features.get(f, False) for f in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
-            return "avx512", 512, 32
-        if features.get("avx2", False) and features.get("fma", False):
-            return "avx2", 256, 16
-        return ("avx", 256, 16) if features.get("avx", False) else ("sse2", 128, 16)
-    if machine in ("aarch64", "arm64"):
-        return "neon", 128, 32
-    return machine or "unknown", 128, 16
 
 
 def _version(package: str) -> str:

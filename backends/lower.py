@@ -142,10 +142,11 @@ def check_loops(stmt: Stmt, target: Target) -> None:
                 f"loop `{loop.var.name}` is a {refused} loop, which target kind `{target.kind}` does not have; "
                 f"use `{'parallel' if target.kind == 'cpu' else 'bind'}`"
             )
-        if is_dot(loop) and not target.has_byte_dots:
+        if is_dot(loop) and not target.dot_signs:
             raise LoweringError(
-                f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of bytes "
-                f"({BYTE_DOTS} is missing); unannotate it, or choose a device that has them"
+                f"loop `{loop.var.name}` is annotated with `dot`, but `{target.name}` has no dot products of bytes"
+                f"{f' ({BYTE_DOTS} is missing)' if target.kind == 'opencl' else ''}; unannotate it, or choose a device "
+                f"that has them"
             )
         if loop.reduces:
             _check_subgroup(loop, target)

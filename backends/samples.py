@@ -34,7 +34,7 @@ from .data import Array
 Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
 
-EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "fma")
+EXACT_CALLS = ("if_then_else", "abs", "floor", "ceil", "nearbyint", "fma")
 INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 """The largest of the integers that are tried one after the other, and the share of them that are not 0."""
 LONGEST = 1 << 40

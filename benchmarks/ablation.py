@@ -35,7 +35,8 @@ from stridesmith.backends.devices import discover
 from stridesmith.configs.load import suite
 from stridesmith.configs.schema import Entry
 from stridesmith.errors import ShapeError
-from stridesmith.ir.target import DOT_STEPS, Target
+from stridesmith.ir.expr import DOT_STEPS
+from stridesmith.ir.target import Target
 from stridesmith.search.records.record import Record
 from stridesmith.search.tasks.task import name_of
 from stridesmith.search.tuning.settings import settings

@@ -10,6 +10,8 @@ took over what ours took in the same round.  A peer that is not installed, or ca
 reason, and so is one whose result differs from ours.  With each result stands where its time goes: what
 ``tune show --model`` says of every operator, with its shape, GFLOP/s, GB/s and how near it is to the roof.
 
+``--models resnet50:int8`` is a network after ONNX Runtime's quantiser (see `networks.py`).
+
 ``--ablation agreed,alone,nhwc`` tunes and races the networks under rules for layouts instead (`layout_ablation.py`).
 
 What is finished is in ``FOLDER/models.jsonl``, a line each, and is not done again: an interrupted run goes on with

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..space.design.layouts import STRIDED
-from .tiling import Vector, log2
+from .tiling import ONE, Vector, log2
 from .weights import Weights
 
 COLUMNS = (
@@ -23,7 +23,7 @@ COLUMNS = (
     "copied:scattered", "copied:far", "waste", "tails", "branches", "inner_branches", "tested", "scalar", "odd",
     "lanewise", "idle", "meets", "emulated:image", "emulated:local",
 )  # fmt: skip
-"""The columns that the estimate follows from."""
+"""The columns that the estimate follows from; `products` as well, where a multiply-add is one of several products."""
 
 
 def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> Vector:
@@ -37,7 +37,7 @@ def estimate(columns: Mapping[str, Vector], lanes: float, weights: Weights) -> V
     summed = columns["panels"] > 0
     scattered = np.where(columns["access:out"] == STRIDED, w.store_scattered, np.where(summed, 0.0, 1.0))
     stores = (np.where(summed, 1.0 + w.store_sum, 0.0) + scattered * np.exp2(-columns["panels"])) / trips
-    compute = (_cycles(columns, trips, w) + stores) / (lanes * columns["lanes_used"])
+    compute = (_cycles(columns, trips, w) + stores) / (lanes * columns["lanes_used"] * columns.get("products", ONE))
     compute = compute * np.exp2(_octaves(columns, w))
     compute = compute * (1.0 + w.odd * columns["odd"] + w.lanewise * columns["lanewise"])
     for cache, rate in (("l1", w.l1_rate), ("l2", w.l2_rate), ("l3", w.l3_rate)):

@@ -11,7 +11,7 @@ iteration of the shared (parallel) loops covers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,14 @@ class Cover:
     fused: Vector
     pair: tuple[int, int] | None = None
     _reach: dict[Any, list[Vector]] = field(default_factory=dict, repr=False, compare=False)
+
+    def in_steps(self, axis: int, count: int) -> Cover:
+        """The same loops where `count` points of an axis are one step."""
+        levels = {
+            name: tuple(np.ceil(c / np.float32(count)) if n == axis else c for n, c in enumerate(sizes))
+            for name, sizes in self.levels.items()
+        }
+        return replace(self, levels=levels, _reach={})
 
     def volume(self, level: str, kind: str | None = None) -> Vector:
         """Points of the iteration domain in one tile, over the axes of a kind or all of them."""

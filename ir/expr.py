@@ -8,7 +8,7 @@
            | Binary(op, a, b)                  + - * / // % min max  == != < <= > >=  and or
            | Not(a)
            | Select(cond, a, b)                both sides are evaluated
-           | Call(name, args, dtype)           if_then_else (lazy), exp, sqrt, ...
+           | Call(name, args, dtype)           if_then_else (lazy), exp, sqrt, bitwise_xor, dot_4x8packed_us, ...
            | Cast(dtype, a)
            | Load(buffer, indices)             T.Buffer read
            | Ramp(base, stride, lanes)         base, base + stride, ...
@@ -47,7 +47,22 @@ LOGIC = ("and", "or")
 ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 BINARY_OPS = ARITHMETIC + COMPARISONS + LOGIC
 
-MATH_CALLS = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "pow", "fma")
+BIT_CALLS = ("bitwise_and", "bitwise_or", "bitwise_xor")
+"""Of two integers of one type, bit by bit."""
+DOT_STEPS = 4
+"""Products that a dot product of bytes adds up."""
+DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x8packed_ss")
+"""``f(a, b, c)``: `c` and the four products of the bytes of `a` with those of `b`, all int32, which wraps around.
+
+The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
+functions give the sum of the products alone.
+"""
+MATH_CALLS = (
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
+)  # fmt: skip
+"""Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
+FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS)
+"""All that a call may name, but for the lazy ``if_then_else``."""
 
 ExprLike = Union["Expr", int, float, bool]
 

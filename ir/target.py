@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from . import dtypes
+from .isa import SIGNS, VECTORS, dot_product
 
 KINDS = ("cpu", "opencl")
 BYTE_DOTS = "cl_khr_integer_dot_product"
 """The extension of OpenCL devices that multiply and add bytes four at a time."""
-DOT_STEPS = 4
-"""Products of bytes that such a device adds up by one function."""
-
 
 AVX512_BUILTINS = "avx512_builtins"
 """Among the extensions of an OpenCL device: its compiler is a Clang for a CPU with AVX-512 (F, VL and DQ)."""
@@ -113,9 +111,30 @@ class Target(metaclass=_FromText):
         return self.cores is None and self.clock == "device" and HOST_MEMORY not in self.features.split()
 
     @property
-    def has_byte_dots(self) -> bool:
-        """Whether the device adds up the products of four bytes and four others by one function of OpenCL C."""
-        return self.kind == "opencl" and BYTE_DOTS in self.features.split()
+    def cpu_features(self) -> frozenset[str]:
+        """What a CPU has, by LLVM's names."""
+        return frozenset(text[1:] for text in self.features.split(",") if text.startswith("+"))
+
+    @property
+    def dot_signs(self) -> tuple[str, ...]:
+        """The signs of bytes of which the device adds up four products at once; none where it has no such.
+
+        OpenCL has functions for all, as an extension, a CPU the instructions of `isa.DOT_PRODUCTS`.
+        """
+        if self.kind == "opencl":
+            return SIGNS if BYTE_DOTS in self.features.split() else ()
+        return tuple(signs for signs in SIGNS if dot_product(signs, self.cpu_features) is not None)
+
+    def products_at_once(self, signs: str) -> int:
+        """Products of bytes of these signs that are multiplied and added in the time of one multiply-add of floats.
+
+        That is 4 where one instruction has them, also where it takes other signs (see `backends.legal.offsets`), and 2
+        where products of 16 bits are added in pairs, as drivers of CPUs do.
+        """
+        if self.kind == "opencl":
+            return 2 if self.is_cpu_device else 4
+        rows = (dot_product(wanted, self.cpu_features) for wanted in (signs, "us"))
+        return 4 if any(row is not None and not row.in_pairs for row in rows) else 2
 
     @property
     def has_avx512_builtins(self) -> bool:
@@ -139,8 +158,12 @@ class Target(metaclass=_FromText):
         """
         if self.kind == "opencl":
             return self.is_cpu_device and dtype in ("float32", "float64", "int32")
-        wide = self.isa == "avx512" or (self.isa == "avx2" and dtypes.bits(dtype) in (32, 64))
-        return self.kind == "cpu" and wide
+        return self.kind == "cpu" and any(self.isa == v.name and dtypes.bits(dtype) in v.masked for v in VECTORS)
+
+    @property
+    def has_mask_registers(self) -> bool:
+        """Whether a CPU keeps masks of lanes in registers of their own."""
+        return self.kind == "cpu" and any(self.isa == v.name and v.mask_registers for v in VECTORS)
 
     @property
     def key(self) -> str:

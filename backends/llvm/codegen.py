@@ -34,6 +34,7 @@ from ...ir.stmt import (
     written_buffers,
 )
 from ...ir.target import Target
+from ..legal.program import legal
 from ..passes.prefetch import PREFETCH
 from ..registers import accumulators
 from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
@@ -87,16 +88,16 @@ def entry_name(name: str) -> str:
 @uncollected
 def generate(lowered: Lowered, target: Target) -> str:
     """The module text of `lowered` for the CPU `target`, over buffers of one axis.  Raises CodegenError."""
-    entry = entry_name(lowered.name)
+    lowered, entry = legal(lowered, target), entry_name(lowered.name)
     for buffer in (*lowered.params, *lowered.workspaces):
         if len(buffer.shape) != 1:
             raise CodegenError(
                 f"buffer `{buffer.name}` has {len(buffer.shape)} physical axes; CPU code takes linear memory of one, "
                 f"flatten it without axis separators"
             )
-    module = ModuleText(lowered.strict, permutes="+avx2" in target.features.split(","))
+    module = ModuleText(lowered.strict, target.cpu_features)
     register_bytes = max(target.vector_bits // 8, 16)
-    ties, keeps_masks = has_tied_multiply_add(target), target.isa == "avx512"
+    ties, keeps_masks = has_tied_multiply_add(target), target.has_mask_registers
     attributes = _attributes(target)
     context = _Context(module, entry, attributes, target.registers, register_bytes, ties, keeps_masks, {}, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)

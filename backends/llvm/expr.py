@@ -14,6 +14,7 @@ from ...ir.arith.compare import decide_zero
 from ...ir.arith.linear import shared_form
 from ...ir.expr import (
     COMPARISONS,
+    DOT_CALLS,
     LOGIC,
     Binary,
     Broadcast,
@@ -32,11 +33,13 @@ from ...ir.expr import (
 )
 from ...ir.node import walk
 from . import arith
+from .dots import dot_of_bytes
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
 from .load import Loads, Value
 from .math import call_math
 from .types import CodegenError, ModuleText, literal, value_type, vector_literal
 
+_BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 _INT_COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
 
@@ -346,6 +349,11 @@ class Expressions(Loads):
         if expr.name == "if_then_else":
             return self._if_then_else(expr)
         operands = [self.operand(a) for a in expr.args]
+        if expr.name in DOT_CALLS:
+            return dot_of_bytes(self, expr.name, operands, expr.dtype)
+        if expr.name in _BITWISE:
+            text = f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {', '.join(operands)}"
+            return self.wrapped(self.emit(text), expr.dtype)
         return self.wrapped(call_math(self, expr.name, operands, expr.dtype), expr.dtype)
 
     def _cast(self, expr: Cast) -> Value:

@@ -51,7 +51,7 @@ def call_math(out: Builder, name: str, args: list[str], dtype: str) -> str:
         return _int_abs(out, args[0], dtype)
     if not dtypes.is_float(base):
         raise CodegenError(f"`{name}` is defined for floats, but got {dtype}; cast the argument first")
-    if (base in ("float16", "bfloat16") and name not in ("abs", "floor", "ceil")) or base == "bfloat16":
+    if (base in ("float16", "bfloat16") and name not in ("abs", "floor", "ceil", "nearbyint")) or base == "bfloat16":
         wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
         widened = [cast(out, a, dtype, wide) for a in args]
         return cast(out, call_math(out, name, widened, wide), wide, dtype)
@@ -167,7 +167,7 @@ def _exp(f: _Float, x: str) -> str:
     Shifted by 23 these bits are 2**n for n from -126, or 0 for n = -127, where the ends of x begin to give 0.  Above,
     n stops at 127, and r is up to ln 2 before the product is infinite.  NaN stays NaN: its low bits are 0.
     """
-    if f.dtype == "float32x8" and f.out.module.permutes:
+    if f.dtype == "float32x8" and "avx2" in f.out.module.features:
         return _exp_by_table(f, x)
     bounded = f.larger(LEAST, x)
     shifted = f.smaller(ROUND + 127 + 127, f.fma(bounded, 1.0 / math.log(2.0), ROUND + 127))
@@ -255,6 +255,7 @@ _SIMPLE: dict[str, Callable[..., str]] = {
     "rsqrt": _rsqrt,
     "abs": lambda f, x: f.call("fabs", x),
     "floor": lambda f, x: f.call("floor", x),
+    "nearbyint": lambda f, x: f.call("nearbyint", x),
     "ceil": lambda f, x: f.call("ceil", x),
     "fma": lambda f, a, b, c: f.call("fma", a, b, c),
     "sigmoid": _sigmoid,

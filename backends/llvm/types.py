@@ -113,11 +113,11 @@ def bfloat16_bits(value: float) -> int:
 class ModuleText:
     """The text of one module: functions in order, and each declaration once.
 
-    `permutes` says whether eight words can be permuted by the numbers in a register (AVX2).
+    `features` are those of the CPU, by LLVM's names.
     """
 
-    def __init__(self, strict: bool = False, permutes: bool = False) -> None:
-        self.strict, self.permutes = strict, permutes
+    def __init__(self, strict: bool = False, features: frozenset[str] = frozenset()) -> None:
+        self.strict, self.features = strict, features
         self.functions: list[str] = []
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}

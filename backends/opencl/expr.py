@@ -15,6 +15,7 @@ from ...ir.arith.linear import as_ramp
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import (
     COMPARISONS,
+    DOT_CALLS,
     LOGIC,
     Binary,
     Broadcast,
@@ -34,13 +35,13 @@ from ...ir.node import walk
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
 from .access import lane
-from .dots import DOT
 from .masks import Masks
-from .types import DOT_BUILTIN, bare, literal, memory_type, narrow_value
+from .types import bare, dot_builtin, literal, memory_type, narrow_value
 
+_BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 _UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "erf": "erf",
-    "abs": "fabs", "floor": "floor", "ceil": "ceil", "pow": "pow", "fma": "fma",
+    "abs": "fabs", "floor": "floor", "ceil": "ceil", "nearbyint": "rint", "pow": "pow", "fma": "fma",
 }  # fmt: skip
 
 
@@ -91,6 +92,8 @@ class Expressions(Masks):
                     return self.load_or_constant(cond, a, b) or self._conditional(cond, a, b, self.scalar)
 
                 return self.steady(expr, self.ctype(expr.dtype), 0, 1, choose)
+            if expr.name in DOT_CALLS:
+                return self._dot(expr, self.scalar, 1)
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
         if isinstance(expr, Undef):
             return literal(0, "float32" if expr.dtype in self.emulated else expr.dtype, self.index_type)
@@ -192,8 +195,9 @@ class Expressions(Masks):
     def _call(self, name: str, args: list[str], dtype: str, count: int) -> str:
         base = dtypes.element(dtype)
         kind = self.ctype(base) if count == 1 else f"{self.value_type(base)}{count}"
-        if name == DOT:
-            return self._dot_call(args, count)
+        if name in _BITWISE:
+            bits = f"({args[0]} {_BITWISE[name]} {args[1]})"
+            return f"(({kind}){bits})" if count == 1 else bits
         if name == "abs" and dtypes.is_int(base):
             if count == 1:
                 return f"(({kind})abs({args[0]}))"
@@ -225,11 +229,15 @@ class Expressions(Masks):
         ours = self.is_cpu and own == "float"
         return self.helpers.exponential(count) if ours else self.helpers.built_in("exp", own, own, count)
 
-    def _dot_call(self, args: list[str], count: int) -> str:
-        """The sum of the four products of bytes of two words, or of each lane."""
+    def _dot(self, expr: Call, write: Callable[[Expr], str], count: int) -> str:
+        """A number and the sum of the four products of bytes of two words, or of each lane."""
+        a, b, own = expr.args
+        total, left, right = write(own), write(a), write(b)
+        signs = expr.name[-2:]
         if count == 1:
-            return f"{DOT_BUILTIN}((uint){args[0]}, (uint){args[1]})"
-        return f"{self.helpers.dot(count, self.is_cpu)}({', '.join(map(bare, args))})"
+            return f"((int)((uint){total} + (uint){dot_builtin(signs)}((uint){left}, (uint){right})))"
+        added = f"{self.helpers.dot(signs, count, self.is_cpu)}({bare(left)}, {bare(right)})"
+        return f"as_int{count}(as_uint{count}({total}) + as_uint{count}({added}))"
 
     # ------------------------------------------------------------ vectors
 
@@ -255,6 +263,8 @@ class Expressions(Masks):
             if expr.dtype.startswith("int"):  # wraps around, where C's signed arithmetic has no meaning
                 return f"as_{kind}{count}(as_u{kind}{count}({a}) {expr.op} as_u{kind}{count}({b}))"
             return f"({a} {expr.op} {b})"
+        if isinstance(expr, Call) and expr.name in DOT_CALLS:
+            return self._dot(expr, lambda e: self.vector(e, start, count), count)
         if isinstance(expr, Call) and expr.name != "if_then_else":
             return self._call(expr.name, [self.vector(a, start, count) for a in expr.args], expr.dtype, count)
         if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) not in self.by_lane:

@@ -21,7 +21,6 @@ from ...ir.arith.linear import as_ramp
 from ...ir.arith.simplifier import simplifier_for
 from ...ir.expr import Buffer, Const, Expr, Load, Not, Ramp, Var, as_int, binary, const, substitute, variables
 from ...ir.node import walk
-from ...ir.passes.loop_extents import is_dot
 from ...ir.stmt import (
     Allocate,
     Declare,
@@ -37,11 +36,11 @@ from ...ir.stmt import (
     read_buffers,
     walk_stmts,
 )
-from ...ir.target import BYTE_DOTS, DOT_STEPS, Target
+from ...ir.target import BYTE_DOTS, Target
+from ..legal.program import legal
 from ..llvm.types import CodegenError
 from .access import ARRAY_ALIGNMENT, lane
 from .binary import POCL
-from .dots import dot_product, product_of, words
 from .images import check_image, is_image
 from .launch import Launch, Source, with_digest
 from .meeting import FLAGS, Fence, Memories, fence_between, fence_of_loop, needs_barrier
@@ -91,6 +90,7 @@ MAX_RANK = 2
 
 def generate(lowered: Lowered, target: Target) -> Source:
     """OpenCL C for `lowered`.  Raises CodegenError for what it cannot express or the device cannot hold."""
+    lowered = legal(lowered, target)
     is_pocl = target.platform == POCL and target.is_cpu_device
     helpers = Helpers(POCL_CALL_BYTES if is_pocl else CALL_BYTES, target.has_avx512_builtins)
     buffers = (*lowered.params, *lowered.workspaces)
@@ -372,8 +372,6 @@ class _Kernel(Subgroups):
             self._loop(stmt)
         elif stmt.kind == "thread_binding":
             self._bound(stmt)
-        elif is_dot(stmt) and self.fixed(stmt.extent) == const(DOT_STEPS):  # at a ragged edge there may be fewer steps
-            self._dot(stmt)
         elif self._is_written_out(stmt):
             if not fence_of_loop(stmt, self.memories) and (square := self.square(stmt)) is not None:
                 self.transpose(square)
@@ -385,20 +383,6 @@ class _Kernel(Subgroups):
             self._loop(stmt)
         else:
             raise CodegenError(f"loop `{stmt.var.name}` is {stmt.kind}, which OpenCL cannot express; bind it instead")
-
-    def _dot(self, stmt: For) -> None:
-        """The steps of a loop as one dot product of bytes (see `dots`)."""
-        store, *factors = product_of(stmt)
-        read: list[Expr] = []
-        for load in factors:
-            if self.is_image(load):
-                raise CodegenError(
-                    f"loop `{stmt.var.name}` is annotated with `dot`, but reads `{load.buffer.name}` from texture "
-                    f"memory, which has no words of bytes"
-                )
-            position = self.position(load.buffer, tuple(self.fixed(i) for i in load.indices))
-            read.append(words(stmt, load, position, dtypes.lanes(store.value.dtype)))
-        self._store(dot_product(store, *read))
 
     def _is_written_out(self, stmt: For) -> bool:
         known = isinstance(self.fixed(stmt.extent), Const)

@@ -15,8 +15,8 @@ from ..llvm.types import bfloat16_bits
 from ..neighbours import Picks
 
 NATIVE_LANES = (16, 8, 4, 2)
-DOT_BUILTIN = "dot_4x8packed_ss_int"
-"""The sum of four products, of two words that are four signed bytes each."""
+DOT_BUILTIN = "dot_4x8packed_"
+"""How the functions begin that give the sum of four products, of two words that are four bytes each."""
 CALL_BYTES = 128
 """Bytes of the longest vector of OpenCL C: 16 lanes of 8 bytes."""
 POCL_CALL_BYTES = 32
@@ -158,7 +158,7 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_[us]{2}_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
     )
     whole = rf"{vector}|[a-z]+_view|[A-Z][A-Z0-9_]{{2,}}"
     return re.fullmatch(whole, name) is not None or re.match(prefix, name) is not None
@@ -176,6 +176,11 @@ X86_EXTREMA = {
     ("double", 8): ("__AVX512F__", "pd512", ", 4"),
 }
 """For vectors that x86 has min and max for: what Clang defines then, the ends of the names, the rounding of zmm."""
+
+
+def dot_builtin(signs: str) -> str:
+    """The function of OpenCL C that adds the products of bytes of these signs."""
+    return f"{DOT_BUILTIN}{signs}_{'uint' if signs == 'uu' else 'int'}"
 
 
 class Helpers:
@@ -430,37 +435,42 @@ class Helpers:
         self._texts.setdefault(name, f"inline {single} {name}({ctype} t, int k) {{ return {choice}; }}\n")
         return name
 
-    def dot(self, count: int, is_cpu: bool) -> str:
+    def dot(self, signs: str, count: int, is_cpu: bool) -> str:
         """A function from two vectors of words to the sum of the four products of bytes in each lane."""
-        name = f"dot_int{count}"
+        name = f"dot_int{count}" if signs == "ss" else f"dot_{signs}_int{count}"
         if not is_cpu:
-            lanes = ", ".join(f"{DOT_BUILTIN}((uint)a.s{k:x}, (uint)b.s{k:x})" for k in range(count))
+            lanes = ", ".join(f"{dot_builtin(signs)}((uint)a.s{k:x}, (uint)b.s{k:x})" for k in range(count))
             body = f"return (int{count})({lanes});"
         elif count > MOST_PAIRS:
-            half = self.dot(count // 2, is_cpu)
+            half = self.dot(signs, count // 2, is_cpu)
             body = f"return (int{count})({half}(a.lo, b.lo), {half}(a.hi, b.hi));"
         else:
-            body = f"return {self._pairs(count, 8)} + {self._pairs(count, 0)};"
+            body = f"return {self._pairs(signs, count, 8)} + {self._pairs(signs, count, 0)};"
         self._texts.setdefault(name, f"inline int{count} {name}(int{count} a, int{count} b) {{ {body} }}\n")
         return name
 
-    def _pairs(self, count: int, left: int) -> str:
+    def _pairs(self, signs: str, count: int, left: int) -> str:
         """The sum of two products in each lane: those of the upper bytes of its halves, or after a shift of the lower.
 
         Drivers for CPUs call a function for each lane of ``dot_4x8packed_ss_int``; products of 16 bits that are added
         in pairs are one instruction for all lanes (``vpmaddwd``).
         """
-        name, shorts = f"pairs{left}_int{count}", f"short{2 * count}"
-        widened = self.built_in("convert_int{n}", "short", "int", 2 * count)
-        x, y = (f"as_{shorts}({v}){f' << (short){left}' if left else ''} >> (short)8" for v in "ab")
+        name = f"pairs{left}_int{count}" if signs == "ss" else f"pairs{left}_{signs}_int{count}"
+        x, y = (self._halves(f"{'u' * (s == 'u')}short", v, count, left) for s, v in zip(signs, "ab", strict=True))
         self._texts.setdefault(
             name,
             f"inline int{count} {name}(int{count} a, int{count} b) {{\n"
-            f"    const int{2 * count} p = {widened}({x})\n"
-            f"        * {widened}({y});\n"
+            f"    const int{2 * count} p = {x}\n"
+            f"        * {y};\n"
             f"    return p.even + p.odd; }}\n",
         )
         return f"{name}(a, b)"
+
+    def _halves(self, kind: str, vector: str, count: int, left: int) -> str:
+        """The bytes of each half of words as int: the upper ones, or after a shift of the lower."""
+        widened = self.built_in("convert_int{n}", kind, "int", 2 * count)
+        moved = f" << ({kind}){left}" if left else ""
+        return f"{widened}(as_{kind}{2 * count}({vector}){moved} >> ({kind})8)"
 
     def subgroup(self, op: str, ctype: str, is_float: bool) -> str:
         """A function from what each item of a subgroup has to the sum, the least or the greatest of all."""

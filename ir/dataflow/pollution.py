@@ -26,7 +26,7 @@ from .accesses import Access, element_variables
 from .instances import Program, Statement
 
 TOTAL = frozenset(("+", "-", "*", "min", "max"))
-TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "fma", "if_then_else"))
+TOTAL_CALLS = frozenset(("tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "fma", "if_then_else"))
 _ROUNDS = 4
 
 

@@ -116,3 +116,15 @@ def poison(dtype: str) -> Any:
     if kind.kind == "f":
         return kind.type(np.nan)
     return kind.type(True) if kind.kind == "b" else kind.type(0x5B)
+
+
+def dot_of_bytes(a_signed: bool, b_signed: bool, a: Any, b: Any, c: Any) -> NDArray[np.int32]:
+    """``c + a0*b0 + a1*b1 + a2*b2 + a3*b3`` of the bytes of int32 words, which are signed or not."""
+
+    def bytes_of(words: Any, signed: bool) -> Any:
+        whole = np.ascontiguousarray(np.asarray(words).astype(np.int32)[..., None])
+        return whole.view(np.int8 if signed else np.uint8).astype(np.int32)
+
+    products = bytes_of(a, a_signed) * bytes_of(b, b_signed)
+    total: NDArray[np.int32] = products.sum(axis=-1, dtype=np.int32) + np.asarray(c).astype(np.int32)
+    return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from .. import dtypes
 from ..caches import cached
 from ..expr import (
+    DOT_CALLS,
     LOGIC,
     Binary,
     Broadcast,
@@ -36,7 +38,7 @@ from ..script.printer import expr_text
 from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
-from .numbers import convert, numpy_dtype, poison, round_to
+from .numbers import convert, dot_of_bytes, numpy_dtype, poison, round_to
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
@@ -47,10 +49,12 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
 _erf = np.frompyfunc(math.erf, 1, 1)
 _MATH: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "ceil": np.ceil, "pow": np.power,
+    "floor": np.floor, "ceil": np.ceil, "nearbyint": np.rint, "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
     "fma": lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
 }  # fmt: skip
 
 

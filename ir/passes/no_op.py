@@ -31,7 +31,7 @@ from ..dataflow.instances import Program, Statement, instances
 from ..dataflow.reduced import cells, is_silent
 from ..dataflow.witness import needed_instance
 from ..dataflow.writers import Contradiction
-from ..expr import FALSE, MATH_CALLS, TRUE, Buffer, Call, Expr, Load
+from ..expr import FALSE, FUNCTIONS, TRUE, Buffer, Call, Expr, Load
 from ..node import rebuild, walk
 from ..stmt import (
     Assume,
@@ -46,7 +46,7 @@ from .positions import Position, at, position, with_statement
 from .removal import has_undef
 from .renaming import distinct
 
-_PURE = frozenset((*MATH_CALLS, "if_then_else"))
+_PURE = frozenset((*FUNCTIONS, "if_then_else"))
 
 
 @dataclass(frozen=True)

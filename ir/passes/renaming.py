@@ -12,13 +12,28 @@ from typing import Any
 
 from ..expr import Buffer, LetExpr, Var
 from ..node import Node, rebuild, walk
-from ..stmt import Allocate, Block, Declare, For, Let, PrimFunc, Stmt, fresh
+from ..stmt import Allocate, Block, Declare, For, Let, PrimFunc, Seq, Stmt, fresh, seq
 
 
 def copied(stmt: Stmt, taken: set[str]) -> Stmt:
     """`stmt` with fresh names for everything that it binds; they are added to `taken`."""
     result: Stmt = _rename(stmt, {bound: another(bound[1], taken) for bound in bound_names(stmt)})
     return result
+
+
+def with_own_names(stmt: Stmt, taken: set[str]) -> Stmt:
+    """The statement, in which loops, bindings and memory may share names, with a name for each, none of them `taken`.
+
+    Sequences within sequences are spliced in, so that the result is one that `verify` takes.  Names are added to
+    `taken`.
+    """
+    if isinstance(stmt, (For, Let, Allocate, Declare)):
+        name = stmt.buffer.name if isinstance(stmt, (Allocate, Declare)) else stmt.var.name
+        if name in taken:
+            stmt = _rename(stmt, {(False, name): another(name, taken)})
+        taken.add(name)
+    result: Stmt = rebuild(stmt, lambda child: with_own_names(child, taken) if isinstance(child, Stmt) else child)
+    return seq(result.stmts) if isinstance(result, Seq) else result
 
 
 def another(name: str, taken: set[str]) -> str:

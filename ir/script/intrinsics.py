@@ -14,7 +14,22 @@ from functools import partial
 from typing import Any, Union
 
 from .. import dtypes
-from ..expr import MATH_CALLS, Binary, Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, Undef, const
+from ..expr import (
+    BIT_CALLS,
+    DOT_CALLS,
+    MATH_CALLS,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Not,
+    Ramp,
+    Select,
+    Undef,
+    const,
+)
 
 Operand = Union[Expr, int, float, bool]
 
@@ -135,6 +150,14 @@ def _math(name: str, *args: Operand) -> Expr:
     return Call(name, operands, operands[0].dtype)
 
 
+def _integers(name: str, *args: Operand) -> Expr:
+    wanted = 3 if name in DOT_CALLS else 2
+    if len(args) != wanted:
+        raise TypeError(f"takes {wanted} arguments, but got {len(args)}")
+    operands = match(*args)
+    return Call(name, operands, operands[0].dtype)
+
+
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
     dtypes.split_dtype(dtype)
     if not isinstance(name, str):
@@ -248,6 +271,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "likely": _likely,
     "ceildiv": _ceildiv,
     **{name: partial(_math, name) for name in MATH_CALLS},
+    **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 

@@ -10,7 +10,7 @@ from .. import dtypes
 from ..expr import (
     ARITHMETIC,
     COMPARISONS,
-    MATH_CALLS,
+    FUNCTIONS,
     Binary,
     Broadcast,
     Buffer,
@@ -114,7 +114,7 @@ class Texts:
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
-        if e.name in MATH_CALLS and e.args and all(a.dtype == e.dtype for a in e.args):
+        if e.name in FUNCTIONS and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)
         return f'T.call_extern("{e.dtype}", {quoted(e.name)}{tail})'

@@ -8,9 +8,11 @@ from ...errors import ProgramError
 from .. import dtypes
 from ..caches import cached
 from ..expr import (
+    BIT_CALLS,
     COMPARISONS,
+    DOT_CALLS,
+    FUNCTIONS,
     LOGIC,
-    MATH_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -29,7 +31,7 @@ from ..expr import (
 from ..node import children
 from ..script.printer import expr_text
 
-_ARGUMENTS = {"pow": 2, "fma": 3}
+_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys(DOT_CALLS, 3)}
 
 
 class TypeFault(ProgramError, ValueError):
@@ -107,12 +109,18 @@ def _call(e: Call) -> None:
             raise TypeFault(f"`{expr_text(e)}` must be a condition and two values of its own type")
         _choice(e, *e.args)
         return
-    if e.name not in MATH_CALLS:
-        raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(MATH_CALLS)}")
+    if e.name not in FUNCTIONS:
+        raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
     same(e, "the arguments and the result", e, *e.args)
-    if not (dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))):
+    if e.name in DOT_CALLS:
+        allowed = dtypes.element(e.dtype) == "int32"
+    elif e.name in BIT_CALLS:
+        allowed = dtypes.is_int(e.dtype)
+    else:
+        allowed = dtypes.is_float(e.dtype) or (e.name == "abs" and dtypes.is_int(e.dtype))
+    if not allowed:
         raise TypeFault(f"`{expr_text(e)}` is not defined for the type {e.dtype}")
 
 

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ...errors import ModelProblem
 from ..network import Array
-from ..operators.graph import Graph, Node, Type
+from ..operators.graph import Graph, Node, Quantised, Type
 from .graph import ModelGraph
 from .old_versions import as_newest
 
@@ -76,6 +76,8 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
             return [np.array(graph.types[node.inputs[0]].size, np.int64)]
         return [np.array(shape[slice(node.values.get("start", 0), node.values.get("end"))], np.int64)]
     given = {name: graph.constants[name] for name in node.reads}
+    if (origin := quantised(graph, node)) is not None:
+        return [origin.values()]
     shapes = {name: array.shape for name, array in given.items()}
     try:
         told = as_newest(node, graph.opset(node), shapes, given)
@@ -89,6 +91,16 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
         if name and found is not None and (made[name].shape != found.shape or str(made[name].dtype) != found.dtype):
             return None
     return [made.get(name, np.empty(0)) for name in node.outputs]
+
+
+def quantised(graph: ModelGraph, node: Node) -> Quantised | None:
+    """The constants that a DequantizeLinear makes floats of; None for any other node, and for blocks of scales."""
+    if node.op != "DequantizeLinear" or node.domain or node.values.get("block_size", 0):
+        return None
+    data, scale, *zero = (graph.constants[name] for name in node.inputs if name)
+    if data.dtype.kind not in "iu" or scale.ndim > 1 or scale.dtype not in (np.float32, np.float16):
+        return None
+    return Quantised(data, scale, zero[0] if zero else np.zeros((), data.dtype), node.values.get("axis", 1))
 
 
 def refuse_unknown(model: Any, node: Node) -> None:

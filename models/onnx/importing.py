@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from ..network import Foreign, Network, Operator
+from ..operators.algebra import in_integers
 from ..operators.building import network_of, programs
 from ..operators.graph import Node
 from ..operators.simplify import simplify
@@ -47,6 +48,7 @@ def import_model(source: str | os.PathLike[str] | bytes | ModelProto, inputs: Sh
     """`read`, with what became of each node."""
     model, weights = load(source)
     graph = resolve(model, weights, inputs or {})
+    in_integers(graph)
     simplify(graph)
     nodes: list[Operator | Foreign] = []
     fates = [Fate(*note) for note in graph.notes]

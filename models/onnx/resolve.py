@@ -23,7 +23,7 @@ from ..network import Array
 from ..operators import BUILDERS
 from ..operators.graph import Node, Type
 from .expansion import expanded
-from .folding import NOT_FOLDED, evaluated, is_foldable, reference, refuse_unknown, without_effect
+from .folding import NOT_FOLDED, evaluated, is_foldable, quantised, reference, refuse_unknown, without_effect
 from .functions import inlined
 from .graph import (
     ModelGraph,
@@ -224,6 +224,8 @@ class _Resolver:
             if name:
                 self.graph.constant(name, value)
                 self.folded += value.nbytes
+        if (found := quantised(self.graph, node)) is not None:
+            self.graph.quantised[node.outputs[0]] = found
         self.graph.note(node, "constant")
         return True
 

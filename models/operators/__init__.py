@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from . import (
     convolutions,
     indexing,
+    integers,
     movement,
     normalisations,
     pointwise,
@@ -24,6 +25,7 @@ from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
+    integers,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

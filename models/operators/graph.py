@@ -65,6 +65,27 @@ class Node:
         return f"{self.op}{called} (of `{self.outputs[0]}`)" if self.outputs else f"{self.op}{called}"
 
 
+@dataclass(frozen=True)
+class Quantised:
+    """The bytes of a constant that stands in a model as ``(data - zero) scale``.
+
+    `scale` and `zero` are numbers, or one for each place of the dimension `axis`.
+    """
+
+    data: Array
+    scale: Array
+    zero: Array
+    axis: int
+
+    def values(self) -> Array:
+        """The numbers in floats, of the type of the scale."""
+        along = [-1 if d == self.axis % max(self.data.ndim, 1) else 1 for d in range(self.data.ndim)]
+        scale, zero = (v.reshape(along) if v.size > 1 else v.reshape(()) for v in (self.scale, self.zero))
+        apart = self.data.astype(np.int64) - zero.astype(np.int64)
+        found: Array = apart.astype(scale.dtype) * scale
+        return found
+
+
 @dataclass
 class Graph:
     """Nodes in order; `types` has every tensor, `constants` those whose value is known."""
@@ -76,6 +97,8 @@ class Graph:
     constants: MutableMapping[str, Array]
     nodes: list[Node]
     opsets: Mapping[str, int]
+    quantised: dict[str, Quantised] = field(default_factory=dict)
+    """What the model has bytes of, by the names of its constants in floats."""
     notes: list[tuple[str, str, str]] = field(default_factory=list)
     """Name and type of a node that is no longer there, and what became of it."""
     taken: set[str] = field(default_factory=set)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import dtypes
-from ...ir.target import DOT_STEPS
+from ...ir.expr import DOT_STEPS
 from .program import Anchor, Operand
 from .structure import Structure
 

@@ -142,7 +142,8 @@ class Anchor:
 
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
-    `adds_bytes` says that it adds products of two inputs of int8, each widened to int32.
+    Where it adds products of two inputs of bytes, each widened to int32, `signs` says which of them are signed (``us``:
+    uint8 by int8); else it is empty.
     """
 
     name: str
@@ -152,7 +153,7 @@ class Anchor:
     epilogue: str
     op: str
     factors: tuple[int, ...]
-    adds_bytes: bool = False
+    signs: str = ""
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -171,6 +172,7 @@ class Anchor:
         return self.operands[1:]
 
 
+_BYTES = {"uint8": "u", "int8": "s"}
 MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
 
@@ -328,8 +330,8 @@ def _anchor(
         operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
-    bytes_ = op == "+" and _is_product_of_bytes(value) and len(factors) == 2
-    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, bytes_)
+    signs = _signs_of_bytes(value) if op == "+" and len(factors) == 2 else ""
+    return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, signs)
 
 
 def _single_points(block: Block) -> dict[Var, Expr]:
@@ -363,11 +365,13 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
     return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
 
 
-def _is_product_of_bytes(value: Expr) -> bool:
-    """Whether it is ``int32(a) * int32(b)`` of int8."""
+def _signs_of_bytes(value: Expr) -> str:
+    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed; empty for anything else."""
     parts = product_factors(value)
-    casts = [p for p in parts if isinstance(p, Cast) and isinstance(p.a, Load)]
-    return len(parts) == len(casts) == 2 and {(c.dtype, c.a.dtype) for c in casts} == {("int32", "int8")}
+    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == "int32" and isinstance(p.a, Load)]
+    if len(parts) != len(loaded) or len(parts) != 2 or not all(dtype in _BYTES for dtype in loaded):
+        return ""
+    return "".join(_BYTES[dtype] for dtype in loaded)
 
 
 def _loads_in_order(value: Expr) -> list[Load]:

@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.expr import DOT_STEPS
 from ...ir.stmt import PrimFunc
-from ...ir.target import DOT_STEPS, SUBGROUP_OPS, SUBGROUP_TYPES, Target
+from ...ir.target import SUBGROUP_OPS, SUBGROUP_TYPES, Target
 from .decision import Decision
 from .program import Anchor
 
@@ -89,7 +90,7 @@ def reductions_in_subgroups(anchor: Anchor, target: Target) -> list[int]:
 
 def dot_axis(anchor: Anchor, target: Target) -> int | None:
     """The longest reduction with a dimension of its own in both factors, of more steps than one product has."""
-    if not target.has_byte_dots or not anchor.adds_bytes or anchor.output.dtype != "int32":
+    if anchor.signs not in target.dot_signs or anchor.output.dtype != "int32":
         return None
     factors = [anchor.operands[f] for f in anchor.factors]
     own = [a for a in anchor.reduce if all(f.source != "other" and f.plain_dim(a) is not None for f in factors)]

@@ -20,7 +20,7 @@ def annotate(func: PrimFunc, block_or_loop: str, ann_key: str, ann_val: Any) -> 
     with the value True, and on loops ``prefetch``, the numbers of parameters that are fetched ahead
     inside; other keys are carried along.  A masked loop runs all of its lanes and changes memory in those
     for which its conditions hold, where the target can do that, and is a branch elsewhere.  The steps of
-    a ``dot`` add products of bytes, which OpenCL devices with `cl_khr_integer_dot_product` do as one;
+    a ``dot`` add products of bytes, which CPUs and OpenCL devices with `cl_khr_integer_dot_product` do as one;
     what cannot be that is refused.
     Condition: (1) the value is a number, a text, or a list of these.
     """

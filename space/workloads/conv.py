@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ class Conv(Window):
     co: int = param(64, "output channels")
     groups: int = param(1, "independent groups of channels")
     bias: int = hidden(0, "1 if a bias is added for each output channel")
+    fill: int = hidden(0, "what the border holds")
     layout: str = ""
 
     @property
@@ -68,17 +70,21 @@ class Conv(Window):
         program = Program(self.name, self.precision(dtype))
         program.inputs([(name, shape) for name, shape in shapes.items() if name != "y"])
         program.output("y", shapes["y"])
-        steps = self.steps(program)
-        total = program.alloc("acc", shapes["y"]) if steps else "y"
+        self.write(program, self.steps(program))
+        return program.text()
+
+    def write(self, program: Program, steps: Sequence[Step]) -> None:
+        """Append the sum and what is done to it, in a program that has the parameters."""
+        shape = self.buffers()["y"]
+        total = program.alloc("acc", shape) if steps else "y"
         self._sum(program, total)
         axes = [("n", self.n), ("co", self.co), *self.out_axes]
         axes = [axes[0], *axes[2:], axes[1]] if self.is_last else axes
         program.stages("y", total, axes, [a for a, _ in axes], steps)
-        return program.text()
 
     def _sum(self, program: Program, into: str) -> None:
         """The reduction."""
-        source = self.pad_stage(program, self.buffers()["x"], self.layout, 0)
+        source = self.pad_stage(program, self.buffers()["x"], self.layout, self.fill)
         ci, co = self.ci // self.groups, self.co // self.groups
         grouped = self.groups > 1
         group = [("g", self.groups)] if grouped else []
@@ -103,7 +109,7 @@ class Conv(Window):
             x, w = np.moveaxis(x, -1, 1), np.moveaxis(w, (-1, -2), (0, 1))
         g, ci, co = self.groups, self.ci // self.groups, self.co // self.groups
         pixels = int(np.prod(self.outs))
-        image = self.padded(x, 0)
+        image = self.padded(x, self.fill)
         image = image.reshape(self.n, g, ci, *image.shape[2:])
         weights = w.reshape(g, co, ci, *self.taps)
         total = np.zeros((self.n, g, co, pixels), np.result_type(x, w))

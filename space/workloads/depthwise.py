@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from .operator import Array, Arrays, hidden, param
-from .text import Program, Shape
+from .text import Program, Shape, Step
 from .window import Window2d
 
 
@@ -23,6 +24,7 @@ class DepthwiseConv2d(Window2d):
 
     c: int = param(64, "channels")
     bias: int = hidden(0, "1 if a bias is added for each channel")
+    fill: int = hidden(0, "what the border holds")
     layout: str = param("nchw", "order of the axes of x and y", choices=("nchw", "nhwc"))
 
     def buffers(self) -> dict[str, Shape]:
@@ -41,8 +43,14 @@ class DepthwiseConv2d(Window2d):
         steps = [("store", "{v}")] if program.precision.is_mixed else []
         if self.bias:
             steps = [("bias", "{v} + " + program.precision.widen("bias[vc{i}]"))]
+        self.write(program, steps)
+        return program.text()
+
+    def write(self, program: Program, steps: Sequence[Step]) -> None:
+        """Append the sum and what is done to it, in a program that has the parameters."""
+        shapes = self.buffers()
         total = program.alloc("acc", shapes["y"]) if steps else "y"
-        source = self.pad_stage(program, shapes["x"], self.layout, 0)
+        source = self.pad_stage(program, shapes["x"], self.layout, self.fill)
         n, c = ("n", self.n), ("c", self.c)
         if self.layout == "nchw":
             axes, x, w = [n, c, *self.out_axes], ["vn", "vc", *self.seen], ["vc", "vkh", "vkw"]
@@ -53,13 +61,12 @@ class DepthwiseConv2d(Window2d):
         update = f"{target} = {target} + {program.load(source, x)} * {program.load('w', w)}"
         program.add("conv", loops, update, f"{target} = {program.zero()}")
         program.stages("y", total, axes, [a for a, _ in axes], steps)
-        return program.text()
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
         x, w = arrays["x"], arrays["w"]
         if self.layout == "nhwc":
             x, w = x.transpose(0, 3, 1, 2), w.transpose(2, 0, 1)
-        image = self.padded(x, 0)
+        image = self.padded(x, self.fill)
         y = np.zeros((self.n, self.c, *self.outs), np.result_type(x, w))
         for at in self.all_taps():
             y += self.tap(image, at) * w[(slice(None), *at, None, None)]

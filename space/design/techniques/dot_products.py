@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....ir.target import DOT_STEPS
+from ....ir.expr import DOT_STEPS
 from ..candidates import Bools, Candidates
 from ..decision import Collector
 from ..layouts import Layout

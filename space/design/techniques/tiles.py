@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ir import dtypes
-from ....ir.target import DOT_STEPS
+from ....ir.expr import DOT_STEPS
 from ...schedule import Schedule
 from ..candidates import Bools, Candidates, Ints
 from ..decision import OVERCOMPUTE, PEEL, Collector

@@ -35,7 +35,7 @@ def drawn(name: str, target: Target, sketches: int, count: int) -> Iterator[tupl
 
     Of bytes, where the target has dot products of them.
     """
-    work = workload(name, dtype="int8") if target.has_byte_dots else workload(name)
+    work = workload(name, dtype="int8") if target.dot_signs else workload(name)
     for sketch in generate(work.func, target, dict.fromkeys(work.constants, "constant")).sketches[:sketches]:
         rows, start = sketch.draw(np.random.default_rng(1), count), 0
         for part in sketch.parts:

@@ -1,0 +1,95 @@
+"""Dot products of bytes as LLVM IR: a vector in pieces as wide as the instruction takes, each one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir import dtypes
+from ...ir.isa import DotProduct, dot_product
+from .types import CodegenError, literal
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+_FUNCTIONS = {
+    **{("vpdpbusd", lanes): f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in (16, 8, 4)},
+    **{(name, lanes): f"llvm.x86.avx2.{name}.{32 * lanes}" for name in ("vpdpbssd", "vpdpbuud") for lanes in (8, 4)},
+    **{(name, 4): f"llvm.aarch64.neon.{name}.v4i32.v16i8" for name in ("sdot", "udot", "usdot")},
+    ("vpmaddwd", 16): "llvm.x86.avx512.pmaddw.d.512",
+    ("vpmaddwd", 8): "llvm.x86.avx2.pmadd.wd",
+    ("vpmaddwd", 4): "llvm.x86.sse2.pmadd.wd",
+}
+"""LLVM's function for an instruction on vectors of so many words.
+
+Those of VNNI take words of 32 bits by their older signatures, which newer versions of LLVM read as well.
+"""
+
+
+def dot_of_bytes(out: Builder, name: str, args: list[str], dtype: str) -> str:
+    """The node ``dot_4x8packed``; `args` are the words `a` and `b`, and the number that their products are added to.
+
+    Raises CodegenError where the CPU has no such instruction.
+    """
+    row = dot_product(name[-2:], out.module.features)
+    if row is None:
+        raise CodegenError(f"the CPU has no instruction for `{name}`")
+    if row.swapped(name[-2:]):
+        args = [args[1], args[0], args[2]]
+    lanes = dtypes.lanes(dtype)
+    if lanes == 1:
+        args = [out.emit(f"insertelement <4 x i32> poison, i32 {arg}, i64 0") for arg in args]
+        return out.emit(f"extractelement <4 x i32> {_instruction(out, row, name[-2:], args, 4)}, i64 0")
+    widths = [bits // 32 for bits in row.bits]
+    if lanes in widths:
+        return _instruction(out, row, name[-2:], args, lanes)
+    result, start = "poison", 0
+    while start < lanes:
+        width = next((w for w in widths if w <= lanes - start), widths[-1])
+        kept = min(width, lanes - start)
+        parts = [_lanes(out, arg, lanes, [start + n if n < kept else -1 for n in range(width)]) for arg in args]
+        part = _instruction(out, row, name[-2:], parts, width)
+        whole = _lanes(out, part, width, [n - start if 0 <= n - start < kept else -1 for n in range(lanes)])
+        chosen = [n if n < start else lanes + n if n < start + kept else -1 for n in range(lanes)]
+        result = _lanes(out, result, lanes, chosen, whole)
+        start += kept
+    return result
+
+
+def _instruction(out: Builder, row: DotProduct, signs: str, args: list[str], lanes: int) -> str:
+    """The instruction on vectors of as many words as it takes."""
+    function, kind = _FUNCTIONS[row.name, lanes], f"<{lanes} x i32>"
+    a, b, own = args
+    if row.in_pairs:
+        # Products of 16 bits in pairs: those of the upper bytes of the halves of each word, and those of the lower.
+        halves = f"<{2 * lanes} x i16>"
+        callee = out.module.declare(function, kind, halves, halves)
+        for upper in (True, False):
+            x, y = (_halves(out, v, s == "s", upper, lanes) for v, s in zip((a, b), signs, strict=True))
+            own = out.emit(f"add {kind} {own}, {out.emit(f'call {kind} {callee}({halves} {x}, {halves} {y})')}")
+        return own
+    if row.name.startswith("v"):
+        callee = out.module.declare(function, kind, kind, kind, kind)
+        return out.emit(f"call {kind} {callee}({kind} {own}, {kind} {a}, {kind} {b})")
+    words = f"<{4 * lanes} x i8>"
+    x, y = (out.emit(f"bitcast {kind} {v} to {words}") for v in (a, b))
+    callee = out.module.declare(function, kind, kind, words, words)
+    return out.emit(f"call {kind} {callee}({kind} {own}, {words} {x}, {words} {y})")
+
+
+def _halves(out: Builder, words: str, signed: bool, upper: bool, lanes: int) -> str:
+    """The upper or lower bytes of the halves of words, widened to 16 bits; shared in straight-line code."""
+    key = ("halves", words, signed, upper)
+    if key not in out.region:
+        dtype, kind = dtypes.with_lanes("int16", 2 * lanes), f"<{2 * lanes} x i16>"
+        value, eight = out.emit(f"bitcast <{lanes} x i32> {words} to {kind}"), literal(8, dtype)
+        if not upper:
+            value = out.emit(f"shl {kind} {value}, {eight}")
+        out.region[key] = out.emit(f"{'ashr' if signed else 'lshr'} {kind} {value}, {eight}")
+    return str(out.region[key])
+
+
+def _lanes(out: Builder, vector: str, count: int, chosen: list[int], other: str = "poison") -> str:
+    """Lanes of two vectors of `count` words, numbered through; any value where the number is negative."""
+    numbers = ", ".join(f"i32 {n}" if n >= 0 else "i32 poison" for n in chosen)
+    kind = f"<{count} x i32>"
+    return out.emit(f"shufflevector {kind} {vector}, {kind} {other}, <{len(chosen)} x i32> <{numbers}>")

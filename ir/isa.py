@@ -1,0 +1,91 @@
+"""What instruction sets have, as data: vector registers, masks of lanes, and dot products of bytes.
+
+A row of `VECTORS` or `DOT_PRODUCTS` names the features that a CPU must have for it, by LLVM's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+SIGNS = ("uu", "us", "su", "ss")
+"""Whether the bytes of the two operands of a dot product are signed."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vector registers of an instruction set: `registers` of `bits` each.
+
+    Single lanes of `masked` bits are loaded and stored under a mask; where masks have `mask_registers` of their own,
+    they are kept there, elsewhere as integers.  `machines` are the processors that may have it.
+    """
+
+    name: str
+    machines: tuple[str, ...]
+    needs: tuple[str, ...]
+    bits: int
+    registers: int
+    masked: tuple[int, ...] = ()
+    mask_registers: bool = False
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """An instruction that adds the products of four bytes and four others to each lane of 32 bits.
+
+    It takes operands of these `signs`, in the one order or the other, in vectors of these `bits`, the widest first.
+    With `in_pairs` it multiplies 16 bits and adds two products: bytes are widened first, and it is needed twice.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    signs: tuple[str, ...]
+    bits: tuple[int, ...]
+    in_pairs: bool = False
+
+    def takes(self, signs: str) -> bool:
+        """Whether it multiplies bytes of these signs."""
+        return signs in self.signs or self.swapped(signs)
+
+    def swapped(self, signs: str) -> bool:
+        """Whether it takes the second operand first."""
+        return signs not in self.signs and signs[::-1] in self.signs
+
+
+X86 = ("x86_64", "amd64", "i386", "i686")
+ARM = ("aarch64", "arm64")
+
+VECTORS = (
+    Vectors("avx512", X86, ("avx512f", "avx512vl", "avx512bw", "avx512dq"), 512, 32, (8, 16, 32, 64), True),
+    Vectors("avx2", X86, ("avx2", "fma"), 256, 16, (32, 64)),
+    Vectors("avx", X86, ("avx",), 256, 16),
+    Vectors("sse2", X86, (), 128, 16),
+    Vectors("neon", ARM, (), 128, 32),
+)  # fmt: skip
+"""The instruction sets that code is written for; of a machine the first that it has."""
+
+DOT_PRODUCTS = (
+    DotProduct("vpdpbssd", ("avxvnniint8",), ("ss",), (256, 128)),
+    DotProduct("vpdpbuud", ("avxvnniint8",), ("uu",), (256, 128)),
+    DotProduct("vpdpbusd", ("avx512vnni", "avx512vl"), ("us",), (512, 256, 128)),
+    DotProduct("vpdpbusd", ("avxvnni",), ("us",), (256, 128)),
+    DotProduct("sdot", ("dotprod",), ("ss",), (128,)),
+    DotProduct("udot", ("dotprod",), ("uu",), (128,)),
+    DotProduct("usdot", ("i8mm",), ("us",), (128,)),
+    DotProduct("vpmaddwd", ("avx512bw",), SIGNS, (512, 256, 128), in_pairs=True),
+    DotProduct("vpmaddwd", ("avx2",), SIGNS, (256, 128), in_pairs=True),
+)
+"""Dot products of CPUs; of several that take the same operands the first is used."""
+
+
+def vectors_of(machine: str, features: Collection[str]) -> Vectors:
+    """The widest instruction set of a machine with these features; 16 registers of 128 bits where it is unknown."""
+    for row in VECTORS:
+        if machine in row.machines and all(feature in features for feature in row.needs):
+            return row
+    return Vectors(machine or "unknown", (machine,), (), 128, 16)
+
+
+def dot_product(signs: str, features: Collection[str]) -> DotProduct | None:
+    """The instruction for operands of these signs, among the features of a CPU."""
+    return next((r for r in DOT_PRODUCTS if r.takes(signs) and all(f in features for f in r.needs)), None)

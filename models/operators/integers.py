@@ -1,0 +1,319 @@
+"""Products and convolutions of bytes, summed in int32, and what makes bytes or floats of the sums.
+
+With zero points a and b of the operands, and the border of an image filled with a::
+
+    sum (x - a) (w - b)  =  sum x w  -  a sum w  -  b sum x  +  K a b
+
+A zero point of constant weights goes into them where they stay bytes, and the sums of constants are constants, so that
+``sum x w`` is what is left to compute: a product of bytes.  A *requantised* sum is
+
+    y = clip(round((sum + shift[c]) factor[c] + addend[c]) + zero)
+
+where halves are rounded to the even neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import int_range
+from ...space.workloads.depthwise import DepthwiseConv2d
+from ...space.workloads.precision import Precision
+from ...space.workloads.text import Program, element, literal
+from ..network import Array
+from .convolutions import CONVOLUTIONS, SPACE, geometry
+from .graph import OWN_DOMAIN
+from .pointwise import broadcast
+from .site import Builder, Built, Site
+
+BYTES = ("int8", "uint8")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What becomes of a sum: vectors along the output's channels, None where they change nothing.
+
+    `dtype` is int32 for the sum itself, float32, or that of bytes, which are counted from `zero` and lie between `low`
+    and `high`.
+    """
+
+    dtype: str
+    shift: Array | None = None
+    factor: Array | None = None
+    addend: Array | None = None
+    zero: int = 0
+    low: int = 0
+    high: int = 0
+
+    def vectors(self) -> dict[str, Array]:
+        """The vectors that a program reads, by name."""
+        named = {"shift": self.shift, "factor": self.factor, "addend": self.addend}
+        return {name: np.ascontiguousarray(v) for name, v in named.items() if v is not None}
+
+    def text(self, at: str) -> str:
+        """The result of the sum ``{v}`` as script text; `at` is the iterator over the channels."""
+        value = f"({{v}} + shift[{at}])" if self.shift is not None else "{v}"
+        if self.dtype == "int32":
+            return value
+        value = f"T.Cast('float32', {value})"
+        if self.factor is not None:
+            value += f" * factor[{at}]"
+        if self.addend is not None:
+            value += f" + addend[{at}]"
+        return value if self.dtype == "float32" else self.rounded(value)
+
+    def rounded(self, value: str) -> str:
+        """A float as bytes."""
+        low, high = (literal(float(bound), "float32") for bound in (self.low, self.high))
+        shifted = f"T.nearbyint({value})" + (f" + {literal(float(self.zero), 'float32')}" if self.zero else "")
+        return f"T.Cast({self.dtype!r}, T.max(T.min({shifted}, {high}), {low}))"
+
+
+def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
+    """Constant weights without their zero point, which may differ along `axis`; None where they are no bytes then."""
+    wide = weights.astype(np.int32)
+    if zero is not None and zero.size > 1:
+        wide = wide - zero.astype(np.int32).reshape([-1 if d == axis else 1 for d in range(wide.ndim)])
+    elif zero is not None:
+        wide = wide - zero.astype(np.int32).reshape(())
+    for dtype in BYTES:
+        low, high = int_range(dtype)
+        if wide.size == 0 or (wide.min() >= low and wide.max() <= high):
+            return wide.astype(dtype)
+    return None
+
+
+def convolution(site: Site, weights: Array, fill: int, epilogue: Epilogue) -> Built:
+    """``sum over ci, k of x[n, ci, ...] w[co, ci, k]`` of bytes, with a border of `fill`, and what becomes of it."""
+    x, out = site.shape(0), site.result().shape
+    rank, groups = len(x) - 2, site.attribute("group", 1)
+    windows = geometry(site, weights.shape[2:])
+    if rank not in CONVOLUTIONS or min(*windows.front, *windows.end) < 0 or site.dtype() not in BYTES:
+        return None
+    fields: dict[str, Any] = dict(zip(SPACE[rank], x[2:], strict=True)) | windows.parameters()
+    fields |= {"layout": f"nc{SPACE[rank]}", "fill": fill}
+    made, channel = CONVOLUTIONS[rank](n=x[0], ci=x[1], co=weights.shape[0], groups=groups, **fields), "vco{i}"
+    if rank == 2 and groups == x[1] == weights.shape[0]:
+        made, channel = DepthwiseConv2d(n=x[0], c=x[1], **fields), "vc{i}"
+        weights = weights.reshape(x[1], *weights.shape[2:])
+    if made.outs != out[2:]:
+        return None
+    program = Program(f"{made.name}_of_bytes", Precision(site.dtype(), "int32", epilogue.dtype))
+    program.inputs([("x", x)])
+    program.inputs([("w", weights.shape)], str(weights.dtype))
+    for name, vector in epilogue.vectors().items():
+        program.inputs([(name, vector.shape)], str(vector.dtype))
+    program.output("y", out)
+    made.write(program, _steps(epilogue, channel))
+    names = [site.new_constant(array) for array in (weights, *epilogue.vectors().values())]
+    return [site.operator(program.text(), [0, *names])]
+
+
+def _steps(epilogue: Epilogue, at: str) -> list[tuple[str, str]]:
+    text = epilogue.text(at)
+    return [] if text == "{v}" else [("finish", text)]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An operand of a product: the tensor, its shape and type, and the zero point, known or read from a tensor."""
+
+    tensor: int | str
+    shape: tuple[int, ...]
+    dtype: str
+    zero: int = 0
+    zero_at: int | None = None
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether there may be a zero point other than 0."""
+        return self.zero != 0 or self.zero_at is not None
+
+    def zero_text(self, name: str) -> str:
+        """The zero point in int32; that of a tensor is read from the parameter `name`."""
+        return literal(self.zero, "int32") if self.zero_at is None else f"T.Cast('int32', {name})"
+
+
+def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epilogue) -> Built:
+    """``sum over k of (a[..., i, k] - za) (b[..., k, j] - zb)`` of bytes, and what becomes of it.
+
+    `sums` are those of the columns of a constant `b`, whose zero point is 0 then.
+    """
+    if len(a.shape) < 2 or len(b.shape) < 2 or a.dtype not in BYTES or b.dtype not in BYTES:
+        return None
+    out, k = site.result().shape, a.shape[-1]
+    lead = [(f"s{at}", extent) for at, extent in enumerate(out[:-2])]
+    rows, columns = [*lead, ("i", out[-2])], [*lead, ("j", out[-1])]
+    spatial = [*rows, columns[-1]]
+    at_a = [*broadcast(a.shape[:-2], [f"v{s}" for s, _ in lead]), "vi", "vk"]
+    at_b = [*broadcast(b.shape[:-2], [f"v{s}" for s, _ in lead]), "vk", "vj"]
+    program = Program("matmul_of_bytes", Precision(a.dtype, "int32", epilogue.dtype))
+    passed: list[int | str] = [a.tensor, b.tensor]
+    program.inputs([("a", a.shape)])
+    program.inputs([("b", b.shape)], b.dtype)
+    for name, factor in (("za", a), ("zb", b)):
+        if factor.zero_at is not None:
+            program.inputs([(name, site.shape(factor.zero_at))], site.dtype(factor.zero_at))
+            passed.append(factor.zero_at)
+    for name, vector in epilogue.vectors().items():
+        program.inputs([(name, vector.shape)], str(vector.dtype))
+        passed.append(site.new_constant(vector))
+    zero_a, zero_b = (
+        factor.zero_text(element(name, ["0"] * len(site.shape(factor.zero_at or 0))))
+        for name, factor in (("za", a), ("zb", b))
+    )
+    value, known = "{v}", [f"v{name}{{i}}" for name, _ in spatial]
+    own_rows, own_columns = [*known[:-2], known[-2]], [*known[:-2], known[-1]]
+    if a.has_zero and sums is not None:
+        program.inputs([("sums", sums.shape)], "int32")
+        passed.append(site.new_constant(sums))
+        own = broadcast(sums.shape, own_columns)
+        value += f" - {zero_a} * {element('sums', own)}"
+    elif a.has_zero:
+        value += f" - {zero_a} * {element('columns', own_columns)}"
+    if b.has_zero:
+        value += f" - {zero_b} * {element('rows', own_rows)}"
+    if a.has_zero and b.has_zero:
+        value += f" + {literal(k, 'int32')} * {zero_a} * {zero_b}"
+    program.output("c", out)
+    steps = _steps(epilogue, "vj{i}")
+    if value != "{v}":
+        final = epilogue.text("vj{i}") if epilogue.dtype != "int32" or steps else "{v}"
+        steps = [("finish", final.replace("{v}", f"({value})"))]
+    total = program.alloc("acc", out) if steps else "c"
+    target = element(total, [f"v{name}" for name, _ in spatial])
+    update = f"{target} = {target} + {program.load('a', at_a)} * {program.load('b', at_b)}"
+    program.add("matmul", [*((n, e, "S") for n, e in spatial), ("k", k, "R")], update, f"{target} = {program.zero()}")
+    if a.has_zero and sums is None:
+        _sums(program, "columns", columns, k, program.load("b", at_b))
+    if b.has_zero:
+        _sums(program, "rows", rows, k, program.load("a", at_a))
+    if steps:
+        program.stages("c", total, spatial, [name for name, _ in spatial], steps)
+    return [site.operator(program.text(), passed)]
+
+
+def _sums(program: Program, name: str, axes: Sequence[tuple[str, int]], k: int, value: str) -> None:
+    """A block for the sums of an operand along its rows or columns."""
+    total = program.alloc(name, tuple(e for _, e in axes))
+    target = element(total, [f"v{axis}" for axis, _ in axes])
+    loops = [*((axis, e, "S") for axis, e in axes), ("k", k, "R")]
+    program.add(f"sum_{name}", loops, f"{target} = {target} + {value}", f"{target} = {program.zero()}")
+
+
+def _zero(site: Site, at: int) -> tuple[int, int | None] | None:
+    """A zero point: its value, or the input that has it; None where there is one for each place of a dimension."""
+    if not site.has(at):
+        return 0, None
+    value = site.constant(at)
+    if value is not None:
+        return (int(value.reshape(-1)[0]), None) if value.size == 1 or not np.ptp(value) else None
+    return (0, at) if site.shape(at) in ((), (1,)) else None
+
+
+def _weights(site: Site, at: int, zero_at: int, axis: int) -> Array | None:
+    """Constant weights of bytes without their zero point."""
+    weights = site.constant(at)
+    if weights is None or str(weights.dtype) not in BYTES or site.is_open(zero_at):
+        return None
+    return folded(weights, site.constant(zero_at), axis)
+
+
+def _factors(site: Site, a: int, b: int, za: int, zb: int) -> tuple[Factor, Factor, Array | None] | None:
+    """Both operands of a product and the sums of the columns of a constant `b`."""
+    first = _zero(site, za)
+    if first is None:
+        return None
+    left = Factor(a, site.shape(a), site.dtype(a), *first)
+    weights = _weights(site, b, zb, len(site.shape(b)) - 1)
+    if weights is not None and weights.ndim > 1:
+        sums = weights.astype(np.int32).sum(axis=-2, dtype=np.int32)
+        return left, Factor(site.new_constant(weights), weights.shape, str(weights.dtype)), sums
+    second = _zero(site, zb)
+    return None if second is None else (left, Factor(b, site.shape(b), site.dtype(b), *second), None)
+
+
+def _matmul_integer(site: Site) -> Built:
+    found = _factors(site, 0, 1, 2, 3)
+    return None if found is None else product(site, *found, Epilogue("int32"))
+
+
+def _conv_integer(site: Site) -> Built:
+    weights, zero = _weights(site, 1, 3, 0), _zero(site, 2)
+    if weights is None or zero is None or zero[1] is not None:
+        return None
+    shift = _shift(weights, zero[0])
+    return convolution(site, weights, zero[0], Epilogue("int32", shift=shift))
+
+
+def _shift(weights: Array, zero: int, bias: Array | None = None) -> Array | None:
+    """What a convolution's sums lack: ``bias - zero sum w`` for each output channel; None where that is nothing."""
+    total = weights.astype(np.int64).reshape(weights.shape[0], -1).sum(axis=1) * -zero
+    if bias is not None:
+        total = total + bias.astype(np.int64)
+    return total.astype(np.int32) if np.any(total) else None
+
+
+def requantised(
+    channels: int, scales: Sequence[Array], zero: Array | None, dtype: str, shift: Array | None
+) -> Epilogue:
+    """The epilogue by the scales of both operands and of the result, which are numbers or, of weights, vectors."""
+    one, other, result = (s.astype(np.float32).reshape(-1) for s in scales)
+    factor = np.broadcast_to(one * other / result, (channels,)).astype(np.float32)
+    low, high = int_range(dtype)
+    start = 0 if zero is None else int(zero.reshape(-1)[0])
+    return Epilogue(dtype, shift, factor, None, start, low, high)
+
+
+def _known(site: Site, *at: int) -> list[Array] | None:
+    """The values of inputs; None where one is not known."""
+    found = [site.constant(number) for number in at]
+    return [value for value in found if value is not None] if all(value is not None for value in found) else None
+
+
+def _qlinear_conv(site: Site) -> Built:
+    weights, zero = _weights(site, 3, 5, 0), _zero(site, 2)
+    scales, dtype = _known(site, 1, 4, 6), site.result().dtype
+    if weights is None or zero is None or zero[1] is not None or scales is None or dtype not in BYTES:
+        return None
+    if site.is_open(7) or site.is_open(8) or scales[0].size != 1 or scales[2].size != 1:
+        return None
+    shift = _shift(weights, zero[0], site.constant(8))
+    epilogue = requantised(weights.shape[0], scales, site.constant(7), dtype, shift)
+    return convolution(site, weights, zero[0], epilogue)
+
+
+def _qlinear_matmul(site: Site) -> Built:
+    scales, dtype, found = _known(site, 1, 4, 6), site.result().dtype, _factors(site, 0, 3, 2, 5)
+    if found is None or scales is None or dtype not in BYTES or site.is_open(7):
+        return None
+    if scales[0].size != 1 or scales[2].size != 1 or scales[1].size not in (1, site.result().shape[-1]):
+        return None
+    return product(site, *found, requantised(site.result().shape[-1], scales, site.constant(7), dtype, None))
+
+
+def _sum_of_bytes(site: Site) -> Built:
+    """A node that `algebra` makes, of a convolution or a product between dequantised operands."""
+    values = site.node.values
+    shift, factor, addend = (site.constant(at) for at in (2, 3, 4))
+    epilogue = Epilogue(site.result().dtype, shift, factor, addend, values["zero"], values["low"], values["high"])
+    weights = site.constant(1)
+    if site.node.op == "ConvOfBytes":
+        return None if weights is None else convolution(site, weights, values["fill"], epilogue)
+    a, b = (Factor(at, site.shape(at), site.dtype(at), values[z]) for at, z in ((0, "fill"), (1, "other")))
+    sums = None if weights is None else weights.astype(np.int32).sum(axis=-2, dtype=np.int32)
+    return product(site, a, b, sums, epilogue)
+
+
+BUILDERS: Mapping[tuple[str, str], Builder] = {
+    ("", "MatMulInteger"): _matmul_integer,
+    ("", "ConvInteger"): _conv_integer,
+    ("", "QLinearConv"): _qlinear_conv,
+    ("", "QLinearMatMul"): _qlinear_matmul,
+    (OWN_DOMAIN, "ConvOfBytes"): _sum_of_bytes,
+    (OWN_DOMAIN, "MatMulOfBytes"): _sum_of_bytes,
+}
