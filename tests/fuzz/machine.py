@@ -429,8 +429,8 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
         raise Misuse(f"output {buffer.name}{list(missing)} is not written")
     if layout is not None and layout.pad_value not in ("", "undef"):
         for place in set(product(*map(range, buffer.shape))) - set(places.values()):
-            value = plain(promised(layout.pad_value, buffer, cells, place))
-            free = value is None or value != value or value == cells.machine.poison
+            value = promised(layout.pad_value, buffer, cells, place)
+            free = value is None or isinstance(value, Poison)
             if not free and plain(cells.value.get(place)) != value:
                 raise Misuse(f"padding {buffer.name}{list(place)} holds {cells.value.get(place)} at the end")
     return {point: plain(cells.value[place]) for point, place in places.items()}
