@@ -104,6 +104,29 @@ def holed(t: Text) -> None:
         t.nest([n], _deciding(t, "C[{0}]", "S", "{0}"), where=where)
 
 
+def by_rows(t: Text) -> None:
+    """Rows of which something that may be undef decides, or is only computed with; some of them nobody reads."""
+    _floats(t)
+    m, n = t.rng.randint(2, 5), t.rng.randint(2, 4)
+    cut = t.rng.randint(0, m)
+    t.param("A", (m, n)), t.param("C", (m, n))
+    t.alloc("S", (m,)), t.alloc("D", (m, n))
+    t.nest([m], [f"S[{{0}}] = T.if_then_else({{0}} < {cut}, A[{{0}}, 0], T.undef('float32'))"])
+    row = t.rng.choice(["{0}", "{0}", "0"])
+    cond, known = f"S[{row}] > T.float32(0)", f"{row} < {cut}"
+    value = t.rng.choice([
+        f"T.Cast('float32', {cond}) + A[{{0}}, {{1}}]",
+        f"T.if_then_else({known} and {cond}, A[{{0}}, {{1}}], T.float32(1))",
+        f"T.if_then_else({known}, T.Select({cond}, A[{{0}}, {{1}}], T.float32(2)), T.float32(1))",
+        f"T.Cast('float32', {known} and {cond})",
+        f"T.Cast('float32', T.Not({cond})) * A[{{0}}, {{1}}]",
+    ])
+    t.nest([m, n], [f"D[{{0}}, {{1}}] = {value}"])
+    safe = f"{{0}} < {cut if row == '{0}' or cut else 0}"
+    t.nest([m, n], ["C[{0}, {1}] = A[{0}, {1}]"])
+    t.nest([m, n], ["C[{0}, {1}] = D[{0}, {1}] + T.float32(1)"], where=safe)
+
+
 def summed(t: Text) -> None:
     """A sum over part of a stage: the rest is undef, or nothing has written it."""
     _floats(t)
@@ -257,5 +280,6 @@ def overwritten(t: Text) -> None:
 
 
 EDGES = (
-    *[rectified] * 2, holed, summed, offset, shifted_stage, shifted_sum, divided, unread, repeated_stages, overwritten,
+    *[rectified] * 2, holed, by_rows, summed, offset, shifted_stage, shifted_sum, divided, unread, repeated_stages,
+    overwritten,
 )  # fmt: skip

@@ -16,6 +16,7 @@ to the letter, independently of `ir.interpreter`:
 from __future__ import annotations
 
 import math
+import operator
 import random
 import struct
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from fuzz.poison import Poison, Undecided, lifted, plain
+from fuzz.poison import Poison, Undecided, lifted, logic, plain
 
 from stridesmith.ir.dtypes import is_float, is_int
 from stridesmith.ir.expr import (
@@ -242,7 +243,9 @@ class Writer:
             case Undef():
                 return f"Poison(machine.undef('{e.dtype}'))"
             case Not():
-                return f"(not {self.expr(e.a)})"
+                return f"negated({self.expr(e.a)})"
+            case Binary(op="and" | "or") if not self.raw:
+                return f"logic({e.op == 'and'}, {self.expr(e.a)}, lambda: {self.expr(e.b)})"
             case Binary(op=op):
                 a, b = self.expr(e.a), self.expr(e.b)
                 if op in ("min", "max"):
@@ -437,4 +440,5 @@ def _logical(buffer: Buffer, cells: Cells, places: dict[Point, Point], layout: L
 
 
 OPERATIONS |= {name: lifted(function) for name, function in OPERATIONS.items() if name not in ("Cells", "raw", "pick")}
-OPERATIONS |= {"Poison": Poison} | {kind.__name__: lifted(kind) for kind in (int, float, bool)}
+OPERATIONS |= {"Poison": Poison, "negated": lifted(operator.not_), "logic": logic}
+OPERATIONS |= {kind.__name__: lifted(kind) for kind in (int, float, bool)}

@@ -48,6 +48,14 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     return on_values
 
 
+def logic(conjunction: bool, first: Any, second: Callable[[], Any]) -> Any:
+    """A conjunction or disjunction: undef where an operand is, and the other does not decide by itself."""
+    if isinstance(first, Poison):
+        other = second()
+        return other if not isinstance(other, Poison) and bool(other) is not conjunction else Poison(first.value)
+    return second() if bool(first) is conjunction else first
+
+
 def _product(a: Any, b: Any) -> Any:
     return 0 if any(type(x) is int and x == 0 for x in (a, b)) else lifted(operator.mul)(a, b)
 
