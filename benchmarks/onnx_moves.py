@@ -294,6 +294,31 @@ def _quantized_matmul(d: Draw) -> None:
     d.add("y_zero", d.array((), kinds[0], "plain"), True)
 
 
+def _quantized_conv(d: Draw) -> None:
+    rank, co, ci = int(d.pick(1, 2)), int(d.pick(1, 2, 3)), int(d.pick(1, 2))
+    taps, pads = [int(d.pick(1, 2, 3)) for _ in range(rank)], [int(d.pick(0, 1)) for _ in range(2 * rank)]
+    image = (1, ci, *(int(k + d.pick(0, 1, 2, 3)) for k in taps))
+    kinds = [d.pick("uint8", "int8") for _ in range(2)]
+    d.add("x", d.array(image, kinds[0], "plain"), False)
+    if d.op == "QLinearConv":
+        d.add("x_scale", np.array(d.pick(0.5, 0.25, 1.0), np.float32), True)
+    else:
+        d.add("w", d.array((co, ci, *taps), kinds[1], "plain"), True)
+    d.add("x_zero", d.array((), kinds[0], "plain"), True)
+    if d.op == "QLinearConv":
+        d.add("w", d.array((co, ci, *taps), kinds[1], "plain"), True)
+        by_channel = d.chance(0.4)
+        scales = d.rng.choice([0.5, 0.25, 1.0], co if by_channel else ())
+        d.add("w_scale", np.asarray(scales, np.float32), True)
+        d.add("w_zero", np.full(co if by_channel else (), d.pick(0, 1, 3), kinds[1]), True)
+        d.add("y_scale", np.array(d.pick(2.0, 4.0), np.float32), True)
+        d.add("y_zero", d.array((), kinds[0], "plain"), True)
+        d.add("bias", np.asarray(d.rng.integers(-9, 9, co), np.int32) if d.chance(0.5) else None, True)
+    else:
+        d.add("w_zero", d.array((), kinds[1], "plain") if d.chance(0.5) else None, True)
+    d.give(pads=pads, strides=[int(d.pick(1, 2)) for _ in range(rank)] if d.chance(0.5) else None)
+
+
 def _scatter(d: Draw) -> None:
     shape = d.shape(1, 3, 0.0)
     axis = int(d.rng.integers(len(shape)))
@@ -312,5 +337,6 @@ MOVES: Mapping[str, Recipe] = {
     "Concat": _concat, "Split": _split, "Slice": _slice, "Pad": _pad, "Tile": _tile, "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks, "Gather": _gather, "GatherElements": _gather, "GatherND": _gather_nd, "OneHot": _one_hot,
     "Trilu": _trilu, "Resize": _resize, "Upsample": _resize, "QuantizeLinear": _quantize, "DequantizeLinear": _quantize,
-    "QLinearMatMul": _quantized_matmul, "MatMulInteger": _quantized_matmul, "ScatterElements": _scatter,
+    "QLinearMatMul": _quantized_matmul, "MatMulInteger": _quantized_matmul, "QLinearConv": _quantized_conv,
+    "ConvInteger": _quantized_conv, "ScatterElements": _scatter,
 }  # fmt: skip

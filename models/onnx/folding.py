@@ -22,7 +22,8 @@ FREE_OF_SHAPE = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression",
 
 NOT_FOLDED = frozenset({
     "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-    "Multinomial", "BatchNormalization", "LpNormalization", "AveragePool", "LpPool",
+    "Multinomial", "BatchNormalization", "LpNormalization", "AveragePool", "LpPool", "QLinearMatMul",
+    "QLinearConv",
 })  # fmt: skip
 """What is not the same in each run, may run for ever, or is not always what the reference makes of it."""
 

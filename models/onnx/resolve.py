@@ -40,6 +40,7 @@ from .graph import (
     with_names,
 )
 from .inference import inferred, refuse_unsafe
+from .quantized import as_integers
 from .reading import Weights
 
 OLDEST = 7
@@ -153,7 +154,8 @@ class _Resolver:
             return
         if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
-        if (inner := expanded(node, graph)) is not None and self._taken_apart(node, inner, types):
+        inner = as_integers(node, graph) or expanded(node, graph)
+        if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
         types = self._tried(node, types)

@@ -289,3 +289,18 @@ def test_random_operators_are_right() -> None:
     assert kinds.count("native") > 0.75 * len(kinds) and kinds.count("refused") < 0.1 * len(kinds)
     assert onnx_operators.draw(0, 7).model() == onnx_operators.draw(0, 7).model()
     assert isinstance(onnx_operators.draw(0, 7).model(), onnx.ModelProto)
+
+
+@pytest.mark.parametrize("zero", [6, 7])
+def test_halves_are_rounded_before_a_zero_point_is_added(zero: int) -> None:
+    """``y = saturate((x / y_scale) + y_zero_point)``, and ``x / y_scale`` is rounded to the nearest even number."""
+    a = np.arange(-6, 6, dtype=np.int8).reshape(1, 1, 12)
+    one, two = np.array(1, np.float32), np.array(2, np.float32)
+    point, none = np.array(zero, np.uint8), np.array(0, np.int8)
+    wanted = np.round(np.arange(-6, 6) / 2) + zero
+    weights = {"w": np.ones((1, 1, 1), np.int8), "ws": one, "wz": none, "ys": two, "yz": point}
+    for op in ("QLinearConv", "QLinearMatMul"):
+        b = {"w": np.eye(12, dtype=np.int8)} if op == "QLinearMatMul" else {}
+        found = network(op, a, {"xs": one, "xz": none, **weights, **b})
+        assert [n.op for n in found.foreign] == [op.replace("QLinear", "") + "Integer"]
+        assert result(found, a).reshape(-1).tolist() == wanted.tolist()
