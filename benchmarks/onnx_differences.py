@@ -71,8 +71,10 @@ def _beyond(case: Case, ours: Array, theirs: Array) -> Any:
     """The whole result where it is the other one with a border of what is added to nothing."""
     if ours.ndim != theirs.ndim or any(a < b for a, b in zip(ours.shape, theirs.shape, strict=True)):
         return False
-    part = ours[tuple(slice(e) for e in theirs.shape)]
-    return bool(np.allclose(part, theirs, rtol=1e-2 if theirs.dtype == np.float16 else 1e-4, atol=1e-2, equal_nan=True))
+    if theirs.dtype.kind != "f":
+        return bool(np.array_equal(ours[tuple(slice(e) for e in theirs.shape)], theirs))
+    part, rtol = ours[tuple(slice(e) for e in theirs.shape)], 1e-2 if theirs.dtype == np.float16 else 1e-4
+    return bool(np.all(np.isclose(part, theirs, rtol=rtol, atol=1e-2) | np.isnan(part) | np.isnan(theirs)))
 
 
 def _near(part: float, whole: float) -> Where:
@@ -94,6 +96,10 @@ def _ours_nan(case: Case, ours: Array, theirs: Array) -> Any:
 
 def _theirs_nan(case: Case, ours: Array, theirs: Array) -> Any:
     return np.isnan(theirs) if ours.shape == theirs.shape else False
+
+
+def _theirs_not_finite(case: Case, ours: Array, theirs: Array) -> Any:
+    return ~np.isfinite(theirs) if ours.shape == theirs.shape else False
 
 
 def _has(test: Callable[[Array], Any]) -> Condition:
@@ -185,8 +191,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda c: "float64" in c.floats, _near(1e-6, 1e-6), BOTH,
     ),
     Difference(
-        ("QLinearMatMul", "QLinearConv"), "`For (x / y_scale), it is rounding to nearest ties to even`, before the zero "
-        "point is added; the reference adds it before.", _always, _near(0, 1), (REFERENCE,),
+        ("QLinearMatMul", "QLinearConv"), "`For (x / y_scale), it is rounding to nearest ties to even`, before the "
+        "zero point is added; the reference adds it before.", _always, _near(0, 1), (REFERENCE,),
     ),
     Difference(
         ("Slice",), "For negative stepping `ends` is clamped to [-1, dims[axes[i]] - 1]: from the last element to "
@@ -195,13 +201,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         lambda c, ours, theirs: ours.shape != theirs.shape,
     ),
     Difference(
-        ("Resize", "Upsample"), "output_dimension = floor(input_dimension * scale): ONNX Runtime multiplies in "
-        "float32, which may round up to the next number.", _single_rounds_up,
+        ("Resize", "Upsample"), "output_dimension = floor(input_dimension * scale): ONNX Runtime has the "
+        "product in float32, which may round up to the next number.", _single_rounds_up,
         lambda c, ours, theirs: ours.shape != theirs.shape,
     ),
     Difference(
         ("Resize", "Upsample"), "A weighted average of neighbours: one of weight 0 is not part of it, but 0 times "
-        "infinity is NaN where it is computed all the same.", _has_infinite, _theirs_nan, BOTH,
+        "infinity is NaN where it is computed all the same, and a weight that is rounded times infinity infinite.",
+        _has_infinite, _theirs_not_finite, BOTH,
     ),
     Difference(
         ("Resize", "Upsample"), "No text says how a weighted average of integers is rounded: the reference, by which "
@@ -216,6 +223,20 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         ("MeanVarianceNormalization",), "The body of the function adds 1e-9 to the deviation, so that rows that do not "
         "vary give 0; ONNX Runtime divides 0 by 0.", _always, _theirs_nan,
+    ),
+    Difference(
+        ("ReduceMean", "ReduceMax", "ReduceMin"), "Reduction over an empty set of values yields undefined.",
+        lambda c: 0 in getattr(c.given(0), "shape", ()),
+    ),
+    Difference(
+        ("ReduceSumSquare", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2"), "The output is of the type of the "
+        "input; ONNX Runtime gives one without dimensions another one.",
+        lambda c: not getattr(c.given(0), "shape", (1,)),
+        lambda c, ours, theirs: ours.dtype != theirs.dtype and ours.size == 1 and ours == theirs,
+    ),
+    Difference(
+        ("LRN",), "square_sum goes from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2), both counted; the "
+        "reference leaves the last one out.", lambda c: int(c.value("size")) % 2 == 0, witnesses=(REFERENCE,),
     ),
     Difference(
         ("ReduceLogSumExp",), "A sum in which there is NaN is NaN; ONNX Runtime may leave it out.", _has_nan, _ours_nan,

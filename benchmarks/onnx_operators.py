@@ -91,6 +91,8 @@ def draw(seed: int, number: int, only: Sequence[str] = ()) -> Case:
             continue
         while made.inputs and list(made.inputs.values())[-1] is None:
             made.inputs.popitem()
+        if made.chance(0.05):  # which is computed when the model is read
+            made.constants = {name for name, array in made.inputs.items() if array is not None}
         version = int(rng.integers(7, 11))
         return Case(number, op, made.opset, made.values, made.inputs, frozenset(made.constants), made.outputs, version)
 
