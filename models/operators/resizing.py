@@ -319,10 +319,19 @@ def _along(
 
 
 def _tables(weights: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """For each result the places that it is a sum of, and their weights, 0 where there are fewer than elsewhere."""
+    """For each result the places that it is a sum of, and their weights.
+
+    Where there are fewer than elsewhere, the heaviest one is there several times with halves of its weight: one of
+    weight 0 would make infinite elements count.
+    """
     taps = max(1, int((weights != 0).sum(axis=0).max()))
     order = np.argsort(-np.abs(weights), axis=0, kind="stable")[:taps]
-    return np.ascontiguousarray(order.T), np.ascontiguousarray(np.take_along_axis(weights, order, axis=0).T)
+    places, factors = order.T.copy(), np.take_along_axis(weights, order, axis=0).T.copy()
+    for place, factor in zip(places, factors, strict=True):
+        for tap in np.flatnonzero(factor == 0) if factor[0] else ():
+            factor[0] /= 2
+            place[tap], factor[tap] = place[0], factor[0]
+    return np.ascontiguousarray(places), np.ascontiguousarray(factors)
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Resize"): _resize, ("", "Upsample"): _resize}
