@@ -140,9 +140,10 @@ def _reduction(d: Draw) -> None:
     kind = d.pick("plain", "whole", "infinite") if d.op not in ("ReduceMax", "ReduceMin") else ""
     if "int" in dtype:
         kind = d.pick("", "plain")
-    if d.op == "ReduceProd" and "float" in dtype:
-        kind = "whole"
-    d.add("x", d.array(shape, dtype, kind), False)
+    x = d.array(shape, dtype, kind)
+    if d.op == "ReduceProd" and "float" in dtype:  # whose products neither overflow nor vanish in any order
+        x = d.rng.choice([1, 1, 1, -1, 2, 0.5], shape).astype(dtype)
+    d.add("x", x, False)
     d.give(keepdims=d.pick(0, 1, None), noop_with_empty_axes=d.pick(0, 1, None))
     axes = _axes_of(d, len(shape)) if shape and d.chance(0.8) else d.pick(None, [])
     if d.opset < 11 and axes:
