@@ -378,4 +378,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "Expand"): _expand,
     ("", "BatchNormalization"): _batch_normalization,
     (OWN_DOMAIN, "Affine"): _affine,
+    (OWN_DOMAIN, "Sign"): _unary(
+        "sign", lambda x, n, s: f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {n(0)}))"
+    ),
 }
