@@ -122,6 +122,8 @@ def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | Non
     places = _places(way, size, count, factor, region or (0.0, 1.0))
     if places is None or max(size, count) > WIDEST or (way == "tf_half_pixel_for_nn" and mode != "nearest"):
         return None
+    if way == "tf_crop_and_resize" and not all(0 <= x <= size - 1 for x in places):
+        return None  # what lies outside has a value of its own
     if mode == "nearest":
         old_rounding = "ceil" if site.node.op == "Resize" and scale < 1 else "floor"
         rounding = ROUNDING.get(old_rounding if is_old else site.attribute("nearest_mode", "round_prefer_floor"))
@@ -137,8 +139,6 @@ def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | Non
         found = weights
     else:
         return None
-    if way == "tf_crop_and_resize":
-        found[:, [not 0 <= x <= size - 1 for x in places]] = 0
     return found
 
 
@@ -309,12 +309,14 @@ def _along(
         update = f"{target} = {target} + {load(place)} * weights{at}[{names[at]}, vt]"
         program.add(f"along{at}", [*axes, ("t", how, "R")], update, f"{target} = {program.zero()}")
         return
-    rest = f"T.Cast({types.accumulator!r}, ({how.text(names[at])}) % {how.c})"
-    part = f"{rest} * {literal(1 / how.c, types.accumulator)}"
+    number = f"({how.text(names[at])}) % {how.c}"
+    part = f"T.Cast({types.accumulator!r}, {number}) * {literal(1 / how.c, types.accumulator)}"
     first, second = (load(how.place(names[at], size, count, more)) for more in (0, 1))
     # A call of `fma`, since compilers make of the plain sum what the difference of the neighbours stands in.
     one = literal(1, types.accumulator)
     text = f"T.fma({second}, {part}, {first} * ({one} - {part}))" if how.c > 1 else first
+    if how.c > 1 and not how.rest(count).all():  # 0 times an infinite neighbour is no number
+        text = f"T.Select({number} == 0, {first}, {text})"
     program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
 
 

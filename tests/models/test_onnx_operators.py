@@ -171,6 +171,23 @@ def test_infinite_and_lowest_neighbours_have_a_mean() -> None:
     np.testing.assert_allclose(y[0, 9:12], [low / 2, -low / 2, -low / 2], rtol=1e-6)
 
 
+def test_neighbours_without_weight_do_not_count() -> None:
+    """A place that is just that of an element is this element, whatever lies beside it."""
+    x = np.array([[1, np.inf, 2, np.nan, 3]], np.float32)
+    for mode, scale, way in (
+        ("linear", 2, "asymmetric"),
+        ("linear", 1.81, "align_corners"),
+        ("cubic", 2, "asymmetric"),
+    ):
+        image = x if mode == "linear" else x[None, None]
+        scales = [*[1] * (image.ndim - 1), scale]
+        found = network(
+            "Resize", image, {"roi": [], "scales": scales}, mode=mode, coordinate_transformation_mode=way
+        )  # fmt: skip
+        for target in (None, discover("cpu", 1)):
+            np.testing.assert_array_equal(result(found, image, target).reshape(-1)[:9:2], x[0])
+
+
 ACCURATE: dict[str, tuple[Callable[[Any], Any], float]] = {
     "Sinh": (np.sinh, 8), "Cosh": (np.cosh, 8), "Sign": (np.sign, 0), "Acosh": (np.arccosh, 64),
     "Softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), 16),
