@@ -252,8 +252,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "numbers just below a half are halves.", lambda c: _mode("nearest")(c) and _is_inexact(c),
     ),
     Difference(
-        ("ReduceSumSquare", "ReduceSum", "ReduceProd"), "What integers do that overflow is not said: here they wrap, "
-        "as in the reference; ONNX Runtime takes them for floats in between.",
+        ("ReduceSumSquare", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2"), "What integers do that overflow is "
+        "not said: here they wrap, as in the reference; ONNX Runtime takes them for floats in between.",
         lambda c: not c.floats and np.max(np.abs(np.asarray(c.given(0), float)), initial=0) > 2**23,
     ),
     Difference(
