@@ -76,6 +76,13 @@ def _rsqrt(call: Call) -> Result:
     return call.last("Reciprocal", [call.part("Sqrt", [tensor], call.type(tensor).shape)])
 
 
+def _sign(call: Call) -> Result:
+    """That of what is no number is 0, which it is not in ONNX."""
+    tensor = call.tensor("self")
+    call.require_result(call.type(tensor).dtype)
+    return call.last("Sign", [tensor], None, OWN_DOMAIN)
+
+
 def _clamp(low: str, high: str) -> Convert:
     def convert(call: Call) -> Result:
         tensor = call.tensor("self")
@@ -363,9 +370,10 @@ _BY_NAME: Mapping[str, Convert] = {
     **{name: _unary(op) for name, op in {
         "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "erf": "Erf",
         "reciprocal": "Reciprocal", "floor": "Floor", "ceil": "Ceil", "round": "Round", "neg": "Neg", "abs": "Abs",
-        "sign": "Sign", "sinh": "Sinh", "cosh": "Cosh", "acosh": "Acosh", "asinh": "Asinh", "atanh": "Atanh",
+        "sinh": "Sinh", "cosh": "Cosh", "acosh": "Acosh", "asinh": "Asinh", "atanh": "Atanh",
         "logical_not": "Not", "bitwise_not": "Not", "silu": "Swish", "hardswish": "HardSwish", "mish": "Mish",
     }.items()},
+    "sign": _sign,
     "hardsigmoid": _unary("HardSigmoid", alpha=1 / 6, beta=0.5),
     "gelu": _with("Gelu", approximate="approximate"),
     "leaky_relu": _with("LeakyRelu", alpha="negative_slope"),

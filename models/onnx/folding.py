@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from ...errors import ModelProblem
+from ..evaluate import evaluate
 from ..network import Array
+from ..operators.building import network_of, programs
 from ..operators.graph import Graph, Node, Quantised, Type
 from .graph import ModelGraph
 from .old_versions import as_newest
@@ -22,9 +25,15 @@ FREE_OF_SHAPE = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression",
 
 NOT_FOLDED = frozenset({
     "Loop", "Scan", "If", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-    "Multinomial", "BatchNormalization", "LpNormalization", "AveragePool", "LpPool",
+    "Multinomial", "QLinearMatMul", "QLinearConv",
 })  # fmt: skip
 """What is not the same in each run, may run for ever, or is not always what the reference makes of it."""
+
+BY_PROGRAMS = frozenset({
+    "AveragePool", "BatchNormalization", "ConvTranspose", "Erf", "GlobalMaxPool", "LRN", "LpNormalization",
+    "LpPool", "MaxPool", "PRelu", "Resize", "Upsample",
+})  # fmt: skip
+"""What is not always what the reference makes of it, and is computed by its own programs."""
 
 RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
 NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
@@ -75,6 +84,8 @@ def evaluated(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> li
         if node.op == "Size":
             return [np.array(graph.types[node.inputs[0]].size, np.int64)]
         return [np.array(shape[slice(node.values.get("start", 0), node.values.get("end"))], np.int64)]
+    if not node.domain and node.op in BY_PROGRAMS:
+        return _by_programs(graph, node, types)
     given = {name: graph.constants[name] for name in node.reads}
     if (origin := quantised(graph, node)) is not None:
         return [origin.values()]
@@ -101,6 +112,19 @@ def quantised(graph: ModelGraph, node: Node) -> Quantised | None:
     if data.dtype.kind not in "iu" or scale.ndim > 1 or scale.dtype not in (np.float32, np.float16):
         return None
     return Quantised(data, scale, zero[0] if zero else np.zeros((), data.dtype), node.values.get("axis", 1))
+
+
+def _by_programs(graph: ModelGraph, node: Node, types: Sequence[Type | None]) -> list[Array] | None:
+    """The outputs of a node of constants as its programs mean them; None where it has none."""
+    trial, wanted = graph.trial(), {n: found for n, found in zip(node.outputs, types, strict=True) if n}
+    if any(found is None for found in wanted.values()):
+        return None
+    trial.types.update({name: found for name, found in wanted.items() if found is not None})
+    built = programs(trial, node)
+    if built is None:
+        return None
+    found = evaluate(network_of(replace(trial, inputs=(), outputs=tuple(wanted)), built), {})
+    return [found.get(name, np.empty(0)) for name in node.outputs]
 
 
 def refuse_unknown(model: Any, node: Node) -> None:

@@ -27,6 +27,8 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 DEFAULT_ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 ROWS_OF = {"MatMulInteger": (2,), "QLinearMatMul": (1, 2)}
 """The inputs that may be numbers for each row of the first one."""
+LENGTHS = ("align_corners", "tf_crop_and_resize", "pytorch_half_pixel")
+"""Modes of Resize in which the length of the result decides where its places lie in the input."""
 SEQUENCE_LENS = 4
 """The place of `sequence_lens` among the inputs of a recurrent operator."""
 
@@ -52,7 +54,7 @@ def as_newest(node: Node, version: int, shapes: Shapes, constants: Mapping[str, 
         return _with(node, axis=first)
     if node.op in DEFAULT_ACTIVATIONS:
         return _recurrent(node, shapes, constants)
-    if why := _otherwise(node, shapes):
+    if why := _otherwise(node, shapes) or _lengths(node, shapes, constants):
         raise _misread(node, why)
     return node
 
@@ -81,6 +83,22 @@ def _otherwise(node: Node, shapes: Shapes) -> str:
         if len(image) != 4 and prod(scales) > 1:
             return "takes scales of channels for images of two dimensions alone"
     return ""
+
+
+def _lengths(node: Node, shapes: Shapes, constants: Mapping[str, Array]) -> str:
+    """Whether Resize says where places lie by lengths, which the reference takes for products that are not whole."""
+    if node.op != "Resize":
+        return ""
+    way = node.values.get("coordinate_transformation_mode", "half_pixel")
+    scales = constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    shape = shapes.get(node.inputs[0])
+    if way not in LENGTHS or scales is None or shape is None:
+        return ""
+    axes = [int(at) for at in node.values.get("axes", range(len(shape)))]
+    lengths = [float(scale) * shape[at] for at, scale in zip(axes, scales.reshape(-1), strict=False)]
+    if all(length == int(length) and (length != 1 or way != "pytorch_half_pixel") for length in lengths):
+        return ""
+    return f"takes lengths that are not whole for `coordinate_transformation_mode` {way}"
 
 
 def _flattens(node: Node, version: int, shapes: Shapes) -> bool:

@@ -4,9 +4,10 @@ Nodes are visited in order, so that a node's inputs have known shapes when it is
 
 1. what computes nothing becomes another name of its input (Identity, Dropout, a cast to the same type, ...);
 2. what has only constant inputs is computed by the reference implementation of ONNX, and so are Shape and Size;
-3. a branch whose condition is constant takes its place;
-4. the shapes of what is left are inferred by ONNX, given the small constants among the inputs; those of a small node
-   that will run by the reference implementation are what that gives, which ONNX's inference sometimes gets wrong.
+3. a branch whose condition is constant takes its place, and what has no elements is computed by nothing;
+4. the shapes of what is left are inferred by ONNX, given the small constants among the inputs, but for those that its
+   inference gets wrong (`definition`); those of a small node that will run by the reference implementation are what
+   that gives.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...errors import ModelProblem, did_you_mean
 from ..network import Array
 from ..operators import BUILDERS
 from ..operators.graph import Node, Type
+from .definition import as_defined
 from .expansion import expanded
 from .folding import NOT_FOLDED, evaluated, is_foldable, quantised, reference, refuse_unknown, without_effect
 from .functions import inlined
@@ -38,6 +40,7 @@ from .graph import (
     with_names,
 )
 from .inference import inferred, refuse_unsafe
+from .quantized import as_integers
 from .reading import Weights
 
 OLDEST = 7
@@ -144,14 +147,15 @@ class _Resolver:
             self._branch(node, bool(known[node.inputs[0]]))
             return
         inferred = self._inferred(node, known)
-        types = [_fixed(found) for found in inferred]
+        types = as_defined(node, graph, [_fixed(found) for found in inferred])
         if (source := without_effect(node, graph, types[0])) is not None:
             self.alias[node.outputs[0]] = source
             graph.note(node, "without effect")
             return
-        if is_foldable(node, types, known, self.folded) and self._fold(node, types):
+        if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
-        if (inner := expanded(node, graph)) is not None and self._taken_apart(node, inner, types):
+        inner = as_integers(node, graph) or expanded(node, graph)
+        if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
         types = self._tried(node, types)
@@ -214,6 +218,17 @@ class _Resolver:
             if outer:  # else nothing reads it, and no name stands for an input that is left out
                 self.alias[outer] = self.alias.get(renamed, renamed)
         self.graph.note(node, "the branch that its constant condition takes")
+
+    def _is_empty(self, node: Node, types: Sequence[Type | None]) -> bool:
+        """Whether the results have no elements, so that there is nothing to compute; they are constants then."""
+        wanted = {name: found for name, found in zip(node.outputs, types, strict=True) if name}
+        if not wanted or not all(found is not None and not found.size for found in wanted.values()):
+            return False
+        for name, found in wanted.items():
+            if found is not None:
+                self.graph.constant(name, np.empty(found.shape, found.dtype))
+        self.graph.note(node, "nothing, as it has no elements")
+        return True
 
     def _fold(self, node: Node, types: Sequence[Type | None]) -> bool:
         """Compute a node now; False where the reference implementation cannot."""

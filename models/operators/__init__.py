@@ -1,7 +1,7 @@
 """Operators as programs, a file for each family; `BUILDERS` has them all, by ONNX's domain and name.
 
 Whatever a model was written in becomes a `graph.Graph` of ONNX's operators, which `simplify` rewrites; a builder makes
-programs of each node.  Nothing here needs the package `onnx`, but resizing, whose weights its reference computes.
+programs of each node.  Nothing here needs the package `onnx`.
 """
 
 from __future__ import annotations

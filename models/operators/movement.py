@@ -10,14 +10,17 @@ from ...space.workloads.text import Program, affine, element, literal
 from .site import Builder, Built, Site, letters
 
 
-def moved(site: Site, name: str, index: Sequence[str], where: str = "", value: str = "0") -> Built:
+def moved(
+    site: Site, name: str, index: Sequence[str], where: str = "", value: str = "0", extra: int | None = None
+) -> Built:
     """``y[i] = x[index]``, or `value` where the condition `where` is not empty and does not hold.
 
-    `index` has a text for each dimension of x, over ``vi, vj, ...``, the iterators of the result.
+    `index` has a text for each dimension of x, over ``vi, vj, ...``, the iterators of the result.  `value` may read
+    the input `extra` as ``fill``.
     """
     result = site.result()
     program = Program(name, plain(site.dtype()))
-    program.inputs([("x", site.shape())])
+    program.inputs([("x", site.shape()), *([("fill", site.shape(extra))] if extra is not None else [])])
     program.output("y", result.shape)
     names = letters(len(result.shape))
     text = element("x", index)
@@ -25,7 +28,7 @@ def moved(site: Site, name: str, index: Sequence[str], where: str = "", value: s
         text = f"T.if_then_else({where}, {text}, {value})"
     axes = [(a, e, "S") for a, e in zip(names, result.shape, strict=True)]
     program.add(name, axes, f"{element('y', [f'v{a}' for a in names])} = {text}")
-    return [site.operator(program.text(), [0])]
+    return [site.operator(program.text(), [0, *([extra] if extra is not None else [])])]
 
 
 def point(rank: int) -> list[str]:
@@ -153,15 +156,15 @@ def _slice(site: Site) -> Built:
 
 
 def _pad(site: Site) -> Built:
-    """A border of a constant, of the edge, mirrored at the edge, or wrapped round."""
+    """A border of a constant, of the edge, mirrored at the edge, or wrapped round what negative amounts leave."""
     shape, result = site.shape(), site.result().shape
     pads, axes, mode = site.integers(1, "pads"), site.integers(3), site.attribute("mode", "constant")
     if pads is None or site.is_open(3):
         return None
     dims = list(range(len(shape))) if axes is None else [at % len(shape) for at in axes]
-    front = [0] * len(shape)
-    for at, pixels in zip(dims, pads[: len(dims)], strict=True):
-        front[at] = pixels
+    front, end = [0] * len(shape), [0] * len(shape)
+    for at, before, after in zip(dims, pads[: len(dims)], pads[len(dims) :], strict=True):
+        front[at], end[at] = before, after
     index = [affine(v, 1, shift=p) for v, p in zip(point(len(shape)), front, strict=True)]
     if mode == "constant":
         return _pad_constant(site, index, front)
@@ -171,7 +174,10 @@ def _pad(site: Site) -> Built:
         if mode == "edge":
             index[at] = f"T.min(T.max({i}, 0), {last})"
         elif mode == "wrap":
-            index[at] = f"({i}) % {shape[at]}"
+            cut, kept = max(0, -front[at]), shape[at] + min(0, front[at]) + min(0, end[at])
+            if kept < 1:
+                return None
+            index[at] = affine(f"({affine(point(len(shape))[at], 1, shift=max(0, front[at]))}) % {kept}", 1, shift=-cut)
         elif front[at] > last or result[at] - shape[at] - front[at] > last or last < 1:
             return None
         else:
@@ -181,17 +187,20 @@ def _pad(site: Site) -> Built:
 
 
 def _pad_constant(site: Site, index: list[str], front: Sequence[int]) -> Built:
-    if site.is_open(2):
-        return None
-    given = site.constant(2)
+    given, extra = site.constant(2), 2 if site.is_open(2) else None
     number = site.attribute("value", 0.0) if given is None else given.reshape(-1)[0].item()
-    value = literal(number if "float" in site.dtype() else int(number), site.dtype())
+    if extra is not None:
+        value = element("fill", ["0"] * len(site.shape(extra)))
+    elif site.dtype() == "bool":
+        value = f"T.bool({bool(number)})"
+    else:
+        value = literal(number if "float" in site.dtype() else int(number), site.dtype())
     inside = [
         f"{p} <= {v} and {v} < {p + e}"
         for v, p, e, whole in zip(point(len(index)), front, site.shape(), site.result().shape, strict=True)
         if p or whole != e
     ]
-    return moved(site, "pad", index, " and ".join(inside), value)
+    return moved(site, "pad", index, " and ".join(inside), value, extra)
 
 
 def _tile(site: Site) -> Built:

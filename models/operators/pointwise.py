@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
+import numpy as np
+
 from ...ir.dtypes import is_float, is_int
 from ...space.workloads.text import element, literal
+from .functions import acosh, asinh, hyperbolic, mish, odd, sign, sinh, softplus
 from .graph import OWN_DOMAIN
 from .site import Builder, Built, Site, letters, new_program, rounding
 
@@ -106,10 +109,6 @@ def _hard_sigmoid(x: str, n: Callable[[float], str], alpha: float, beta: float) 
     return f"T.max({n(0)}, T.min({n(1)}, {x} * {n(alpha)} + {n(beta)}))"
 
 
-def _softplus(x: str, n: Callable[[float], str]) -> str:
-    return f"(T.max({x}, {n(0)}) + T.log({n(1)} + T.exp({n(0)} - T.abs({x}))))"
-
-
 def _elu(x: str, n: Callable[[float], str], alpha: float) -> str:
     return f"T.Select({x} < {n(0)}, {n(alpha)} * (T.exp(T.min({x}, {n(0)})) - {n(1)}), {x})"
 
@@ -122,37 +121,10 @@ def _selu(x: str, n: Callable[[float], str], site: Site) -> str:
     return f"{n(gamma)} * {_elu(x, n, alpha)}"
 
 
-def _sign(x: str, n: Callable[[float], str]) -> str:
-    return f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {n(0)}))"
-
-
 def _absolute(x: str, n: Callable[[float], str], site: Site) -> str:
     if is_float(site.dtype()):
         return f"T.abs({x})"
     return x if site.dtype().startswith("u") else f"T.max({x}, {n(0)} - {x})"
-
-
-def _odd(x: str, n: Callable[[float], str], site: Site, factors: Sequence[float], otherwise: str) -> str:
-    """An odd function: near 0, where differences of numbers near 1 lose their digits, its series.
-
-    ``x (1 + c1 x**2 + c2 x**4 + ...)``
-    """
-    *rest, last = factors
-    series = f"{n(last)} * ({x} * {x})"
-    for factor in reversed(rest):
-        series = f"({n(factor)} + {series}) * ({x} * {x})"
-    limit = n(0.01 if site.dtype() == "float64" else 0.2)
-    return f"T.Select(T.abs({x}) < {limit}, {x} + {x} * {series}, {otherwise})"
-
-
-HUGE = 1e9
-"""From here on ``sqrt(x * x + 1)`` is x in every type, while the square overflows in float32 from 1.8e19 on."""
-
-
-def _inverse_hyperbolic(x: str, n: Callable[[float], str], shift: float) -> str:
-    """``log(x + sqrt(x * x + shift))`` for x >= 0, and ``log(2 x)`` where x is huge."""
-    near = f"T.log({x} + T.sqrt({x} * {x} + {n(shift)}))"
-    return f"T.Select({x} > {n(HUGE)}, T.log({x}) + {n(math.log(2))}, {near})"
 
 
 _UNARY: Mapping[str, Builder] = {
@@ -177,8 +149,8 @@ _UNARY: Mapping[str, Builder] = {
     "Swish": _unary("swish", lambda x, n, s: f"{x} * T.sigmoid({n(s.attribute('alpha', 1.0))} * {x})"),
     "Tanh": _unary("tanh", lambda x, n, s: f"T.tanh({x})"),
     "Gelu": _unary("gelu", _gelu),
-    "Mish": _unary("mish", lambda x, n, s: f"{x} * T.tanh({_softplus(x, n)})"),
-    "Softplus": _unary("softplus", lambda x, n, s: _softplus(x, n)),
+    "Mish": _unary("mish", lambda x, n, s: mish(x, n)),
+    "Softplus": _unary("softplus", softplus),
     "Softsign": _unary("softsign", lambda x, n, s: f"{x} / ({n(1)} + T.abs({x}))"),
     "Erf": _unary("erf", lambda x, n, s: f"T.erf({x})"),
     "Exp": _unary("exp", lambda x, n, s: f"T.exp({x})"),
@@ -190,22 +162,13 @@ _UNARY: Mapping[str, Builder] = {
     "Round": _unary("round", lambda x, n, s: rounded(x, n)),
     "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
     "Abs": _unary("abs", lambda x, n, s: _absolute(x, n, s), "fi"),
-    "Sign": _unary("sign", lambda x, n, s: _sign(x, n), "f"),
-    "Sinh": _unary(
-        "sinh", lambda x, n, s: _odd(
-            x, n, s, (1 / 6, 1 / 120, 1 / 5040), f"(T.exp({x}) - T.exp({n(0)} - {x})) * {n(0.5)}"
-        )
-    ),
-    "Cosh": _unary("cosh", lambda x, n, s: f"(T.exp({x}) + T.exp({n(0)} - {x})) * {n(0.5)}"),
-    "Acosh": _unary("acosh", lambda x, n, s: _inverse_hyperbolic(x, n, -1)),
-    "Asinh": _unary(
-        "asinh", lambda x, n, s: _odd(
-            x, n, s, (-1 / 6, 3 / 40, -15 / 336, 105 / 3456),
-            f"{_sign(x, n)} * {_inverse_hyperbolic(f'T.abs({x})', n, 1)}",
-        )
-    ),
+    "Sign": _unary("sign", lambda x, n, s: sign(x, n), "f"),
+    "Sinh": _unary("sinh", sinh),
+    "Cosh": _unary("cosh", lambda x, n, s: hyperbolic(f"T.abs({x})", n, "+")),
+    "Acosh": _unary("acosh", lambda x, n, s: acosh(x, n)),
+    "Asinh": _unary("asinh", asinh),
     "Atanh": _unary(
-        "atanh", lambda x, n, s: _odd(
+        "atanh", lambda x, n, s: odd(
             x, n, s, (1 / 3, 1 / 5, 1 / 7, 1 / 9), f"{n(0.5)} * T.log(({n(1)} + {x}) / ({n(1)} - {x}))"
         )
     ),
@@ -285,19 +248,22 @@ def _many(name: str, text: str, only: str = "fi") -> Builder:
     return build
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
 def _clip(site: Site) -> Built:
-    """Bounds are attributes in old versions, and optional scalars in newer ones."""
+    """Bounds are attributes in old versions, by default the ends of float32, and optional scalars in newer ones."""
     if _kind(site.dtype()) == "b":
         return None
-    bounds = {"T.max": (1, "min"), "T.min": (2, "max")}
+    bounds = {"T.max": (1, "min", -LARGEST), "T.min": (2, "max", LARGEST)}
 
     def value(x: Sequence[str], dtype: str) -> str:
         text, rest = x[0], list(x[1:])
-        for call, (at, name) in bounds.items():
+        for call, (at, name, default) in bounds.items():
             if site.has(at):
                 text = f"{call}({text}, {rest.pop(0)})"
-            elif name in site.node.values:
-                text = f"{call}({text}, {literal(site.attribute(name, 0.0), dtype)})"
+            elif site.opset < 11:
+                text = f"{call}({text}, {literal(site.attribute(name, default), dtype)})"
         return text
 
     return elementwise(site, "clip", value, [at for at in (0, 1, 2) if site.has(at)])
@@ -412,4 +378,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "Expand"): _expand,
     ("", "BatchNormalization"): _batch_normalization,
     (OWN_DOMAIN, "Affine"): _affine,
+    (OWN_DOMAIN, "Sign"): _unary(
+        "sign", lambda x, n, s: f"T.Select({x} > {n(0)}, {n(1)}, T.Select({x} < {n(0)}, {n(-1)}, {n(0)}))"
+    ),
 }

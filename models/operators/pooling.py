@@ -7,13 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.dtypes import is_float, is_int
-from ...space.workloads.pool import AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d
+from ...space.workloads.pool import (
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LpPool1d,
+    LpPool2d,
+    LpPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    norm,
+)
+from ...space.workloads.precision import precision
 from .convolutions import SPACE, Geometry, geometry
-from .reductions import reduced
+from .reductions import Reduction, reduced
 from .site import Builder, Built, Site
 
 MAXIMUM: Mapping[int, Any] = {1: MaxPool1d, 2: MaxPool2d, 3: MaxPool3d}
 AVERAGE: Mapping[int, Any] = {1: AvgPool1d, 2: AvgPool2d, 3: AvgPool3d}
+NORM: Mapping[int, Any] = {1: LpPool1d, 2: LpPool2d, 3: LpPool3d}
 
 
 def _windows(site: Site) -> tuple[Geometry, tuple[int, ...]]:
@@ -53,11 +66,25 @@ def _average_pool(site: Site) -> Built:
     if len(site.shape()) - 2 not in AVERAGE or not is_float(site.dtype()):
         return None
     windows, beyond = _windows(site)
-    if any(d > 1 for d in windows.dilations) and any((*windows.front, *windows.end)):
-        return None
     include = int(site.attribute("count_include_pad", 0))
     made = AVERAGE[len(windows.taps)](**_fields(site, windows), include_pad=include, beyond=beyond)
     return [site.operator(made.script(site.dtype()), [0])] if made.buffers()["y"] == site.result().shape else None
+
+
+def _lp_pool(site: Site) -> Built:
+    if len(site.shape()) - 2 not in NORM or not is_float(site.dtype()):
+        return None
+    windows, _ = _windows(site)
+    made = NORM[len(windows.taps)](**_fields(site, windows), p=int(site.attribute("p", 2)))
+    return [site.operator(made.script(site.dtype()), [0])] if made.buffers()["y"] == site.result().shape else None
+
+
+def _global_lp_pool(site: Site) -> Built:
+    axes, p = tuple(range(2, len(site.shape()))), int(site.attribute("p", 2))
+    if not is_float(site.dtype()) or not axes:
+        return None
+    power, root = norm(p, precision(site.dtype()).accumulator)
+    return reduced(site, f"l{p}", axes, Reduction(0, "{y} + {x}", power, root, integers=False))
 
 
 def _global(how: str) -> Builder:
@@ -71,6 +98,8 @@ def _global(how: str) -> Builder:
 BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("", "MaxPool"): _max_pool,
     ("", "AveragePool"): _average_pool,
+    ("", "LpPool"): _lp_pool,
+    ("", "GlobalLpPool"): _global_lp_pool,
     ("", "GlobalMaxPool"): _global("max"),
     ("", "GlobalAveragePool"): _global("mean"),
 }

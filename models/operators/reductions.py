@@ -39,9 +39,12 @@ REDUCTIONS: Mapping[str, Reduction] = {
 }
 
 
-def reduced(site: Site, how: str, axes: Sequence[int]) -> Built:
-    """One reduction of the first input over `axes`, to the result's shape, with or without the reduced dimensions."""
-    found, dtype = REDUCTIONS[how], site.dtype()
+def reduced(site: Site, how: str, axes: Sequence[int], found: Reduction | None = None) -> Built:
+    """One reduction of the first input over `axes`, to the result's shape, with or without the reduced dimensions.
+
+    It is that of `REDUCTIONS` by the name `how`, or `found`.
+    """
+    found, dtype = found or REDUCTIONS[how], site.dtype()
     if not (is_float(dtype) or (is_int(dtype) and found.integers)) or not axes:
         return None
     types = plain(dtype) if is_int(dtype) or how in ("max", "min") else precision(dtype)

@@ -1,18 +1,19 @@
 """Interpolation: each result is a weighted sum of a few places of the input, one dimension after the other.
 
-Which places with which weights is asked of the reference implementation of ONNX, by resizing the unit matrix, so that
-every mode means what ONNX says.  What comes back is then written as arithmetic, if it is of the form
+Which places with which weights follows from ONNX's text, in exact fractions, since a place may lie just where it is
+rounded.  They are then written as arithmetic, if they are of the form
 
     nearest:  ``y[i] = x[(a i + b) // c]``                           kept inside of x
     linear:   ``y[i] = x[p] (1 - f) + x[p + 1] f``    with ``p = (a i + b) // c``, ``f = (a i + b) % c / c``
 
-and else looked up in tables of places and weights.
+(never ``x[p] + (x[p + 1] - x[p]) f``, in which infinite neighbours, and the lowest numbers, have no difference), and
+else looked up in tables of places and weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -23,18 +24,19 @@ from numpy.typing import NDArray
 from ...ir.dtypes import is_float
 from ...space.workloads.precision import plain, precision
 from ...space.workloads.text import Program, affine, element, literal
-from .graph import Node
 from .movement import point
 from .site import Builder, Built, Site
 
 Floats = NDArray[np.float64]
 Scale: TypeAlias = "np.float32 | np.float64"
-ROUNDING: Mapping[str, Callable[[Floats], Floats]] = {
-    "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+ROUNDING: Mapping[str, Callable[[Fraction], int]] = {
+    "floor": math.floor, "ceil": math.ceil, "round_prefer_floor": lambda x: math.ceil(x - Fraction(1, 2)),
+    "round_prefer_ceil": lambda x: math.floor(x + Fraction(1, 2)),
 }  # fmt: skip
 WIDEST = 1 << 13
-"""The longest dimension that is asked of the reference."""
+"""The longest dimension whose weights are made here."""
+FINEST = 1 << 20
+"""The largest divisor of factors that follow from sizes."""
 
 
 @dataclass(frozen=True)
@@ -111,39 +113,80 @@ def _linear_line(weights: Floats, scale: float) -> Line | None:
 
 
 def _matrix(site: Site, at: int, scale: Scale, region: tuple[float, float] | None) -> Floats | None:
-    """``[places, results]``: what resizing the unit matrix along its rows gives; None if the reference fails."""
+    """``[places, results]``: what each place of a dimension weighs in each result; None for what is not known here."""
     size, count = site.shape()[at], site.result().shape[at]
-    if max(size, count) > WIDEST:
+    is_old = site.node.op == "Upsample" or site.opset <= 10  # which say no more than the scale
+    mode = {"bilinear": "linear"}.get(site.attribute("mode", "nearest"), site.attribute("mode", "nearest"))
+    way = "asymmetric" if is_old else site.attribute("coordinate_transformation_mode", "half_pixel")
+    factor = Fraction(float(scale)).limit_denominator(FINEST) if scale.dtype == np.float64 else Fraction(float(scale))
+    places = _places(way, size, count, factor, region or (0.0, 1.0))
+    if places is None or max(size, count) > WIDEST or (way == "tf_half_pixel_for_nn" and mode != "nearest"):
         return None
-    if site.attribute("coordinate_transformation_mode", "") == "tf_half_pixel_for_nn":
-        return _of_half_pixels(site, size, count, scale)
-    from ..onnx.folding import reference  # which loads the package `onnx`
-    from ..onnx.graph import ModelGraph
-
-    others = ("axes", "keep_aspect_ratio_policy", "scales", "mode")
-    kept = {name: value for name, value in site.node.values.items() if name not in others}
-    mode = site.attribute("mode", "nearest")
-    if site.node.op == "Upsample" or site.opset <= 10:  # which say no more than the scale
-        nearest = "ceil" if site.node.op == "Resize" and scale < 1 else "floor"
-        kept = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
-    kept["mode"] = {"bilinear": "linear"}.get(mode, mode)
-    start, end = region or (0.0, 1.0)
-    graph = ModelGraph("resize", (), (), {}, {}, [], {"": max(site.opset, 13)})
-    graph.constant("x", np.eye(size, dtype=np.float32))
-    graph.constant("roi", np.array([0, start, 1, end], np.float32))
-    graph.constant("scales", np.array([1, scale], scale.dtype))
-    found = reference(graph.model(Node("Resize", "", "", ("x", "roi", "scales"), ("y",), kept)), graph.constants)
-    return np.asarray(found[0], np.float64) if found and found[0].shape == (size, count) else None
-
-
-def _of_half_pixels(site: Site, size: int, count: int, scale: Scale) -> Floats | None:
-    """``x = (i + 1/2) / scale`` rounded: a mode of versions 11 and 12 for nearest places, which the reference lacks."""
-    rounding = ROUNDING.get(site.attribute("nearest_mode", "round_prefer_floor"))
-    if rounding is None or site.attribute("mode", "nearest") != "nearest":
+    if way == "tf_crop_and_resize" and not all(0 <= x <= size - 1 for x in places):
+        return None  # what lies outside has a value of its own
+    if mode == "nearest":
+        old_rounding = "ceil" if site.node.op == "Resize" and scale < 1 else "floor"
+        rounding = ROUNDING.get(old_rounding if is_old else site.attribute("nearest_mode", "round_prefer_floor"))
+        if rounding is None:
+            return None
+        found: Floats = np.eye(size)[:, np.clip([rounding(x) for x in places], 0, size - 1)]
+    elif mode in ("linear", "cubic"):
+        filtered = min(factor, Fraction(1)) if site.attribute("antialias", 0) else Fraction(1)
+        cubic = site.attribute("cubic_coeff_a", -0.75) if mode == "cubic" else None
+        weights = _weights(places, size, filtered, cubic, bool(site.attribute("exclude_outside", 0)))
+        if weights is None:
+            return None
+        found = weights
+    else:
         return None
-    places: Floats = np.asarray((np.arange(count) + 0.5) / float(scale), np.float64)
-    picks = np.clip(rounding(places).astype(np.int64), 0, size - 1)
-    return np.asarray(np.eye(size)[:, picks], np.float64)
+    return found
+
+
+def _places(
+    way: str, size: int, count: int, scale: Fraction, region: tuple[float, float]
+) -> list[Fraction] | None:  # fmt: skip
+    """``x_original`` of each result, as ONNX defines it for a mode; the lengths in there are whole numbers."""
+    half, results = Fraction(1, 2), range(count)
+    if way in ("align_corners", "tf_crop_and_resize"):
+        start, end = (Fraction(edge) if way == "tf_crop_and_resize" else Fraction(k) for k, edge in enumerate(region))
+        if count == 1:
+            return [half * (start + end) * (size - 1) if way == "tf_crop_and_resize" else Fraction(0)]
+        return [start * (size - 1) + i * (end - start) * (size - 1) / (count - 1) for i in results]
+    if way == "pytorch_half_pixel" and count == 1:
+        return [Fraction(0)]
+    shift = Fraction(size, 2) * (1 - count / (scale * size)) if way == "half_pixel_symmetric" else Fraction(0)
+    if way in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
+        return [shift + (i + half) / scale - half for i in results]
+    if way == "tf_half_pixel_for_nn":
+        return [(i + half) / scale for i in results]
+    return [i / scale for i in results] if way == "asymmetric" else None
+
+
+def _weights(
+    places: Sequence[Fraction], size: int, scale: Fraction, cubic: float | None, excludes: bool
+) -> Floats | None:  # fmt: skip
+    """The weights of neighbours by their distance times `scale`, those outside counted for the edge or not at all."""
+    found = np.zeros((size, len(places)))
+    reach = (1 if cubic is None else 2) / scale
+    for result, x in enumerate(places):
+        near = np.arange(math.ceil(x - reach), math.floor(x + reach) + 1)
+        distance = np.abs([float((int(place) - x) * scale) for place in near])
+        weights = 1 - distance if cubic is None else _cubic(distance, cubic)
+        if excludes:
+            weights = np.where((near >= 0) & (near < size), weights, 0)
+        if excludes or scale < 1:
+            if not weights.sum():
+                return None
+            weights = weights / weights.sum()
+        np.add.at(found[:, result], np.clip(near, 0, size - 1), weights)
+    return found
+
+
+def _cubic(distance: Floats, a: float) -> Floats:
+    """The kernel of a cubic convolution of reach 2."""
+    inner = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    outer = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, inner, outer)
 
 
 def _scales(site: Site) -> dict[int, Scale] | None:
@@ -266,18 +309,31 @@ def _along(
         update = f"{target} = {target} + {load(place)} * weights{at}[{names[at]}, vt]"
         program.add(f"along{at}", [*axes, ("t", how, "R")], update, f"{target} = {program.zero()}")
         return
-    rest = f"T.Cast({types.accumulator!r}, ({how.text(names[at])}) % {how.c})"
-    part = f"{rest} * {literal(1 / how.c, types.accumulator)}"
+    number = f"({how.text(names[at])}) % {how.c}"
+    part = f"T.Cast({types.accumulator!r}, {number}) * {literal(1 / how.c, types.accumulator)}"
     first, second = (load(how.place(names[at], size, count, more)) for more in (0, 1))
-    text = f"{first} + ({second} - {first}) * ({part})" if how.c > 1 else first
+    # A call of `fma`, since compilers make of the plain sum what the difference of the neighbours stands in.
+    one = literal(1, types.accumulator)
+    text = f"T.fma({second}, {part}, {first} * ({one} - {part}))" if how.c > 1 else first
+    if how.c > 1 and not how.rest(count).all():  # 0 times an infinite neighbour is no number
+        text = f"T.Select({number} == 0, {first}, {text})"
     program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
 
 
 def _tables(weights: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """For each result the places that it is a sum of, and their weights, 0 where there are fewer than elsewhere."""
+    """For each result the places that it is a sum of, and their weights.
+
+    Where there are fewer than elsewhere, the heaviest one is there several times with halves of its weight: one of
+    weight 0 would make infinite elements count.
+    """
     taps = max(1, int((weights != 0).sum(axis=0).max()))
     order = np.argsort(-np.abs(weights), axis=0, kind="stable")[:taps]
-    return np.ascontiguousarray(order.T), np.ascontiguousarray(np.take_along_axis(weights, order, axis=0).T)
+    places, factors = order.T.copy(), np.take_along_axis(weights, order, axis=0).T.copy()
+    for place, factor in zip(places, factors, strict=True):
+        for tap in np.flatnonzero(factor == 0) if factor[0] else ():
+            factor[0] /= 2
+            place[tap], factor[tap] = place[0], factor[0]
+    return np.ascontiguousarray(places), np.ascontiguousarray(factors)
 
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {("", "Resize"): _resize, ("", "Upsample"): _resize}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ...ir.caches import cached
 from ...ir.dtypes import SCALAR_TYPES
 from ...ir.script.parser import parse
@@ -74,7 +76,9 @@ class Site:
         return self.has(at) and self.constant(at) is None
 
     def attribute(self, name: str, default: Any) -> Any:
-        """An attribute's value, or the default that the operator gives it."""
+        """An attribute's value, or the default that the operator gives it, which ONNX has in float32."""
+        if isinstance(default, float) and self.node.inputs and self.dtype() == "float64":
+            default = float(np.float32(default))  # in the other types it is the same number as it is written
         return self.node.values.get(name, default)
 
     def axis(self, name: str = "axis", default: int = 0, rank: int | None = None) -> int:

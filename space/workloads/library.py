@@ -132,12 +132,13 @@ def from_func(func: PrimFunc) -> Workload:
 
 
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
-    """Run `func` on `arrays` with every float of it, and of the inputs, in the inputs' widest float type."""
+    """Run `func` on `arrays`: as it is on inputs of its own types, and else with all floats in their widest type."""
     from ...ir.interpreter.interpret import interpret
     from .retype import with_floats
 
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
-    typed = with_floats(func, np.result_type(*floats).name) if floats else func
+    is_own = all(str(arrays[b.name].dtype) == b.dtype for b in func.buffers if b.name in arrays)
+    typed = func if is_own or not floats else with_floats(func, np.result_type(*floats).name)
     written = {b.name for b in written_buffers(typed)}
     given: list[Array] = []
     outputs: dict[str, Array] = {}
@@ -146,7 +147,8 @@ def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
             outputs[buffer.name] = np.zeros(buffer.shape, buffer.dtype)
             given.append(outputs[buffer.name])
         else:
-            given.append(arrays[buffer.name])
+            array = arrays[buffer.name]
+            given.append(array.astype(buffer.dtype, copy=False) if array.dtype.kind == "f" else array)
     interpret(typed, *given)
     return outputs
 

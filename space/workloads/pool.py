@@ -85,7 +85,7 @@ class MaxPool(Pool):
 
 @dataclass(frozen=True)
 class AvgPool(Pool):
-    """``y[n, c, o] = (sum over k of x[n, c, o s + k - p]) / count``, 0 outside, with o and k of any rank.
+    """``y[n, c, o] = (sum over k of x[n, c, o s + k d - p]) / count``, 0 outside, with o and k of any rank.
 
     ``count`` is the number of taps, or without `include_pad` that of the pixels of the window inside the image.
     The last `beyond` pixels of the border count in no case.
@@ -120,11 +120,15 @@ class AvgPool(Pool):
         if not any(self.beyond if self.include_pad else self.both):
             return literal(int(np.prod(self.taps)), dtype)
         inside = []
-        for a, (first, last), taps, stride, border in zip(
-            self.space, self._counted(), self.taps, self.strides, self.borders, strict=True
+        for a, (first, last), taps, stride, border, step in zip(
+            self.space, self._counted(), self.taps, self.strides, self.borders, self.dilations, strict=True
         ):
             low = f"vo{a}{{i}} * {stride} - {border}"
-            inside.append(f"(T.min({last}, {low} + {taps}) - T.max({first}, {low}))")
+            if step == 1:
+                inside.append(f"(T.min({last}, {low} + {taps}) - T.max({first}, {low}))")
+                continue
+            ends, begins = (f"({step - 1 + end + border} - vo{a}{{i}} * {stride}) // {step}" for end in (last, first))
+            inside.append(f"(T.min({taps}, {ends}) - T.max(0, {begins}))")
         return f"T.Cast({dtype!r}, {' * '.join(inside)})"
 
     def compute(self, arrays: Arrays) -> dict[str, Array]:
@@ -134,6 +138,36 @@ class AvgPool(Pool):
         counted = np.zeros(image.shape[2:], x.dtype)
         counted[tuple(slice(a + p, b + p) for (a, b), p in zip(self._counted(), self.borders, strict=True))] = 1
         return self.channels(total / np.add.reduce([self.tap(counted, at) for at in self.all_taps()]))
+
+
+@dataclass(frozen=True)
+class LpPool(Pool):
+    """``y[n, c, o] = (sum over k of |x[n, c, o s + k d - q]| ** p) ** (1/p)``, 0 outside, with o and k of any rank."""
+
+    p: int = hidden(2, "which norm of a window")
+
+    def script(self, dtype: str) -> str:
+        shapes = self.buffers()
+        program = Program(self.name, self.precision(dtype))
+        program.inputs([("x", shapes["x"])])
+        program.output("y", shapes["y"])
+        total = program.alloc("total", shapes["y"])
+        power, root = norm(self.p, program.precision.accumulator)
+        self.pool(program, total, 0, "{y} + " + power)
+        axes = self.axes()
+        program.stages("y", total, axes, [a for a, _ in axes], [("root", root.format(y="{v}"))])
+        return program.text()
+
+    def compute(self, arrays: Arrays) -> dict[str, Array]:
+        image = np.abs(self.padded(self.planes(arrays["x"]), 0)) ** self.p
+        return self.channels(np.add.reduce([self.tap(image, at) for at in self.all_taps()]) ** (1 / self.p))
+
+
+def norm(p: int, dtype: str) -> tuple[str, str]:
+    """What a norm adds up of each ``{x}``, and the norm from the sum ``{y}``, as script text."""
+    if p in (1, 2):
+        return [("T.abs({x})", "{y}"), ("{x} * {x}", "T.sqrt({y})")][p - 1]
+    return f"T.pow(T.abs({{x}}), {literal(p, dtype)})", f"T.pow({{y}}, {literal(1 / p, dtype)})"
 
 
 @dataclass(frozen=True)
@@ -202,6 +236,36 @@ class AvgPool3d(Window3d, AvgPool):
 
     name: ClassVar[str] = "avg_pool3d"
     summary: ClassVar[str] = "mean of each window of a volume, padded with 0"
+
+    layout: str = param("ncdhw", "order of the axes of x and y", choices=("ncdhw", "ndhwc"))
+
+
+@dataclass(frozen=True)
+class LpPool1d(Window1d, LpPool):
+    """Windows along a row."""
+
+    name: ClassVar[str] = "lp_pool1d"
+    summary: ClassVar[str] = "norm of each window along a row, padded with 0"
+
+    layout: str = param("ncw", "order of the axes of x and y", choices=("ncw", "nwc"))
+
+
+@dataclass(frozen=True)
+class LpPool2d(Window2d, LpPool):
+    """Windows over an image."""
+
+    name: ClassVar[str] = "lp_pool2d"
+    summary: ClassVar[str] = "norm of each window, padded with 0"
+
+    layout: str = param("nchw", "order of the axes of x and y", choices=LAYOUTS)
+
+
+@dataclass(frozen=True)
+class LpPool3d(Window3d, LpPool):
+    """Windows over a volume."""
+
+    name: ClassVar[str] = "lp_pool3d"
+    summary: ClassVar[str] = "norm of each window of a volume, padded with 0"
 
     layout: str = param("ncdhw", "order of the axes of x and y", choices=("ncdhw", "ndhwc"))
 

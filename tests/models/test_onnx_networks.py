@@ -218,9 +218,12 @@ def test_names_that_are_made_up_are_no_other_tensors() -> None:
 
 
 def test_a_tensor_without_elements_stays_with_what_onnx_knows() -> None:
-    """The reference of ONNX runs what has no program, and knows no operator of ours."""
-    norm = node("BatchNormalization", "x s b m v", "y")
-    assert same(model([norm], {"x": (0, 4, 8, 8)}, NORM)) == ["foreign BatchNormalization"]
+    """The reference of ONNX runs what has no program, and knows no operator of ours; a result without is a constant."""
+    norm = node("BatchNormalization", "x s b m v", "n")
+    total = node("ReduceSum", "n", "y", keepdims=0)
+    assert same(model([norm, total], {"x": (0, 4, 8, 8)}, NORM)) == []
+    product = [node("MatMul", "x w", "p"), node("Mul", "p s", "y")]
+    assert same(model(product, {"x": (2, 0)}, {**NORM, "w": normal(0, 4)})) == ["foreign MatMul"]
 
 
 @pytest.mark.parametrize("op", ["Max", "Sum", "Mean"])
@@ -517,9 +520,10 @@ def test_graphs_inside_of_nodes_are_asked_for_in_the_words_of_the_reference() ->
     ("made", "shapes", "constants", "ignored"),
     [
         (node("MaxPool", "x", "y i", kernel_shape=[2, 2]), {"x": (1, 1, 4, 4)}, {}, "places in windows"),
-        (node("LpPool", "x", "y", kernel_shape=[2], strides=[2], ceil_mode=1), {"x": (1, 1, 3)}, {}, "`ceil_mode`"),
-        (node("AveragePool", "x", "y", kernel_shape=[3], dilations=[2], auto_pad="SAME_UPPER"), {"x": (1, 1, 5)}, {},
-         "without `dilations`"),
+        (node("LpPool", "x", "y", kernel_shape=[2] * 4, strides=[2] * 4, ceil_mode=1), {"x": (1, 1, 3, 3, 3, 3)}, {},
+         "`ceil_mode`"),
+        (node("AveragePool", "x", "y", kernel_shape=[3] * 4, dilations=[2] * 4, auto_pad="SAME_UPPER"),
+         {"x": (1, 1, 5, 5, 5, 5)}, {}, "without `dilations`"),
         (node("MatMulInteger", "a b z", "y"), {"a": (2, 2)},
          {"b": np.eye(2, dtype=np.uint8), "z": np.array([1, 3], np.uint8)}, "for each row"),
     ],

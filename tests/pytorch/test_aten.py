@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,14 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "repeat": lambda x: x.exp().repeat(1, 2, 1), "layer_norm": lambda x: F.layer_norm(x, (5, 6)),
     "stack": lambda x: torch.stack([x, x.exp()], 1), "bmm": lambda x: x @ x.transpose(1, 2),
 }  # fmt: skip
+
+
+def test_the_sign_of_what_is_no_number_is_as_in_pytorch() -> None:
+    """0, where ONNX has none."""
+    x = torch.linspace(-2, 2, 48).reshape(4, 12)
+    x[1, 3:5] = math.nan
+    checked(lambda x: torch.sign(x * 2) + 1, x)
+
 
 
 @pytest.mark.parametrize("name", UNARY)

@@ -1,0 +1,62 @@
+"""Products of bytes, taken apart so that they are rounded as ONNX's text says.
+
+    ``y = saturate(round(x / y_scale) + y_zero)``,    ``x = a_scale b_scale (sum of (a - a_zero) (b - b_zero) + bias)``
+
+where halves go to the even neighbour before `y_zero` is added; the reference implementation adds it before, which is
+another number for halves where it is odd.  The sum is of int32 (MatMulInteger, ConvInteger), the rest float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ..network import Array
+from .graph import ModelGraph, ModelNode, model_node
+
+INTEGER = {"QLinearMatMul": "MatMulInteger", "QLinearConv": "ConvInteger"}
+
+
+def as_integers(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
+    """The sum and its rounding as nodes; None for what is no such product, or has numbers for rows or columns."""
+    if node.domain or node.op not in INTEGER or len(node.inputs) < 8 or not all(node.inputs[:8]):
+        return None
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
+    types, around = graph.types, (1,) * (len(graph.types[a].shape) - 2)
+    scales, zeros = graph.constants.get(b_scale), graph.constants.get(b_zero)
+    if types[b_scale].size > 1:
+        if node.op != "QLinearConv" or scales is None or scales.shape != types[b].shape[:1]:
+            return None
+        b_scale = _constant(graph, node, "scales", scales.reshape(-1, *around))
+    if zeros is not None and len(np.unique(zeros)) == 1:  # those of channels are mostly the same, as weights have none
+        b_zero = _constant(graph, node, "zero", zeros.reshape(-1)[0])
+    single = (a_scale, a_zero, b_zero, y_scale, y_zero)
+    if any(types[name].size != 1 for name in single) or types[a_scale].dtype != "float32":
+        return None
+    name, label = (lambda what: graph.fresh(f"{node.outputs[0]}/{what}")), node.name or node.outputs[0]
+    parts: list[ModelNode] = []
+
+    def part(op: str, inputs: list[str], output: str = "", **values: int) -> str:
+        output = output or name(op)
+        attributes = [helper.make_attribute(key, value) for key, value in values.items()]
+        parts.append(model_node(op, "", f"{label}/{op}", inputs, [output], attributes))
+        return output
+
+    total = name("sum")
+    parts.append(model_node(INTEGER[node.op], "", label, [a, b, a_zero, b_zero], [total], node.attributes))
+    if len(node.inputs) > 8 and node.inputs[8]:
+        bias = graph.constants.get(node.inputs[8])
+        if bias is None:
+            return None
+        total = part("Add", [total, _constant(graph, node, "bias", bias.reshape(-1, *around))])
+    scale = part("Div", [part("Mul", [a_scale, b_scale]), y_scale])
+    result = part("Mul", [part("Cast", [total], to=TensorProto.FLOAT), scale])
+    one = _constant(graph, node, "one", np.ones(types[y_zero].shape, np.float32))
+    part("QuantizeLinear", [result, one, y_zero], node.outputs[0])
+    return parts
+
+
+def _constant(graph: ModelGraph, node: ModelNode, what: str, value: Array) -> str:
+    name = graph.fresh(f"{node.outputs[0]}/{what}")
+    graph.constant(name, np.asarray(value))
+    return name
