@@ -1,4 +1,4 @@
-"""Products of bytes, taken apart so that they are rounded as ONNX's text says.
+"""Products of bytes for which there is no program as a whole, taken apart so that they are rounded as ONNX's text says.
 
     ``y = saturate(round(x / y_scale) + y_zero)``,    ``x = a_scale b_scale (sum of (a - a_zero) (b - b_zero) + bias)``
 
@@ -12,14 +12,23 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ..network import Array
+from ..operators.building import programs
+from ..operators.graph import Type
 from .graph import ModelGraph, ModelNode, model_node
 
 INTEGER = {"QLinearMatMul": "MatMulInteger", "QLinearConv": "ConvInteger"}
 
 
-def as_integers(node: ModelNode, graph: ModelGraph) -> list[ModelNode] | None:
-    """The sum and its rounding as nodes; None for what is no such product, or has numbers for rows or columns."""
-    if node.domain or node.op not in INTEGER or len(node.inputs) < 8 or not all(node.inputs[:8]):
+def as_integers(node: ModelNode, graph: ModelGraph, result: Type | None) -> list[ModelNode] | None:
+    """The sum and its rounding as nodes, as of scales that are computed.
+
+    None for what is no such product, has numbers for rows or columns, or has a program.
+    """
+    if node.domain or node.op not in INTEGER or len(node.inputs) < 8 or not all(node.inputs[:8]) or result is None:
+        return None
+    trial = graph.trial()
+    trial.types[node.outputs[0]] = result
+    if programs(trial, node) is not None:
         return None
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs[:8]
     types, around = graph.types, (1,) * (len(graph.types[a].shape) - 2)

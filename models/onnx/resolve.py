@@ -154,7 +154,7 @@ class _Resolver:
             return
         if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
-        inner = as_integers(node, graph) or expanded(node, graph)
+        inner = as_integers(node, graph, types[0]) or expanded(node, graph)
         if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
