@@ -319,7 +319,7 @@ def test_halves_are_rounded_before_a_zero_point_is_added(zero: int) -> None:
     for op in ("QLinearConv", "QLinearMatMul"):
         b = {"w": np.eye(12, dtype=np.int8)} if op == "QLinearMatMul" else {}
         found = network(op, a, {"xs": one, "xz": none, **weights, **b})
-        assert [n.op for n in found.foreign] == [op.replace("QLinear", "") + "Integer"]
+        assert not found.foreign
         assert result(found, a).reshape(-1).tolist() == wanted.tolist()
 
 
