@@ -16,6 +16,7 @@ import numpy as np
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
+from ...backends.forks import renewed_in_children
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
@@ -148,6 +149,7 @@ class Kernel:
         self._outputs = [(i, a) for i, a in enumerate(self.signature) if a.is_output]
         self._memory = _memory(executable)
         self._lock = threading.Lock()
+        renewed_in_children(self)
         with self._lock:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
