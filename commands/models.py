@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import NoRecord, StorageError, UsageError
+from ..errors import NoRecord, UsageError
+from ..files import doing
 from ..search.tasks.command_line import command_line
 from .lookup import best_of, target_of
 from .options import input_shapes
@@ -304,7 +305,7 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write outputs: into one `.npz` file, else as NAME.npy into a folder."""
     import numpy as np
 
-    try:
+    with doing(f"write the outputs to {path}"):
         if path.suffix == ".npz":
             with path.open("wb") as file:
                 np.savez(file, **arrays)
@@ -312,8 +313,6 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
         path.mkdir(parents=True, exist_ok=True)
         for name, array in arrays.items():
             np.save(path / f"{name.replace('/', '_')}.npy", array)
-    except OSError as error:
-        raise StorageError(f"cannot write the outputs to {path}: {error.strerror}") from None
 
 
 def _range(array: Any) -> str:

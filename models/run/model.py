@@ -196,7 +196,7 @@ class Model:
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
-        called, target = name or name_of(path, format), target or self.target
+        called, target = name or name_of(path, format, self.network.name or "model"), target or self.target
         planned = plan(self.network, self.kernels, self.target, in_place=False)
         return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 

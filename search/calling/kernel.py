@@ -227,8 +227,9 @@ class Kernel:
     ) -> list[Path]:
         """Write files with which the kernel runs where there is neither Python nor this package; returns them.
 
-        The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
-        the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
+        The formats are those of `backends.export.formats`; `path` is a file, or a folder that is there or ends in a
+        slash.  `name` is that of the C function, by default the one of the file, in a folder the program's; `target`
+        another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
         """
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
@@ -236,7 +237,7 @@ class Kernel:
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
-        called, target = name or name_of(path, format), target or self._executable.target
+        called, target = name or name_of(path, format, func.name), target or self._executable.target
         library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
         return export(library, path, format)
 
