@@ -10,12 +10,12 @@ from ..errors import ScriptProblem, UsageError, did_you_mean
 from ..files import small_text
 from ..search.tasks.interface import pairs
 from ..search.tasks.task import is_recorded
+from ..space.workloads.taking import LARGEST_SCRIPT
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
     from ..space.workloads import Workload
 
-LARGEST_SCRIPT = 2**20
 
 
 def shape(texts: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
 from ..context import start
+from ..script.programs import func_of
 from ..stmt import Block, PrimFunc, names
 from ..verify.rules import verify
 from . import branching, overcompute
@@ -54,6 +55,8 @@ def _pass(run: Callable[Concatenate[PrimFunc, P], PrimFunc]) -> Callable[Concate
 
     @functools.wraps(run)
     def checked(func: PrimFunc, /, *args: P.args, **options: P.kwargs) -> PrimFunc:
+        if not isinstance(func, PrimFunc):
+            func = func_of(func, f"transform.{run.__name__}")
         verify(func)
         result = run(func, *args, **options)
         verify(result)
