@@ -269,8 +269,8 @@ def _replace(
         values = {at: call if single else graph.call_function(operator.getitem, (call, at)) for at in part.outputs}
         results: list[fx.Node] = []
         taken: set[fx.Node] = set()
-        for at, tensor in zip(part.outputs, right, strict=True):
-            value = values[at]
+        for output, tensor in zip(part.outputs, right, strict=True):
+            value = values[output]
             if value in taken:  # a value and its clone are one tensor of the network
                 value = graph.call_function(torch.ops.aten.clone.default, (value,))
             taken.add(value)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError, did_you_mean
 from ...ir.script.programs import Program
 from ..records.record import Record
-from ..tasks.task import device_of
 from ..tuning.settings import TuneSettings, settings
 from .kernel import Kernel, build, found_in, load
 from .replay import Replayed
-from .subject import scheduled, work_of
+from .subject import device_for, scheduled, work_of
 
 if TYPE_CHECKING:
     from ...backends.lower import Lowered
@@ -105,4 +104,4 @@ def lower(func: Program, target: str | Target = "cpu", *, strict: bool = False) 
     """`func` as the code generators see it: loops, flat buffers, no blocks; what it is and `strict` as in `build`."""
     from ...backends.lower import lower as run
 
-    return run(scheduled(func, "lower"), device_of(target), strict)
+    return run(scheduled(func, "lower"), device_for(func, target), strict)

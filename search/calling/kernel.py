@@ -32,7 +32,7 @@ from ..tasks.command_line import command_line, options_of
 from ..tasks.interface import breach, interface_of
 from ..tasks.task import Task, device_of
 from .near import no_record
-from .subject import record_or_work, scheduled
+from .subject import device_for, record_or_work, scheduled
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
@@ -114,6 +114,8 @@ def build(
 ) -> Kernel:
     """Compile `func` as it is scheduled: a program, what holds or names one, or a record with its schedule.
 
+    A record is compiled for its own device, unless `target` is another than the default.
+
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
     physical shape; those that are only reshaped, always in their logical one.  A `strict`
@@ -125,7 +127,7 @@ def build(
     from ...backends.lower import lower
     from ..workers.programs import program
 
-    device = device_of(target)
+    device = device_for(func, target)
     if isinstance(func, Record):
         given, interface = given or program(func.script), interface or dict(func.interface)
     func = scheduled(func, "build")

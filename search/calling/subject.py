@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from ...errors import UsageError
 from ...ir.script.programs import Program
@@ -11,15 +11,16 @@ from ...space.workloads import Workload, names
 from ...space.workloads.taking import func_of as function
 from ...space.workloads.taking import workload_of
 from ..records.record import Record
-from ..tasks.task import stored_work
+from ..tasks.task import device_of, stored_work
 
 if TYPE_CHECKING:
+    from ...ir.target import Target
     from ..records.database import Database
 
 HEXADECIMAL = frozenset("0123456789abcdef")
 
 
-def is_id(what: Program) -> bool:
+def is_id(what: Program) -> TypeGuard[str]:
     """Whether a text is the id of a record, or how one begins."""
     return isinstance(what, str) and bool(what) and set(what) <= HEXADECIMAL and what not in names()
 
@@ -36,6 +37,11 @@ def work_of(what: Program, asked: str) -> Workload:
     if isinstance(what, Record):
         return stored_work(what.workload, what.params, what.script)
     return workload_of(what, asked)
+
+
+def device_for(what: Program, target: str | Target) -> Target:
+    """The device of `target`; the record's own where `what` is one, and `target` says no more than the default."""
+    return what.device if isinstance(what, Record) and target == "cpu" else device_of(target)
 
 
 def scheduled(what: Program, asked: str) -> PrimFunc:
