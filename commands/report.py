@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,8 @@ def _check(path: Path) -> None:
         raise UsageError(f"-o {path} is a folder; name the file, as in -o {path / 'report.html'}")
     if not path.parent.is_dir():
         raise StorageError(f"cannot write the report {path}: the folder {path.parent} is not there")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise StorageError(f"cannot write the report {path}: permission denied")
 
 
 def _wanted(options: Mapping[str, Any], database: Database, notes: list[str], output: Output) -> list[Wanted]:
