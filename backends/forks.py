@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -78,38 +79,37 @@ class Calls:
 
     def __init__(self) -> None:
         self.is_lost = False
-        self._running: list[int] = []  # appending and popping are atomic
-        self._mine = threading.local()
+        self._running: list[int] = []  # threads, as often as they are inside; appending and removing are atomic
         self._fork = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._wait, after_in_parent=self._fork.release, after_in_child=self._begin)
 
     def __enter__(self) -> None:
-        depth = getattr(self._mine, "depth", 0)
-        self._running.append(1)
-        while not depth and self._fork.locked():
-            self._running.pop()
+        mine = get_ident()
+        self._running.append(mine)
+        while self._fork.locked() and self._running.count(mine) == 1:
+            self._running.remove(mine)
             with self._fork:
                 pass
-            self._running.append(1)
-        self._mine.depth = depth + 1
+            self._running.append(mine)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._mine.depth -= 1
-        self._running.pop()
+        self._running.remove(get_ident())
+
+    def _others(self) -> bool:
+        return len(self._running) > self._running.count(get_ident())
 
     def _wait(self) -> None:
         self._fork.acquire()
         until = time.monotonic() + PATIENCE
-        own = getattr(self._mine, "depth", 0)
-        while len(self._running) > own and time.monotonic() < until:
+        while self._others() and time.monotonic() < until:
             time.sleep(1e-4)
 
     def _begin(self) -> None:
         """In a child: whatever another thread was amid is cut off."""
-        own = getattr(self._mine, "depth", 0)
-        self.is_lost |= len(self._running) > own
-        del self._running[own:]
+        self.is_lost |= self._others()
+        mine = get_ident()
+        self._running[:] = [thread for thread in self._running if thread == mine]
         self._fork.release()
