@@ -1,10 +1,30 @@
-"""``python -m stridesmith`` is the command `tune`."""
+"""``python -m stridesmith`` is the command `tune`, of which this is the entry.
+
+Ctrl-C, and a package that is not installed, end it as they should from here on, before anything else is loaded.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from .cli import main
+
+def main() -> int:
+    """Run the command in this process, which it may end."""
+    try:
+        from .search.tuning.interruption import listen
+
+        listen()
+        from .commands.ending import ended, wants_json
+    except KeyboardInterrupt:
+        sys.stderr.write("tune: interrupted; nothing had begun\n")
+        return 130
+    try:
+        from .cli import main as run
+
+        return run()
+    except (KeyboardInterrupt, ImportError) as error:
+        return ended(error, wants_json(sys.argv))
+
 
 if __name__ == "__main__":
     sys.exit(main())

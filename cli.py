@@ -7,13 +7,8 @@ as one paragraph on stderr and the exit code of its class in `errors`; with
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import itertools
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +16,11 @@ from typing import Any, TypeVar
 import click
 
 from . import __version__
-from .commands.output import FORMATS, Output, json_line, printable
-from .errors import InternalError, Interrupted, StorageError, StridesmithError, UsageError, did_you_mean
+from .commands.ending import ended, wants_json
+from .commands.output import FORMATS, Output
+from .errors import UsageError, did_you_mean
 from .search.tuning.clock import process_start
-from .search.tuning.interruption import error_of, heard
+from .search.tuning.interruption import heard
 
 STARTED = process_start()
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -392,7 +388,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str], started: float) -> int:
     args = spread_pins(list(argv))
-    as_json = _wants_json(args)
+    as_json = wants_json(args)
     try:
         with heard():
             code = tune.main(args=args, prog_name="tune", standalone_mode=False, obj=started)
@@ -402,27 +398,12 @@ def _main(argv: Sequence[str], started: float) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _report(UsageError(error.format_message()), as_json)
-    except InternalError as error:
-        return _crashed(error, as_json)
-    except StridesmithError as error:
-        return _report(error, as_json)
-    except (KeyboardInterrupt, click.Abort) as error:
-        cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__  # click's own word for it
-        kind = error_of(cause) if isinstance(cause, KeyboardInterrupt) else Interrupted
-        return _report(kind("interrupted; what was recorded so far is kept"), as_json)
-    except (BrokenPipeError, SystemExit):  # SystemExit is how rich reports a reader that has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except OSError as error:
-        if isinstance(error.__context__, Interrupted):  # the terminal was closed, and nothing more can be said on it
-            return _report(error.__context__, as_json)
-        if error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EDQUOT):
-            where = f" {error.filename}" if error.filename else ""
-            return _report(StorageError(f"cannot write or read{where}: {error.strerror}"), as_json)
-        return _crashed(error, as_json)
-    except Exception as error:
-        return _crashed(error, as_json)
+        return ended(UsageError(error.format_message()), as_json)
+    except click.Abort as error:  # click's own word for an interrupt
+        cause = error.__cause__ or error.__context__
+        return ended(cause if isinstance(cause, KeyboardInterrupt) else KeyboardInterrupt(), as_json)
+    except BaseException as error:
+        return ended(error, as_json)
 
 
 def spread_pins(args: list[str]) -> list[str]:
@@ -440,33 +421,3 @@ def spread_pins(args: list[str]) -> list[str]:
 
 def _output(options: dict[str, Any]) -> Output:
     return Output.of(options.get("format_"))
-
-
-def _wants_json(args: Sequence[str]) -> bool:
-    return "--format=json" in args or ("--format", "json") in itertools.pairwise(args)
-
-
-def _report(error: StridesmithError, as_json: bool) -> int:
-    """One paragraph on stderr, an event on stdout in JSON, and the exit code."""
-    message = " ".join(printable(str(error)).split())
-    with contextlib.suppress(OSError):
-        print(f"tune: {message}", file=sys.stderr, flush=True)
-    with contextlib.suppress(OSError):
-        if as_json:
-            print(json_line({**error.event(), "message": message}), flush=True)
-    return error.exit_code
-
-
-def _crashed(error: BaseException, as_json: bool) -> int:
-    """An internal error: a short note, and the traceback in a log file."""
-    note = f"internal error: {type(error).__name__}: {str(error)[:300]}"
-    try:
-        import platformdirs
-
-        folder = Path(platformdirs.user_log_dir("stridesmith", ensure_exists=True))
-        log = folder / f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-        log.write_text(f"tune {' '.join(sys.argv[1:])}\n" + "".join(traceback.format_exception(error)))
-        note += f". This is a bug; the details are in {log}"
-    except OSError:
-        note += ". This is a bug; no log could be written"
-    return _report(StridesmithError(note), as_json)

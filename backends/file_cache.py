@@ -69,7 +69,13 @@ class FileCache:
 
 
 def put(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Write a file at once: whoever reads it meanwhile has the old one, or none, and never a part.  Raises OSError."""
+    """Write a file at once: whoever reads it meanwhile has the old one, or none, and never a part.  Raises OSError.
+
+    A device or a pipe is written to, and stays what it is.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
     partial = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         partial.write_bytes(content)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord, NoRecord, StridesmithError, UsageError, WrongResult
+from ..files import at_home
 from ..search.records.log import read_log
 from .lookup import reading
 from .output import Output, latency, number, percent
@@ -65,9 +66,9 @@ def _source(text: str, db: str | None, output: Output) -> Source:
     """A database, a log, or a run of the database of `--db`."""
     from ..report.compare import Source, best_of, key_of
 
-    if "://" in text or Path(text).expanduser().is_file():
+    if "://" in text or at_home(text).is_file():
         if Path(text).suffix in LOGS and "://" not in text:
-            return Source(text, best_of(_logged(Path(text).expanduser(), output)))
+            return Source(text, best_of(_logged(at_home(text), output)))
         with reading(text, output) as database:
             return Source(text, {key_of(record): record for record in database.winners()}, database.runs())
     with reading(db, output) as database:

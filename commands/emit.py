@@ -22,10 +22,10 @@ def run(where: str, options: dict[str, Any], output: Output) -> int:
 
     Raises NoRecord, BadRecord, ToolMissing, and UsageError for what does not go together.
     """
+    from ..backends.export.formats import place_of
+
     kernel, target, called = _found(options, output)
-    path, described = Path(where), _described(options.get("isa"), target)
-    if where.endswith("/") or path.is_dir():
-        path = path / _file(called, options["format"])
+    path, described = place_of(where, options["format"], called), _described(options.get("isa"), target)
     for written in kernel.export(path, options["format"], target=described):
         output.line(str(written))
     return 0
@@ -78,8 +78,3 @@ def _described(name: str | None, target: Target) -> Target | None:
     if target.kind != "cpu":
         raise UsageError(f"--isa is for kernels of the CPU, but this one is for {target.kind}")
     return replace(configs.target(name if name in configs.targets() else f"cpu-{name}"), threads=target.threads)
-
-
-def _file(name: str, format: str) -> str:
-    suffix = {"asm": "s", "script": "py", "wheel": "whl"}.get(format, format)
-    return f"lib{name}.so" if format == "so" else f"{name}.{suffix}"

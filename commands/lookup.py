@@ -45,24 +45,37 @@ def record_of(options: Mapping[str, Any], database: Database, output: Output | N
     entry = one_work(options)
     target = measured_on(options, entry)
     asked = interface_of(entry.work, entry.interface, options.get("interface"))
-    found = best_of(Task(entry.work, target, asked), database, output)
+    task = Task(entry.work, target, asked)
+    found = best_of(task, database, output)
     if found is None and options.get("any_device"):
         found = _of_any_device(entry, asked, database)
     if found is None:
-        raise NoRecord(
-            f"{database.name} has no record of {entry.work} for {target.key}; "
-            f"to make one, run `{command_line(options)}`"
-        )
+        raise missing(task, database, options)
     return found
+
+
+def missing(task: Task, database: Database, options: Mapping[str, Any]) -> NoRecord:
+    """The error that a task has no record, with those that are near and the command that would make one."""
+    from ..search.calling.near import no_record
+
+    return no_record(task, database, command_line(options))
 
 
 def best_of_each(
     options: Mapping[str, Any], database: Database, output: Output
 ) -> Iterator[tuple[Entry, Record | None]]:
-    """Everything that the options name, with its best record (see `best_of`)."""
-    for entry in all_work(options):
+    """Everything that the options name, with its best record (see `best_of`).
+
+    Raises NoRecord at the end (`missing`) where a single thing is named and has none.
+    """
+    entries = all_work(options)
+    for entry in entries:
         asked = interface_of(entry.work, entry.interface, options.get("interface"))
-        yield entry, best_of(Task(entry.work, measured_on(options, entry), asked), database, output)
+        task = Task(entry.work, measured_on(options, entry), asked)
+        found = best_of(task, database, output)
+        if found is None and len(entries) == 1:
+            raise missing(task, database, options)
+        yield entry, found
 
 
 def best_of(task: Task, database: Database, output: Output | None = None) -> Record | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import NoRecord, StorageError, UsageError
+from ..errors import UsageError
+from ..files import doing
 from ..search.tasks.command_line import command_line
-from .lookup import best_of, target_of
+from .lookup import best_of, missing, target_of
 from .options import input_shapes
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
@@ -95,10 +96,7 @@ def replay(options: Mapping[str, Any], output: Output) -> int:
             task = item.task
             record = best_record(task, database) or best_of(task, database, output)
             if record is None:
-                raise NoRecord(
-                    f"{database.name} has no record of `{item.operators[0].name}` ({task.work}) for {target.key}; "
-                    f"to tune the model, run `{command_line(options)}`"
-                )
+                raise missing(task, database, options)
             found = replayed(record, database, bench=bench, task=task)
             output.event(found.event())
             note = "slower" if found.slower else ""
@@ -304,7 +302,7 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write outputs: into one `.npz` file, else as NAME.npy into a folder."""
     import numpy as np
 
-    try:
+    with doing(f"write the outputs to {path}"):
         if path.suffix == ".npz":
             with path.open("wb") as file:
                 np.savez(file, **arrays)
@@ -312,8 +310,6 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
         path.mkdir(parents=True, exist_ok=True)
         for name, array in arrays.items():
             np.save(path / f"{name.replace('/', '_')}.npy", array)
-    except OSError as error:
-        raise StorageError(f"cannot write the outputs to {path}: {error.strerror}") from None
 
 
 def _range(array: Any) -> str:

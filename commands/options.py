@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScriptProblem, UsageError, did_you_mean
+from ..files import small_text
 from ..search.tasks.interface import pairs
 from ..search.tasks.task import is_recorded
+from ..space.workloads.taking import LARGEST_SCRIPT
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
     from ..space.workloads import Workload
 
-LARGEST_SCRIPT = 2**20
 
 
 def shape(texts: Iterable[str]) -> dict[str, str]:
@@ -55,13 +56,7 @@ def script_workload(path: Path, name: str | None) -> Workload:
     """A user's program as a workload.  Raises ScriptProblem with file, line and column."""
     from ..search.tasks.task import script_work
 
-    try:
-        if path.stat().st_size > LARGEST_SCRIPT:
-            raise ScriptProblem(f"{path} is larger than 1 MiB; a program in script form is a short text")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read the script {path}: {reason}") from None
+    text = small_text(path, "the script", LARGEST_SCRIPT)
     try:
         return script_work(text, name)
     except ScriptProblem as error:

@@ -20,7 +20,7 @@ def best(options: dict[str, Any], output: Output) -> int:
     """The best record of every workload, device and interface, or of the work that the options name."""
     asked = any(map(options.get, ("workload", "script", "suite", "config"))) or is_recorded(options.get("target"))
     with reading(options.get("db"), output) as database:
-        each = best_of_each(options, database, output) if asked else ()
+        each = list(best_of_each(options, database, output)) if asked else []
         found = [record for _, record in each if record is not None] if asked else database.winners()
         name, sources = database.name, {record.id: _source(record, database) for record in found}
     if not found:

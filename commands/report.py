@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoRecord, StorageError, StridesmithError, UsageError
+from ..files import doing, small_text
 from ..search.records.database import Database
 from ..search.tasks.command_line import command_line
 from ..search.tasks.task import is_recorded
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 MODEL_TASKS = 12
 """Kernels of a model that have a part of their own, those that take most time."""
+LARGEST_PEERS = 1 << 26
+"""Bytes of a file with what other libraries took."""
 
 
 def run(options: Mapping[str, Any], output: Output) -> int:
@@ -50,10 +54,8 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         named = bool(options.get("db"))
         subject = Subject(_title(options, tasks), database.name, notes, _device(tasks, model), named)
         text = page(subject, tasks, model)
-    try:
+    with doing(f"write the report {path}"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write the report {path}: {error.strerror or error}") from None
     output.event({"event": "report", "file": str(path), "bytes": len(text.encode()), "tasks": len(tasks),
                   "db": database.name, "notes": notes})  # fmt: skip
     for note in notes:
@@ -66,8 +68,10 @@ def _check(path: Path) -> None:
     """Raises UsageError or StorageError before minutes are spent on a page that has no place."""
     if path.is_dir():
         raise UsageError(f"-o {path} is a folder; name the file, as in -o {path / 'report.html'}")
-    if not path.parent.exists():
+    if not path.parent.is_dir():
         raise StorageError(f"cannot write the report {path}: the folder {path.parent} is not there")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise StorageError(f"cannot write the report {path}: permission denied")
 
 
 def _wanted(options: Mapping[str, Any], database: Database, notes: list[str], output: Output) -> list[Wanted]:
@@ -180,9 +184,9 @@ def _peers(path: str | None) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     if path is None:
         return found
+    text = small_text(Path(path), "the peers", LARGEST_PEERS)
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        for line in filter(str.strip, lines):
+        for line in filter(str.strip, text.splitlines()):
             row = json.loads(line)
             times = {
                 str(name): float(times[0]) for name, times in row["times"].items()
@@ -191,6 +195,6 @@ def _peers(path: str | None) -> dict[str, dict[str, float]]:
             for key in (row["tune"].get("record"), row.get("name")):
                 if isinstance(key, str):
                     found[key] = times
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UsageError(f"cannot read the peers in {path}, no lines that benchmarks/peers.py wrote: {error}") from None
     return found

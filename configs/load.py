@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import ConfigProblem, UsageError, did_you_mean
+from ..files import small_text
 from ..ir.target import Target
 from .schema import Budget, Entry, Row, Suite, rows_of
 
@@ -57,13 +58,7 @@ def target(name: str) -> Target:
 
 def config(path: Path) -> Suite:
     """A user's own list of workloads.  Raises ConfigProblem."""
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ConfigProblem(f"{path} is larger than 1 MiB; a list of workloads is a small TOML file")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigProblem(f"cannot read the config {path}: {reason}") from None
+    text = small_text(path, "the config", LARGEST_FILE, ConfigProblem)
     return _suite(path.stem, _parse(text, str(path)), str(path))
 
 

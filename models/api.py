@@ -30,6 +30,7 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
     from .winograd import with_winograd
 
     if not isinstance(source, Network):
+        _refuse_programs(source)
         try:
             from .onnx import read
         except ModuleNotFoundError as error:
@@ -42,6 +43,16 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
     network = fused(source, target)
     return without_subnormals(with_winograd(network) if winograd and target.kind == "cpu" else network)
+
+
+def _refuse_programs(source: object) -> None:
+    """Raise TypeError for what is no model."""
+    kinds = [kind.__name__ for kind in type(source).__mro__]
+    if not isinstance(source, str | bytes | os.PathLike) and "ModelProto" not in kinds:
+        raise TypeError(
+            f"`compile` takes a model: the path of an ONNX file, its bytes, a ModelProto or a Network, but got "
+            f"something of type {kinds[0]}; `ss.build` and `ss.load` make a kernel of a single program"
+        )
 
 
 def compile(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext, tracing
 
@@ -24,6 +25,7 @@ from ..errors import InternalError, UsageError, did_you_mean
 from .operators import Caller, for_part
 from .parts import Divided, Part, divided
 from .race import Race, race
+from .strides import in_c_order, is_laid_out, laid_out, random_like
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ FEW = 0.01
 """The share of whole numbers and truths that may differ."""
 ENOUGH = 0.5
 """The share of a part's operators that the database must have kernels for; the estimate schedules the others."""
+
+
+CONTROL_FLOW = (RestartAnalysis, SkipFrame)
+"""What a compiler tells Dynamo by an exception: to read the function again, or not at all.  It is no failure."""
 
 
 class Left(InternalError):
@@ -113,6 +119,8 @@ def backend(
     except Left as why:
         log.warning("a graph stays with PyTorch: %s", why)
         return theirs
+    except CONTROL_FLOW:
+        raise
     except Exception:
         log.warning("a graph stays with PyTorch, since compiling it failed", exc_info=True)
         return theirs
@@ -219,26 +227,55 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
         return None
     caller = Caller(model)
     sources = part.node.all_input_nodes
-    given = {s: found.known[s.name] if s.name in found.known else _random(s.meta["val"]) for s in sources}
-    ours, theirs = [given[source] for source in part.inputs], fx.node.map_arg(part.node.args, given.__getitem__)
+    given = {s: found.known[s.name] if s.name in found.known else random_like(s.meta["val"]) for s in sources}
+    given |= {in_c_order(source): value.contiguous() for source, value in given.items() if is_laid_out(source)}
+    inputs = [in_c_order(source) for source in part.inputs]
+    ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
     with torch.no_grad():
-        if not _agree(caller.run(*ours), part.module.forward(*theirs), part.outputs):
+        right = part.module.forward(*theirs)
+        if not _agree(caller.run(*ours), right, part.outputs):
             log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
             return None
-        result = options.race(lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
+        copied = [at for at in range(len(right)) if not right[at].is_contiguous() and _is_read_outside(part, at)]
+
+        def run() -> Any:
+            results = caller.run(*ours)
+            mine = results if isinstance(results, tuple) else (results,)
+            return [laid_out(mine[part.outputs[at]], right[at].stride()) for at in copied]
+
+        result = options.race(run if copied else lambda: caller.run(*ours), lambda: part.module.forward(*theirs))
     log.info("%s, %d operators: %s", part.node.target, len(part.network.nodes), _times(result))
     if not result.won:
         return None
-    graph, single = found.module.graph, len(caller.gives) == 1
+    _replace(found.module.graph, part, inputs, right, caller, options)
+    return caller
+
+
+def _is_read_outside(part: Part, at: int) -> bool:
+    """Whether anything but another part, which would take it in C order, reads a result."""
+    readers = [reader for user in part.node.users if user.args[1] == at for reader in user.users]
+    return any(reader.op != "call_module" for reader in readers)
+
+
+def _replace(
+    graph: fx.Graph, part: Part, inputs: Sequence[fx.Node], right: Sequence[Tensor], caller: Caller, options: Options
+) -> None:
+    """Put kernels in the place of a part; their results lie in memory as those do that PyTorch has given, `right`."""
+    single = len(caller.gives) == 1
     with graph.inserting_before(part.node):
         # PyTorch's dispatcher takes microseconds; Inductor has to know the operator.
         run = caller.run if options.rest == "eager" else for_part(caller)
-        call = graph.call_function(run, tuple(part.inputs))
+        call = graph.call_function(run, tuple(inputs))
         values = {at: call if single else graph.call_function(operator.getitem, (call, at)) for at in part.outputs}
         results: list[fx.Node] = []
-        for value in map(values.__getitem__, part.outputs):  # a value and its clone are one tensor of the network
-            again = value in results
-            results.append(graph.call_function(torch.ops.aten.clone.default, (value,)) if again else value)
+        taken: set[fx.Node] = set()
+        for output, tensor in zip(part.outputs, right, strict=True):
+            value = values[output]
+            if value in taken:  # a value and its clone are one tensor of the network
+                value = graph.call_function(torch.ops.aten.clone.default, (value,))
+            taken.add(value)
+            is_plain = tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+            results.append(value if is_plain else graph.call_function(laid_out, (value, tensor.stride())))
     for user in list(part.node.users):
         _, at = user.args
         assert isinstance(at, int)
@@ -246,7 +283,6 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
         user.replace_all_uses_with(results[at])
         graph.erase_node(user)
     graph.erase_node(part.node)
-    return caller
 
 
 def model_of(part: Part, options: Options) -> Model | None:
@@ -311,13 +347,6 @@ def _agree(ours: Any, theirs: Sequence[Tensor], outputs: Sequence[int]) -> bool:
         if not torch.allclose(found.to(torch.float64), right.to(torch.float64), near, near * scale, equal_nan=True):
             return False
     return True
-
-
-def _random(value: Tensor) -> Tensor:
-    """A tensor like one that is only known by its type."""
-    if value.is_floating_point():
-        return torch.randn(value.shape, device="cpu").to(value.dtype)
-    return torch.zeros(value.shape, dtype=value.dtype, device="cpu")
 
 
 def _reason(found: Divided) -> str:

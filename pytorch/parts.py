@@ -1,7 +1,7 @@
 """The parts of a graph that programs can compute, each cut out as a module of its own and made a network.
 
 PyTorch's own partitioner finds the largest parts that can be called as one.  What is only another view of a result's
-memory is left to PyTorch, where it costs nothing.
+memory is left to PyTorch, where it costs nothing and lies as callers expect (`strides`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..models.operators.graph import Graph
 from ..models.operators.simplify import simplify
 from .aten import FREE
 from .conversion import Conversion
+from .strides import leave_views
 
 if TYPE_CHECKING:
     from ..ir.target import Target
@@ -86,11 +87,8 @@ def divided(module: fx.GraphModule, known: Mapping[str, Tensor], target: Target,
         allowed_single_node_partition_ops=WORTH_IT_ALONE,
     )  # fmt: skip
     found = partitioner.propose_partitions()
-    order = {node: number for number, node in enumerate(module.graph.nodes)}
     for partition in found:
-        for node in sorted(partition.nodes, key=order.__getitem__, reverse=True):
-            if f"torch.ops.{node.target}" in FREE and not any(user in partition.nodes for user in node.users):
-                partition.nodes.pop(node)
+        leave_views(module, partition, conversion)
     found = [partition for partition in found if any(conversion.emitted[node.name] for node in partition.nodes)]
     module = fuse_by_partitions(
         module, [partition.nodes for partition in found], prefix="stridesmith_part", always_return_tuple=True

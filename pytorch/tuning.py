@@ -15,7 +15,7 @@ from torch import fx
 from ..errors import DeviceLost, Interrupted, StorageError, TemporaryError, UsageError
 from ..models.network import Array, Network, Node
 from ..models.network import Tensor as Edge
-from .dynamo import Compiled, Left, Options, capture, divide, refuse_training
+from .dynamo import CONTROL_FLOW, Compiled, Left, Options, capture, divide, refuse_training
 from .whole import Example, arguments_of
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def _networks(model: Any, example: Example, options: Options) -> tuple[list[Netw
             left.extend(why for why in found.refused.values() if why not in left)
         except Left as why:
             left.append(str(why))
+        except CONTROL_FLOW:
+            raise
         except Exception as error:  # as in the backend itself: one graph that cannot be read is no reason to give up
             log.warning("a graph stays with PyTorch, since reading it failed", exc_info=True)
             left.append(f"a graph could not be read ({type(error).__name__}: {error})")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from ..ir.script.programs import Program
 from ..ir.stmt import Block, For, Module, PrimFunc
 from . import primitives
 from .arguments import chosen, encode, encode_argument, refs, resolve
@@ -48,7 +49,11 @@ class Schedule:
     draw a decision (``sample_...``) draw from `seed`, and the trace keeps what they drew.
     """
 
-    def __init__(self, func: PrimFunc | Module, *, seed: int = 0) -> None:
+    def __init__(self, func: Program, *, seed: int = 0) -> None:
+        if not isinstance(func, PrimFunc | Module):
+            from .workloads.taking import func_of
+
+            func = func_of(func, "Schedule")
         functions = func.functions if isinstance(func, Module) else (func,)
         if not functions:
             raise ScheduleError("a schedule needs a function, but the module has none")

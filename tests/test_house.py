@@ -51,7 +51,7 @@ HOMES = {
     "vl_convert": ("report/page.py",),
 }
 HEAVY = (*HOMES, "pocl", "pydantic", "numpy.testing", "scipy", "matplotlib")
-AT_ROOT = {"errors", "__version__"}
+AT_ROOT = {"errors", "files", "__version__"}
 NOT_SHIPPED = {"tests", "benchmarks", "docs", "build", "dist"}
 
 

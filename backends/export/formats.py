@@ -14,12 +14,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import UsageError, did_you_mean
+from ...files import doing
 from ..llvm.compile import LinkedModule
 from .header import header_text, pkg_config
 from .library import Library
@@ -30,10 +32,11 @@ Files: TypeAlias = "list[Path]"
 
 
 def export(library: Library, path: str | Path, format: str = "so") -> Files:
-    """Write `library` to the file `path` in a format, with what belongs to it beside; returns what was written.
+    """Write `library` to the file or folder `path` in a format, with what belongs to it beside; returns the files.
 
     A wheel is written into the folder of `path`, with the name that wheels must have.  Raises UsageError for a format
-    that there is not or that the library's target does not have, ToolMissing where a linker is needed and missing.
+    that there is not or that the library's target does not have, ToolMissing where a linker is needed and missing,
+    StorageError for a file that cannot be written.
     """
     writer = FORMATS.get(format)
     if writer is None:
@@ -44,20 +47,31 @@ def export(library: Library, path: str | Path, format: str = "so") -> Files:
         fitting = "cl or script" if wanted == "cpu" else "so, c, ll, asm, wheel or script"
         kind = library.target.kind
         raise UsageError(f"the format {format} is for {wanted}, but this kernel is for {kind}; use {fitting}")
-    path = Path(path)
+    path = place_of(path, format, library.name)
     if path.suffix in _BESIDE.get(format, ()):
         raise UsageError(f"{path.name} is called like a file that the format {format} writes beside; use another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return writer(library, path)
+    with doing(f"write the library to {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return writer(library, path)
 
 
 _BESIDE = {"so": (".h", ".pc"), "c": (".h",), "ll": (".h",), "asm": (".h",), "cl": (".c",)}
 """The suffixes of what is written beside a file of each format."""
 
 
-def name_of(path: str | Path, format: str) -> str:
-    """The name that a file gives to a library: ``libconv.so`` is `conv`."""
-    stem = Path(path).name.split(".")[0]
+def place_of(path: str | Path, format: str, name: str) -> Path:
+    """The file `path`; in a folder, which is there or ends in a slash, the file that a library of this name has."""
+    place = Path(path)
+    with doing(f"write a library to {path}"):
+        if not str(path).endswith(("/", os.sep)) and not place.is_dir():
+            return place
+    suffix = {"asm": "s", "script": "py", "wheel": "whl"}.get(format, format)
+    return place / (f"lib{name}.so" if format == "so" else f"{name}.{suffix}")
+
+
+def name_of(path: str | Path, format: str, name: str) -> str:
+    """The name that a file gives to a library: ``libconv.so`` is `conv`; in a folder it is `name`."""
+    stem = place_of(path, format, name).name.split(".")[0]
     return stem.removeprefix("lib") if format == "so" else stem
 
 

@@ -15,13 +15,14 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.target import Target
+from ..forks import held_at_forks
 from .types import CodegenError
 
 _HALF_CALLS = (b"__extendhfsf2", b"__truncsfhf2", b"__truncdfhf2", b"__gnu_h2f_ieee", b"__gnu_f2h_ieee")
 """What code calls of a compiler's runtime, which a process does not have, to convert float16 without instructions."""
 IDLE_PASSES = ("-disable-lsr", "-disable-cgp")  # loop strength reduction, and what prepares selection across blocks
 
-_lock = threading.Lock()
+_lock = held_at_forks(threading.RLock())
 _numbers = itertools.count()
 _provided: dict[str, int] = {}
 

@@ -28,6 +28,7 @@ import threading
 from functools import lru_cache
 
 from ...ir.target import Target
+from ..forks import held_at_forks
 from .compile import LoadedObject, compile_object, provide_symbol
 from .pool_system import CONDITION, CORES, FUTEX, NO_CORES
 from .pool_text import TEXT
@@ -89,7 +90,7 @@ def pool_text(system: str = platform.system(), machine: str = platform.machine()
     return text
 
 
-_lock = threading.Lock()
+_lock = held_at_forks(threading.RLock())
 
 
 def ensure_pool() -> None:

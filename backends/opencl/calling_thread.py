@@ -21,6 +21,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+from ..forks import held_at_forks
 from . import drivers
 from .binary import POCL
 
@@ -32,7 +33,7 @@ PACKAGE, KNOWN = "pocl-binary-distribution", "3."
 LOCAL_THREAD, LOCAL_THREAD_QUEUE = "cl_intel_exec_by_local_thread", 1 << 31
 """Intel's extension, and the property of a queue (CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL)."""
 
-_asking = threading.RLock()
+_asking = held_at_forks(threading.RLock())
 _twins: list[tuple[Any, Any]] = []
 """PoCL's device with all threads, and the one that runs kernels in the calling thread."""
 

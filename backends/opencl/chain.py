@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..executable import Call, Chain, Memory, Place
-from .failures import on_device
+from .failures import on_device, on_threads_of_driver
 from .images import image_shape, is_image, make_image
 from .pool_launches import PoolLaunches, Shared, shared_memory
 from .runtime import Home, OpenCLExecutable, home_of
@@ -111,27 +111,27 @@ class QueueChain(Chain):
         programs = _Programs(home)
         self._steps = [self._step(programs.of(call), call) for call in calls]
 
-    @on_device
+    @on_threads_of_driver
     def write(self, place: Place, data: NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data)
         if flat.nbytes:
             cl.enqueue_copy(self.queue, self.blocks[place.block], flat, dst_offset=place.offset, is_blocking=True)
 
-    @on_device
+    @on_threads_of_driver
     def read(self, place: Place, nbytes: int) -> NDArray[np.uint8]:
         result = np.empty(nbytes, np.uint8)
         if nbytes:
             cl.enqueue_copy(self.queue, result, self.blocks[place.block], src_offset=place.offset, is_blocking=True)
         return result
 
-    @on_device
+    @on_threads_of_driver
     def run(self, first: int = 0, last: int | None = None) -> None:
         end = None
         for step in self._steps[first:last]:
             end = step()
         wait(self.queue, end, self._platform)
 
-    @on_device
+    @on_threads_of_driver
     def profile(self, first: int = 0, last: int | None = None) -> list[float]:
         found = []
         for step in self._steps[first:last]:

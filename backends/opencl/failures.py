@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import pyopencl as cl
 
 from ...errors import DeviceLost
+from ..forks import SPAWN, Calls
 from .contexts import forget
 
 P = ParamSpec("P")
@@ -47,14 +49,43 @@ def _known(code: int, text: str) -> Exception | None:
     return None
 
 
+_calls = Calls()
+_process = os.getpid()
+"""Where the threads are that drivers have made."""
+
+
 def on_device(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that asks a device for something, with the driver's errors as what they mean."""
+    """A function that asks a device for something, with the driver's errors as what they mean.
+
+    The process does not fork meanwhile.  Raises DeviceLost in a child that was forked amid one nevertheless.
+    """
 
     @functools.wraps(function)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except cl.Error as error:
-            raise meaning(error) from error
+        with _calls:
+            if _calls.is_lost:
+                raise DeviceLost(
+                    f"this process was forked while another thread was in a long OpenCL call, of which the driver is "
+                    f"still amid here: {SPAWN}"
+                )
+            try:
+                return function(*args, **kwargs)
+            except cl.Error as error:
+                raise meaning(error) from error
 
     return asked
+
+
+def on_threads_of_driver(function: Callable[P, R]) -> Callable[P, R]:
+    """`on_device` for what runs on threads of the driver, which a forked child does not have: DeviceLost there."""
+
+    @functools.wraps(function)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if os.getpid() != _process:
+            raise DeviceLost(
+                f"an OpenCL kernel that runs on the driver's threads was called in a forked child, which has none of "
+                f"them: {SPAWN}"
+            )
+        return function(*args, **kwargs)
+
+    return on_device(asked)

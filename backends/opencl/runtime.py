@@ -23,7 +23,7 @@ from .binary import POCL, export_binary, import_binary
 from .calling_thread import device_in_caller
 from .contexts import context_of
 from .devices import device_of
-from .failures import meaning, on_device
+from .failures import meaning, on_device, on_threads_of_driver
 from .images import image_shape, is_image, make_image
 from .launch import Launch
 from .pool_bound import PoolBound
@@ -217,7 +217,7 @@ class _Region:
 class OpenCLBound(Bound):
     """Kernels with their arguments set, on an in-order queue."""
 
-    @on_device
+    @on_threads_of_driver
     def __init__(self, executable: OpenCLExecutable, guard_bytes: int) -> None:
         memories = executable.memories
         self.names = tuple(m.name for m in memories)
@@ -235,7 +235,7 @@ class OpenCLBound(Bound):
             kernel.set_args(*(r.image if k in launch.images else r.inner for k, r in regions))
             self.kernels.append(kernel)
 
-    @on_device
+    @on_threads_of_driver
     def write(self, index: int, data: NDArray[Any]) -> None:
         region = self._regions[index]
         flat = np.ascontiguousarray(data)
@@ -245,14 +245,14 @@ class OpenCLBound(Bound):
         if region.image is not None:
             region.refresh(self.queue)
 
-    @on_device
+    @on_threads_of_driver
     def read(self, index: int) -> NDArray[Any]:
         region = self._regions[index]
         result = np.empty(region.memory.shape, numpy_dtype(region.memory.dtype))
         cl.enqueue_copy(self.queue, result, region.whole, src_offset=region.guard, is_blocking=True)
         return result
 
-    @on_device
+    @on_threads_of_driver
     def poison_guards(self, pattern: bytes) -> None:
         for region in self._regions:
             if region.guard:
@@ -261,7 +261,7 @@ class OpenCLBound(Bound):
                 for start in region.zones:
                     cl.enqueue_copy(self.queue, region.whole, zone, dst_offset=start, is_blocking=True)
 
-    @on_device
+    @on_threads_of_driver
     def guards_intact(self) -> bool:
         return all(self._intact(region) for region in self._regions if region.guard)
 
@@ -275,12 +275,12 @@ class OpenCLBound(Bound):
                 return False
         return True
 
-    @on_device
+    @on_threads_of_driver
     def run(self) -> None:
         if self._launches:
             wait(self.queue, self._enqueue()[-1], self._platform)
 
-    @on_device
+    @on_threads_of_driver
     def time(self, calls: int) -> float:
         if calls < 1:
             raise ValueError(f"`calls` must be at least 1, but got {calls}")

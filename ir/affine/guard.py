@@ -10,6 +10,7 @@ does not depend on what was asked before.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ class Unknown(InternalError):
 context = isl.Context()
 context.set_on_error(isl.on_error.CONTINUE)
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a fork waits for another thread's question, which would have no end in the child
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _depth = 0
 
 

@@ -20,7 +20,7 @@ of its bits, or as one of the type that the package ml_dtypes gives to NumPy.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,13 @@ from .numbers import boundary_dtype, numpy_dtype
 from .pads import pad_contents
 from .run import Machine
 
+if TYPE_CHECKING:
+    from ..script.programs import Program
+
 __all__ = ["InterpreterError", "interpret"]
 
 
-def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
+def interpret(func: Program, *arrays: Any, strict_state: bool = True) -> None:
     """Run `func` on its parameters, in order; outputs are written in place.
 
     Arrays have the parameters' physical shapes and dtypes, scalars are numbers.
@@ -55,6 +58,10 @@ def interpret(func: PrimFunc, *arrays: Any, strict_state: bool = True) -> None:
     hold what the caller put there and allocations are undef.  Elements that end undef
     hold an arbitrary value.
     """
+    if not isinstance(func, PrimFunc):
+        from ..script.programs import func_of
+
+        func = func_of(func, "interpret")
     execute(func, *arrays, strict_state=strict_state)
 
 

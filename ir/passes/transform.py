@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec
 from ..context import start
 from ..dataflow.instances import instances
 from ..dataflow.writers import undefined_names
+from ..script.programs import func_of
 from ..stmt import Block, PrimFunc, names
 from ..verify.rules import verify
 from . import branching, overcompute
@@ -56,6 +57,8 @@ def _pass(run: Callable[Concatenate[PrimFunc, P], PrimFunc]) -> Callable[Concate
 
     @functools.wraps(run)
     def checked(func: PrimFunc, /, *args: P.args, **options: P.kwargs) -> PrimFunc:
+        if not isinstance(func, PrimFunc):
+            func = func_of(func, f"transform.{run.__name__}")
         verify(func)
         result = run(func, *args, **options)
         verify(result)

@@ -5,11 +5,16 @@ Bounds are not verified here: see `bounds.check_in_bounds`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..caches import cached
 from ..expr import Buffer
 from ..stmt import Layout, Module, PrimFunc
 from .catalogue import RULES, VerifyError, listing
 from .function import FunctionVerifier, describe
+
+if TYPE_CHECKING:
+    from ..script.programs import Program
 
 __all__ = ["RULES", "VerifyError", "listing", "verify"]
 
@@ -19,10 +24,15 @@ def _verified(func: PrimFunc) -> None:
     FunctionVerifier(func).function()
 
 
-def verify(program: PrimFunc | Module) -> None:
+def verify(program: Program) -> None:
     """Raise VerifyError, naming the rule, unless `program` satisfies the rules."""
     if isinstance(program, PrimFunc):
         _verified(program)
+        return
+    if not isinstance(program, Module):
+        from ..script.programs import program_of
+
+        verify(program_of(program, "verify"))
         return
     names = [f.name for f in program.functions]
     for name in names:

@@ -1,8 +1,10 @@
-"""An ONNX file, read without trust: bounded memory, nothing outside of the model's folder, nothing executed.
+"""An ONNX file, read without trust: bounded memory, nothing outside of what belongs to the model, nothing executed.
 
 1. The file is at most `LARGEST_FILE` bytes, which is the format's own limit.
 2. A tensor has as many bytes as its shape says, and at most `LARGEST_TENSOR`; all together at most `LARGEST_TOTAL`.
-3. External data lies in files below the model's folder, links followed, and inside these files.
+3. External data lies in files below the model's folder, links followed, and inside these files.  A place is relative
+   and has no ``..``.  Where the model itself is a link, as in a hub's cache, data may be a link as well that leads into
+   the very folder that the model's leads into: nothing is read that the model could not name if it were given there.
 4. Sparse tensors are expanded only within the same limits.
 5. Numbers among attributes are at most `LARGEST_NUMBER`, since ONNX's own code takes them as 32 bits.
 """
@@ -37,10 +39,11 @@ DEEPEST = 16
 
 
 class Weights:
-    """Tensors of a model as arrays, `folder` being where its external data may lie."""
+    """Tensors of a model as arrays; `path` is the model's own, beside which its external data lies."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, path: Path | None) -> None:
+        self.folder = None if path is None else path.parent.resolve()
+        self.store = path.resolve().parent if path is not None and path.is_symlink() else None
         self.total = 0
 
     def array(self, tensor: TensorProto) -> Array:
@@ -116,18 +119,24 @@ class Weights:
         return _contents(whole)
 
     def _inside(self, name: str, location: str) -> Path:
-        """The file of external data, which is below the model's folder."""
+        """The file of external data, which belongs to the model by rule 3."""
         if self.folder is None:
             raise ModelProblem(
                 f"the tensor `{name}` lies in another file, `{_short(location)}`, which a model given as bytes cannot "
                 "name; pass the path of the model"
             )
-        folder = self.folder.resolve()
-        path = Path(os.path.realpath(folder / location)) if location and "\0" not in location else folder
-        if path == folder or not path.is_relative_to(folder):
+        parts = Path(location).parts
+        if not parts or "\0" in location or Path(location).is_absolute() or ".." in parts:
             raise ModelProblem(
-                f"the tensor `{name}` names the file `{_short(location)}`, which is not inside of the model's folder "
-                f"`{folder}`; weights are read only from there"
+                f"the tensor `{name}` names the file `{_short(location)}`, which is no place inside of the model's "
+                "folder: that is a relative path without `..`"
+            )
+        path = Path(os.path.realpath(self.folder / location))
+        if not path.is_relative_to(self.folder) and path.parent != self.store:
+            beside = "" if self.store is None else f", and not in `{self.store}`, where the model's own link leads"
+            raise ModelProblem(
+                f"the tensor `{name}` names the file `{_short(location)}`, a link to `{path}`, which is not inside of "
+                f"the model's folder `{self.folder}`{beside}; weights are read only from there"
             )
         return path
 
@@ -164,7 +173,7 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProt
         data = path.read_bytes()
     except OSError as error:
         raise StorageError(f"the model `{path}` cannot be read: {error.strerror}") from None
-    return _parsed(data, f"`{path}`"), Weights(path.parent)
+    return _parsed(data, f"`{path}`"), Weights(path)
 
 
 def _parsed(data: bytes, name: str) -> ModelProto:

@@ -16,6 +16,7 @@ from ...backends.chain import CpuChain
 from ...backends.cores import settler
 from ...backends.data import Array, pack, unpack
 from ...backends.executable import numpy_dtype
+from ...backends.forks import renewed_in_children
 from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
@@ -60,6 +61,7 @@ class Model:
         self.values: dict[str, Array] = {}
         self._moves = _Moves(self, self._chain)
         self._lock = threading.Lock()
+        renewed_in_children(self)
         self._direct = self._native_call()
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
@@ -194,7 +196,7 @@ class Model:
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
 
-        called, target = name or name_of(path, format), target or self.target
+        called, target = name or name_of(path, format, self.network.name or "model"), target or self.target
         planned = plan(self.network, self.kernels, self.target, in_place=False)
         return export(library_of(self.network, self.kernels, planned, called, target), path, format)
 

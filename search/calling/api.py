@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError, did_you_mean
+from ...ir.script.programs import Program
 from ..records.record import Record
-from ..tasks.task import device_of
 from ..tuning.settings import TuneSettings, settings
-from .kernel import Kernel, build, load
+from .kernel import Kernel, build, found_in, load
 from .replay import Replayed
+from .subject import device_for, scheduled, work_of
 
 if TYPE_CHECKING:
     from ...backends.lower import Lowered
@@ -19,13 +21,12 @@ if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.design.rules import Rule
     from ...space.design.space import Space
-    from ...space.workloads import Workload
 
 __all__ = ["Kernel", "build", "load", "lower", "replay", "tune"]
 
 
 def tune(
-    work: Workload | PrimFunc | str,
+    work: Program,
     target: str | Target = "cpu",
     *,
     emit: Callable[[dict[str, Any]], None] | None = None,
@@ -35,9 +36,9 @@ def tune(
 ) -> Record:
     """Find a fast kernel for `work` and return its record.
 
-    `work` is a workload, a program, or the name of a workload; `target` a device or its text.  `options` are the
-    fields of `search.tuning.settings.TuneSettings`, such as ``trials``, ``seconds``,
-    ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
+    `work` is a workload or its name, a program, its text or its file, or a record, whose interface is the default then;
+    `target` a device or its text.  `options` are the fields of `search.tuning.settings.TuneSettings`, such as
+    ``trials``, ``seconds``, ``db``, ``interface`` and ``seed``; ``emit`` gets every JSON event.  ``generate`` replaces
     the generator of the design space, `stridesmith.generate`; ``rules`` are what that one
     makes sketches with, by default `stridesmith.RULES`.
     """
@@ -55,17 +56,20 @@ def tune(
         raise UsageError(f"tune() has no option {unknown[0]!r}{hint}")
     if "interface" in options and isinstance(options["interface"], Mapping):
         options["interface"] = dict(options["interface"])
+    if isinstance(work, Record):
+        options.setdefault("interface", dict(work.interface))
+    if isinstance(options.get("db"), os.PathLike):
+        options["db"] = os.fspath(options["db"])
     return run(settings(**_program(work, options), target=target, **options), emit, generate=generate)
 
 
-def _program(work: Workload | PrimFunc | str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _program(given: Program, options: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that name the program."""
-    from ...ir.stmt import PrimFunc
+    from ...space.workloads import names
 
-    if isinstance(work, str):
-        return {"workload": work}
-    if isinstance(work, PrimFunc):
-        return {"script": work.script()}
+    if isinstance(given, str) and given in names():  # with the dtype of the options
+        return {"workload": given}
+    work = work_of(given, "tune")
     if work.params and "dtype" not in options:
         return {"workload": work.name, "params": dict(work.shape), "dtype": work.dtype}
     if work.params:
@@ -73,20 +77,31 @@ def _program(work: Workload | PrimFunc | str, options: Mapping[str, Any]) -> dic
     return {"script": work.script}
 
 
-def replay(record: Record | str, db: str | None = None, *, any_device: bool = False) -> Replayed:
-    """Rebuild a record (or the one of this id) in a new process, verify it with fresh data, measure it again."""
+def replay(
+    work: Program,
+    db: str | os.PathLike[str] | None = None,
+    *,
+    target: str | Target = "cpu",
+    interface: str | Mapping[str, str] | None = None,
+    threads: int | None = None,
+    any_device: bool = False,
+) -> Replayed:
+    """Rebuild a record in a new process, verify it with fresh data, measure it again.
+
+    `work` is the record or its id, or what `load` takes, whose best record on `target` it is then.
+    """
     from ..records.database import Database
     from .replay import replay as run
 
-    if isinstance(record, Record) and db is None:
-        return run(record, any_device=any_device)
+    if isinstance(work, Record) and db is None:
+        return run(work, any_device=any_device)
     with Database(db) as database:
-        found = database.get(record) if isinstance(record, str) else record
-        return run(found, database, any_device=any_device)
+        record, _ = found_in(database, work, target, interface, threads, asked="replay", db=db)
+        return run(record, database, any_device=any_device)
 
 
-def lower(func: PrimFunc, target: str | Target = "cpu", *, strict: bool = False) -> Lowered:
-    """`func` as the code generators see it: loops, flat buffers, no blocks; `strict` as in `build`."""
+def lower(func: Program, target: str | Target = "cpu", *, strict: bool = False) -> Lowered:
+    """`func` as the code generators see it: loops, flat buffers, no blocks; what it is and `strict` as in `build`."""
     from ...backends.lower import lower as run
 
-    return run(func, device_of(target), strict)
+    return run(scheduled(func, "lower"), device_for(func, target), strict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,25 +17,28 @@ import numpy as np
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
+from ...backends.forks import renewed_in_children
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
-from ...errors import BadRecord, NoRecord, UsageError, did_you_mean
+from ...errors import BadRecord, UsageError, did_you_mean
 from ...ir import dtypes
 from ...ir.interpreter.numbers import bfloat16_bits
+from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
 from ..records.record import Record
 from ..tasks.command_line import command_line, options_of
 from ..tasks.interface import breach, interface_of
 from ..tasks.task import Task, device_of
+from .near import no_record
+from .subject import device_for, record_or_work, scheduled
 
 if TYPE_CHECKING:
     from ...backends.cpu import CpuExecutable
     from ...backends.executable import Bound
     from ...ir.stmt import PrimFunc
     from ...ir.target import Target
-    from ...space.workloads import Workload
     from .foreign import Outcome
 
 log = logging.getLogger(__name__)
@@ -43,34 +47,48 @@ Numbered: TypeAlias = "Sequence[tuple[int, Argument]]"
 
 
 def load(
-    work: Workload,
+    work: Program,
     target: str | Target = "cpu",
-    db: str | None = None,
+    db: str | os.PathLike[str] | None = None,
     interface: str | Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> Kernel:
     """The kernel of the best record of `work` on `target`.
 
-    `interface` as in tuning, the default one if None.  Where the device has no record, those of others and imported
-    ones are tried here first (see `foreign`).  Raises NoRecord, whose text is the command that makes one.
+    `work` is a workload or its name, a program, its text or its file; or a record or its id, whose kernel it is, on the
+    device of the record.  `interface` as in tuning, the default one if None.  Where the device has no record, those of
+    others and imported ones are tried here first (see `foreign`).  Raises NoRecord, whose text names records of other
+    interfaces, threads and devices, and is the command that makes one.
     """
-    from .foreign import best_here
-
-    device = device_of(target, threads)
-    wanted = interface_of(work, interface)
+    if isinstance(work, Record):
+        return from_record(work)
     with Database(db, read_only=True) as database:
-        tried: list[Outcome] = []
-        record = best_here(Task(work, device, wanted), database, tried.append)
+        record, device = found_in(database, work, target, interface, threads, asked="load", db=db)
         for note in database.notes:
             log.warning(note)
-        if record is None:
-            asked = options_of(work, device, wanted, database.name if db else None)
-            made_by = command_line({**asked, "target": target} if isinstance(target, str) else asked)
-            others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
-            raise NoRecord(
-                f"{database.name} has no record of {work} on {device.key}{others}; to make one, run `{made_by}`"
-            )
     return from_record(record, device)
+
+
+def found_in(
+    database: Database, what: Program, target: str | Target, interface: str | Mapping[str, str] | None,
+    threads: int | None, *, asked: str, db: str | os.PathLike[str] | None,
+) -> tuple[Record, Target | None]:  # fmt: skip
+    """The record that `what` is, or the best one of what it stands for, and the device.  Raises NoRecord."""
+    from .foreign import best_here
+
+    work = record_or_work(what, database, asked)
+    if isinstance(work, Record):
+        return work, None
+    device = device_of(target, threads)
+    task = Task(work, device, interface_of(work, interface))
+    tried: list[Outcome] = []
+    record = best_here(task, database, tried.append)
+    if record is not None:
+        return record, device
+    named = options_of(work, device, task.interface, database.name if db else None)
+    made_by = command_line({**named, "target": target} if isinstance(target, str) else named)
+    others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
+    raise no_record(task, database, made_by, tried=others, python=True)
 
 
 def from_record(record: Record, target: Target | None = None) -> Kernel:
@@ -87,14 +105,16 @@ def from_record(record: Record, target: Target | None = None) -> Kernel:
 
 
 def build(
-    func: PrimFunc,
+    func: Program,
     target: str | Target = "cpu",
     interface: Mapping[str, str] | None = None,
     *,
     strict: bool = False,
     given: PrimFunc | None = None,
 ) -> Kernel:
-    """Compile `func` as it is scheduled.
+    """Compile `func` as it is scheduled: a program, what holds or names one, or a record with its schedule.
+
+    A record is compiled for its own device, unless `target` is another than the default.
 
     Arguments whose layout a schedule changed are taken in their logical shape and
     packed on every call where `interface` calls them ``constant``, else in their
@@ -105,8 +125,12 @@ def build(
     schedule moves.
     """
     from ...backends.lower import lower
+    from ..workers.programs import program
 
-    device = device_of(target)
+    device = device_for(func, target)
+    if isinstance(func, Record):
+        given, interface = given or program(func.script), interface or dict(func.interface)
+    func = scheduled(func, "build")
     executable = load_artifact(compile_lowered(lower(func, device, strict), device))
     own = () if given is None else arguments_of(given)
     return Kernel(executable, arguments_of(func), interface or {}, program=(func, strict), written=own)
@@ -148,6 +172,7 @@ class Kernel:
         self._outputs = [(i, a) for i, a in enumerate(self.signature) if a.is_output]
         self._memory = _memory(executable)
         self._lock = threading.Lock()
+        renewed_in_children(self)
         with self._lock:
             for index, argument in enumerate(self.signature):
                 if argument.name in self._packed:
@@ -225,8 +250,9 @@ class Kernel:
     ) -> list[Path]:
         """Write files with which the kernel runs where there is neither Python nor this package; returns them.
 
-        The formats are those of `backends.export.formats`.  `name` is that of the C function, by default the one of
-        the file; `target` another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
+        The formats are those of `backends.export.formats`; `path` is a file, or a folder that is there or ends in a
+        slash.  `name` is that of the C function, by default the one of the file, in a folder the program's; `target`
+        another CPU than the kernel's own.  Constants that `pack` packed are held by the files.
         """
         from ...backends.export.formats import export, name_of
         from .exporting import library_of
@@ -234,7 +260,7 @@ class Kernel:
         if self._program is None:
             raise UsageError("this kernel was not built from a program, so that there is nothing to export")
         func, strict = self._program
-        called, target = name or name_of(path, format), target or self._executable.target
+        called, target = name or name_of(path, format, func.name), target or self._executable.target
         library = library_of(func, target, called, self.signature, self.interface, self._packed, strict, self.about)
         return export(library, path, format)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 
 from ...errors import BadRecord, NoRecord, StorageError, UsageError
+from ...ir.script.programs import Program, is_text
+from ...space.workloads.taking import workload_of
 from ..tasks.interface import interface_key
 from ..tasks.task import RECORDED_DEVICE, device_of
 from . import sqlite_file
@@ -45,7 +47,6 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ...ir.target import Target
-    from ...space.workloads import Workload
 
 T = TypeVar("T")
 
@@ -138,7 +139,7 @@ class Database:
 
     def best(
         self,
-        work: Workload | str,
+        work: Program,
         target: Target | str,
         interface: Mapping[str, str] | None = None,
         *,
@@ -155,7 +156,7 @@ class Database:
 
     def records(
         self,
-        work: Workload | str,
+        work: Program,
         target: Target | str,
         interface: Mapping[str, str] | None = None,
         limit: int | None = None,
@@ -165,7 +166,7 @@ class Database:
         return list(self._select(work, target, interface, order=order, limit=limit))
 
     def top(
-        self, work: Workload | str, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4,
+        self, work: Program, target: Target | str, interface: Mapping[str, str] | None = None, count: int = 4,
         raced_first: bool = True,
     ) -> list[Record]:
         """The fastest records, unverified ones included; raced ones first, unless all are to be compared."""
@@ -173,14 +174,14 @@ class Database:
         return list(self._select(work, target, interface, [RECORDS.c.status == "ok"], order=order, limit=count))
 
     def elsewhere(
-        self, work: Workload | str, target: Target, interface: Mapping[str, str], count: int
+        self, work: Program, target: Target, interface: Mapping[str, str], count: int
     ) -> list[Record]:
         """The `count` fastest records of each other device of this kind, the likest devices first.
 
         Likest is the same model, then the same instruction set; their latencies say nothing of this one.  A recorded
         space is no device: its traces build nothing.
         """
-        script = work if isinstance(work, str) else work.script
+        script = _script_of(work)
         query = sa.select(DEVICES.c.key).distinct().select_from(RECORDS.join(WORKLOADS).join(DEVICES))
         real = ~DEVICES.c.key.contains(RECORDED_DEVICE, autoescape=True)
         query = query.where(*is_program(script), real, RECORDS.c.status == "ok")
@@ -238,7 +239,7 @@ class Database:
         return self._attempt(put, BUSY_SECONDS)
 
     def imported(
-        self, work: Workload | str, target: Target | str, interface: Mapping[str, str], count: int
+        self, work: Program, target: Target | str, interface: Mapping[str, str], count: int
     ) -> list[Record]:
         """The `count` records that claim to be fastest on this very device and were never verified here."""
         where = [RECORDS.c.status == "ok", ~RECORDS.c.verified]
@@ -395,7 +396,7 @@ class Database:
 
     def _select(
         self,
-        work: Workload | str,
+        work: Program,
         target: Target | str,
         interface: Mapping[str, str] | None,
         where: Sequence[sa.ColumnElement[bool]] = (),
@@ -403,7 +404,7 @@ class Database:
         order: Sequence[Any],
         limit: int | None = None,
     ) -> Iterator[Record]:
-        script = work if isinstance(work, str) else work.script
+        script = _script_of(work)
         key = target if isinstance(target, str) and "|" in target else device_of(target).key
         # As single numbers they let the index give the records in order of rank; of a join all would be sorted.
         known = sa.select(sa.func.min(WORKLOADS.c.id)).where(*is_program(script))
@@ -480,3 +481,10 @@ class Database:
 
     def _attempt(self, act: Callable[[], T], seconds: float) -> T:
         return attempt(act, self.name, seconds, self.path)
+
+
+def _script_of(work: Program) -> str:
+    """The text of a program by which records are found: of what stands for one, or itself."""
+    if isinstance(work, str) and is_text(work):
+        return work
+    return work.script if isinstance(work, Record) else workload_of(work, "Database").script

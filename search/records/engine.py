@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from ...errors import StorageError, StridesmithError, TemporaryError, UsageError
+from ...files import at_home
 from . import sqlite_file
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def locate(text: str) -> tuple[sa.URL, Path | None]:
     if "://" not in text:
         if not text.strip() or "\0" in text:
             raise UsageError("the database needs a path or a URL, as in --db tuned.db")
-        path = Path(text).expanduser().absolute()
+        path = at_home(text).absolute()
         return sa.URL.create("sqlite", database=str(path)), path
     url = _url_of(text)
     if url.drivername in POSTGRESQL:
@@ -52,7 +53,7 @@ def locate(text: str) -> tuple[sa.URL, Path | None]:
         raise UsageError("a SQLite URL has three slashes before a path, as sqlite:///tuned.db; the path alone will do")
     if not url.database or url.database == ":memory:":
         return url, None
-    path = Path(url.database).expanduser().absolute()
+    path = at_home(url.database).absolute()
     return url.set(database=str(path)), path
 
 

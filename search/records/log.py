@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import BadRecord, StorageError
+from ...files import doing
 from .record import MAX_LINE, Record, from_line, to_line
 
 
@@ -16,14 +17,13 @@ def write_log(records: Iterable[Record], path: Path) -> int:
     place = path.with_name(path.name + ".partial") if is_file else path
     count = 0
     try:
-        with place.open("w", encoding="utf-8") as file:
-            for record in records:
-                file.write(to_line(record) + "\n")
-                count += 1
-        if is_file:
-            place.replace(path)
-    except OSError as error:
-        raise StorageError(f"cannot write the log {path}: {error.strerror or error}") from None
+        with doing(f"write the log {path}"):
+            with place.open("w", encoding="utf-8") as file:
+                for record in records:
+                    file.write(to_line(record) + "\n")
+                    count += 1
+            if is_file:
+                place.replace(path)
     finally:
         if is_file:  # a part of a log takes room where there may be none
             with suppress(OSError):
@@ -37,19 +37,19 @@ def read_log(path: Path) -> Iterator[Record | BadRecord]:
     A torn or hostile line never hides its neighbours.  A line longer than
     `MAX_LINE` is refused without being read into memory as a whole.
     """
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while raw := file.readline(MAX_LINE + 1):
-                number += 1
-                if len(raw) > MAX_LINE:
-                    while raw and not raw.endswith(b"\n"):
-                        raw = file.readline(MAX_LINE + 1)
-                    yield BadRecord(f"{path}, line {number}: longer than {MAX_LINE} bytes")
-                elif raw.strip():
-                    yield _line_of(path, number, raw)
-    except OSError as error:
-        raise StorageError(f"cannot read the log {path}: {error.strerror or error}") from None
+    with doing(f"read the log {path}"):
+        if path.is_char_device():
+            raise StorageError(f"cannot read the log {path}: it is a device, which may have no end")
+    with doing(f"read the log {path}"), path.open("rb") as file:
+        number = 0
+        while raw := file.readline(MAX_LINE + 1):
+            number += 1
+            if len(raw) > MAX_LINE:
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(MAX_LINE + 1)
+                yield BadRecord(f"{path}, line {number}: longer than {MAX_LINE} bytes")
+            elif raw.strip():
+                yield _line_of(path, number, raw)
 
 
 def _line_of(path: Path, number: int, raw: bytes) -> Record | BadRecord:

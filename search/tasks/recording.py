@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
+from ...files import at_home
 from ...ir.target import Target
 from ...space.design.decision import Decision
 from ...space.design.sketch import Sketch
@@ -166,7 +167,7 @@ class Recording:
 
 def of_target(text: str) -> Recording:
     """The recording that ``recorded:FILE`` names.  Raises UsageError."""
-    path = Path(text.removeprefix(RECORDED)).expanduser()
+    path = at_home(text.removeprefix(RECORDED))
     try:
         return _loaded(str(path.absolute()), path.stat().st_mtime_ns)
     except OSError as error:

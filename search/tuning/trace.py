@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StorageError
+from ...files import doing
 from ..workers.timeline import Sample, Span, Timeline
 from . import events
 from .clock import Clock
@@ -92,7 +93,5 @@ def _microseconds(now: float, since: float) -> float:
 
 
 def _write(path: str, text: str) -> None:
-    try:
+    with doing(f"write the trace {path}"):
         Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write the trace {path}: {error.strerror or error}") from None

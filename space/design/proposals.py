@@ -30,10 +30,12 @@ from ...ir.dataflow.instances import instances
 from ...ir.expr import Binary, Buffer, Const, Load, Var, free_variables
 from ...ir.layout.index_map import IndexMap
 from ...ir.node import walk
+from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc, blocks
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import block_stores, consumers, extent_of, find_block, loops_above
+from ..workloads.taking import func_of
 
 PadValue = float | int | str | None
 
@@ -61,7 +63,7 @@ def candidates(dtype: str) -> tuple[PadValue, ...]:
 
 
 def propose_pad_values(
-    func: PrimFunc,
+    func: Program,
     buffer: str,
     index_map: Any,
     *,
@@ -74,6 +76,7 @@ def propose_pad_values(
     `values` replaces the candidates.  Raises ScheduleError where the layout itself is refused with every value,
     where there is none to try, or where nothing of it concerns a consumer.
     """
+    func = func_of(func, "propose_pad_values")
     known = [b for b in (*func.buffers, *_allocated(func)) if b.name == buffer]
     if not known:
         raise ScheduleError("there is no buffer `{name}`", name=buffer)

@@ -20,11 +20,13 @@ from math import prod
 from typing import Any, TypeVar
 
 from ...ir.caches import cached
+from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
 from ..interface import PACKED_AHEAD
 from ..schedule import Schedule
 from ..tree import leaf_blocks
+from ..workloads.taking import func_of
 from .apply import open_decisions, prepared
 from .decision import Decision, decision
 from .general import Form, forms_of, nests_of, schedule_left_over, schedule_nest
@@ -71,12 +73,13 @@ class ScriptedSketch(Sketch):
 
 
 def scripted(
-    name: str, func: PrimFunc, target: Target, script: Callable[..., object], **choices: Sequence[Any]
+    name: str, func: Program, target: Target, script: Callable[..., object], **choices: Sequence[Any]
 ) -> ScriptedSketch:
     """A sketch called `name` that applies ``script(sch, **values)``, with a value of each of `choices`.
 
     The search sees numbers as they are, and other values by their position.
     """
+    func = func_of(func, "scripted")
     found = []
     for key, values in choices.items():
         plain = all(isinstance(v, (int, float)) for v in values)

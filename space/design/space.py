@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.caches import cached
+from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
+from ..workloads.taking import func_of
 from .nests import as_nests
 from .rules import RULES, Rule, schedule_start
 from .sketch import Sketch
@@ -58,7 +60,7 @@ class Space:
 
 
 def generate(
-    func: PrimFunc,
+    func: Program,
     target: Target,
     interface: Mapping[str, str] | None = None,
     rules: Sequence[Rule] | None = None,
@@ -70,6 +72,9 @@ def generate(
     of them.  The same program gives the same space, also when its blocks, buffers and variables have other names.
     Raises ValueError for a rule that gives anything but sketches, each with a name of its own.
     """
+    if not isinstance(target, Target):
+        raise TypeError(f"`generate` takes a Target, as `ss.Target('cpu')` gives, but got {target!r}")
+    func = func_of(func, "generate")
     return _generate(func, target, tuple(sorted((interface or {}).items())), RULES if rules is None else tuple(rules))
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
 from ...ir.caches import cached
+from ...ir.script.programs import Program
+from ...ir.script.programs import func_of as function
 from ...ir.stmt import PrimFunc, written_buffers
 from .conv import Conv1d, Conv2d, Conv2dBiasAct, Conv3d
 from .conv_transpose import Conv2dTranspose
@@ -126,9 +128,10 @@ def _build(operator: Operator, dtype: str) -> Workload:
     return Workload(operator.name, {**operator.shape(), "dtype": dtype}, func, operator.constants, operator.reference)
 
 
-def from_func(func: PrimFunc) -> Workload:
+def from_func(func: Program) -> Workload:
     """A user's program as a workload; its reference is the interpreter."""
-    return Workload(func.name, {}, func, (), lambda arrays: _interpret(func, arrays))
+    program = function(func, "from_func")
+    return Workload(program.name, {}, program, (), lambda arrays: _interpret(program, arrays))
 
 
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:

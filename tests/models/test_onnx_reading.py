@@ -95,10 +95,65 @@ def test_weights_lie_inside_of_the_models_folder(tmp_path: Path) -> None:
     path = folder / "m.onnx"
     onnx.save(external("w.bin", offset=8, length=16), path)
     assert evaluate(read(path), {"x": np.zeros(4, np.float32)})["y"].tolist() == [2, 3, 4, 5]
-    for location in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin", "/dev/zero", "", "a\0b", "."):
+    os.symlink("/etc", folder / "etc")
+    for location in ("../secret.bin", "a/../w.bin", str(tmp_path / "secret.bin"), "/dev/zero", "", "a\0b", "."):
         onnx.save(external(location), path)
-        assert "not inside of the model's folder" in refusal(path, errors.ModelProblem), location
+        told = refusal(path, errors.ModelProblem)
+        assert "no place inside of the model's folder: that is a relative path without `..`" in told, location
+    for location in ("link.bin", "etc/passwd"):
+        onnx.save(external(location), path)
+        assert "which is not inside of the model's folder" in refusal(path, errors.ModelProblem), location
     assert "pass the path" in refusal(external("w.bin").SerializeToString(), errors.ModelProblem)
+
+
+def in_a_cache(root: Path, location: str, target: str, below: str = "") -> Path:
+    """A model as a hub's cache has it, a link to a blob; its data, at `location`, is a link to `target`."""
+    blobs, snapshot = root / "blobs", root / "snapshots" / "1f2e" / below
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    np.arange(6, dtype=np.float32).tofile(blobs / "da7a")
+    np.zeros(6, np.float32).tofile(root / "secret.bin")
+    onnx.save(external(location, offset=8, length=16), blobs / "c0de")
+    up = "../" * (3 if below else 2)
+    os.symlink(f"{up}blobs/c0de", snapshot / "model.onnx")
+    if target:
+        (snapshot / location).parent.mkdir(exist_ok=True)
+        os.symlink(target.replace("UP/", up), snapshot / location)
+    return snapshot / "model.onnx"
+
+
+@pytest.mark.parametrize("below", ["", "onnx"])
+def test_weights_in_the_cache_of_a_hub(below: str, tmp_path: Path) -> None:
+    """The model and its data are links into one folder of blobs, which belongs to both."""
+    path = in_a_cache(tmp_path / "cache", "model.onnx_data", "UP/blobs/da7a", below)
+    os.symlink(path.parent, tmp_path / "latest")
+    for named in (path, tmp_path / "latest" / "model.onnx"):
+        assert evaluate(read(named), {"x": np.zeros(4, np.float32)})["y"].tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [("w.bin", "UP/secret.bin"), ("w.bin", "/etc/passwd"), ("w.bin", "UP/blobs/sub/x"), ("w.bin", "UP/blobs/link")],
+)
+def test_links_of_a_cache_lead_nowhere_else(location: str, target: str, tmp_path: Path) -> None:
+    """Data that leads elsewhere than the model's own link, also by a second link, is not the model's."""
+    path = in_a_cache(tmp_path / "cache", location, target)
+    blobs = tmp_path / "cache" / "blobs"
+    (blobs / "sub").mkdir()
+    (blobs / "sub" / "x").write_bytes(bytes(24))
+    os.symlink("../secret.bin", blobs / "link")
+    told = refusal(path, errors.ModelProblem)
+    assert "is not inside of the model's folder" in told and "where the model's own link leads" in told
+
+
+def test_a_cache_gives_no_other_places(tmp_path: Path) -> None:
+    """A linked folder of data, ``..`` and absolute places are refused where the model is a link, too."""
+    path = in_a_cache(tmp_path / "linked", "etc/passwd", "")
+    os.symlink("/etc", path.parent / "etc")
+    assert "is not inside of the model's folder" in refusal(path, errors.ModelProblem)
+    for number, location in enumerate(("../../blobs/da7a", str(tmp_path / "0" / "blobs" / "da7a"))):
+        path = in_a_cache(tmp_path / str(number), location, "")
+        assert "a relative path without `..`" in refusal(path, errors.ModelProblem)
 
 
 def test_weights_that_are_not_there_are_a_storage_error(tmp_path: Path) -> None:

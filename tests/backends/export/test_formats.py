@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from exported import CONSTANT, CONVOLVE, compiled, convolution, numbers
 
+import stridesmith as ss
 from stridesmith import configs
 from stridesmith.backends.devices import discover
 from stridesmith.backends.export import opencl_host
@@ -266,3 +267,25 @@ def loader() -> dict[str, str]:
     places = f"{library.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     vendors = {"OCL_ICD_VENDORS": str(library.parent)} if library.parent.name == ".libs" else {}
     return os.environ | vendors | {"OPENCL_LIBRARY": str(library), "LD_LIBRARY_PATH": places}
+
+
+def test_a_folder_takes_the_programs_name(tmp_path: Path) -> None:
+    """One that is there, or ends in a slash: the file is called as its format has it; a name given goes before."""
+    kernel = ss.build(ss.workload("matmul", m=6, n=7, k=5).func, ss.Target("cpu", threads=1))
+    (tmp_path / "there").mkdir()
+    made = [
+        kernel.export(f"{tmp_path}/new/", "c"), kernel.export(tmp_path / "there", "ll"),
+        kernel.export(tmp_path / "there", "script"), kernel.export(tmp_path / "there", "asm", name="mine"),
+    ]  # fmt: skip
+    assert [str(files[0].relative_to(tmp_path)) for files in made] == [
+        "new/matmul.c", "there/matmul.ll", "there/matmul.py", "there/mine.s",
+    ]  # fmt: skip
+    assert all(file.is_file() for files in made for file in files)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    """Is a StorageError with the file and the reason."""
+    kernel = ss.build(ss.workload("matmul", m=6, n=7, k=5).func, ss.Target("cpu", threads=1))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ss.StorageError, match=r"^cannot write the library to .*file/x\.c: File exists"):
+        kernel.export(tmp_path / "file" / "x.c", "c")

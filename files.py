@@ -1,0 +1,66 @@
+"""Files that users name: what the system refuses is one paragraph, and what is read has an end.
+
+Beside `errors`, the other module at the root that every package may use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import StorageError, StridesmithError, UsageError
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Raise StorageError for what the system refuses while a file that a user named is read or written.
+
+    ``with doing(f"write the report {path}")``: the text says what could not be done, why, and with which other file.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # who reads the output has gone, which is no fault of a file
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot {what}: {reason(error, what)}") from error
+    except ValueError as error:
+        if not is_no_name(error):
+            raise
+        raise StorageError(f"cannot {what}: no file can be called so") from error
+
+
+def reason(error: OSError, told: str = "") -> str:
+    """Why the system refuses, and for which file, unless that was told."""
+    why = error.strerror or str(error)
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return why if not name or name in told else f"{why} ({name})"
+
+
+def is_no_name(error: ValueError) -> bool:
+    """Whether Python says so of a path that holds what no name of a file can: a null byte, or half a character."""
+    return isinstance(error, UnicodeEncodeError) or "null byte" in str(error) or "null character" in str(error)
+
+
+def at_home(text: str) -> Path:
+    """A path whose ``~`` or ``~user`` is that user's folder; one of nobody's stays as it is."""
+    return Path(os.path.expanduser(text))
+
+
+def small_text(path: Path, what: str, most: int, kind: type[StridesmithError] = UsageError) -> str:
+    """The text of a file of at most so many bytes.  Raises an error of this `kind`, in which the file is called `what`.
+
+    No more than that is read, also of a device that has no end.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) <= most:
+            return data.decode("utf-8")
+    except OSError as error:
+        raise kind(f"cannot read {what} {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        why = "no file can be called so" if is_no_name(error) else "it is not UTF-8 text"
+        raise kind(f"cannot read {what} {path}: {why}") from None
+    raise kind(f"{path} is larger than {most >> 20} MiB; {what} is a short text")
