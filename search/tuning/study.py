@@ -97,14 +97,15 @@ class Study:
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
 
-    def ask(self, count: int, learn: bool = True) -> list[Candidate]:
+    def ask(self, count: int, learn: bool = True, deadline: float | None = None) -> list[Candidate]:
         """Up to `count` new, possible, distinct candidates; fewer only when the space is exhausted.
 
         Without `learn` the default sampler chooses by its estimate alone: what has been measured is too little yet.
+        By `deadline` (`time.monotonic`) it has chosen.
         """
         found = self._ask_first(count)
         if self.model is not None:
-            self.model.plan_for(count - len(found), learn)
+            self.model.plan_for(count - len(found), learn, deadline)
         while len(found) < count and (candidate := self._ask_one()) is not None:
             found.append(candidate)
         return found
