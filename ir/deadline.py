@@ -36,6 +36,11 @@ def until(deadline: float | None) -> Iterator[None]:
         _DEADLINE.reset(token)
 
 
+def has_deadline() -> bool:
+    """Whether there is any here."""
+    return _DEADLINE.get() < math.inf
+
+
 def look() -> None:
     """Raise OutOfTime after the deadline."""
     if time.monotonic() > _DEADLINE.get():

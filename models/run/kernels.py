@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from ...errors import BadRecord
+from ...ir.deadline import OutOfTime, look
 from ...search.records.status import error_of
 from ...search.workers import jobs, kernel_cache
+from ...search.workers.executor import TOO_LATE
 from ...search.workers.programs import candidate
 from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed, to_text
 from ...space.interface import PACKED_AHEAD
@@ -105,17 +107,32 @@ def _question(task: Task, record: Record | None) -> str:
 
 
 def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[Kernel]:
-    """Kernels that nobody has compiled yet; they are kept, unless another try could give another one."""
-    choices = [None if record else estimate(task) for task, record in wanted]
+    """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
+
+    After a deadline (`ir.deadline`) nothing is estimated any more.  Raises OutOfTime where the builder has no time left
+    for the program as it was written.
+    """
+    choices, late = list[Choice | None](), set[str]()
+    for task, record in wanted:
+        choice = None
+        try:
+            if record is None:
+                choice = estimate(task)
+                look()
+        except OutOfTime:
+            late.add(task.script)
+        choices.append(choice)
     replies = build(
         Build(script=task.script, target=task.target, choice=choice, trace=record.trace if record else None)
         for (task, record), choice in zip(wanted, choices, strict=True)
     )
     found = []
     for (task, record), choice, reply in zip(wanted, choices, replies, strict=True):
-        lasts = isinstance(reply, Built) or reply.kind in ("refused", "build_error")
+        lasts = (isinstance(reply, Built) or reply.kind in ("refused", "build_error")) and task.script not in late
         if isinstance(reply, Failed) and choice is not None:
             (reply,) = build([Build(script=task.script, target=task.target)])
+        if reply == TOO_LATE:
+            raise OutOfTime
         if isinstance(reply, Failed):
             if record is not None:
                 raise error_of(f"record {record.id}", "built", reply.status, reply.message)
@@ -139,6 +156,7 @@ def estimate(task: Task) -> Choice | None:
     from ...search.tuning.search_space import SearchSpace
     from ...space.design.space import generate
 
+    look()
     space = generate(task.work.func, task.target, task.interface)
     if not space.sketches:
         return None

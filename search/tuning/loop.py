@@ -12,7 +12,7 @@ meanwhile.  Its candidates are the last of their batch, those that depend least 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from math import inf, prod
@@ -50,7 +50,7 @@ LONGEST_BASELINE = 0.5  # seconds of a call of the untuned program by one work-i
 
 
 @dataclass(eq=False)
-class _Trial:
+class Trial:
     """A candidate on its way: its record so far, the job that builds it (None: refused before), and the reply."""
 
     candidate: Candidate
@@ -83,6 +83,7 @@ class Loop:
         self._numbered = 0  # candidates, refused ones included
         self._held: list[Candidate] = []
         self._known: dict[str, Record] = {}  # what became of code, by its hash
+        self.best: tuple[Record, Built] | None = None  # the fastest candidate with its code
         self._rival: Rival | None = None  # a fast kernel with which the others take turns
         self._empty_rounds = 0
 
@@ -122,7 +123,7 @@ class Loop:
         count = size - len(held) + self.budget.hold(size)
         self._round += 1
         is_first = self._round == 1
-        trials = self._first_results(count) if is_first else list[_Trial]()
+        trials = self._first_results(count) if is_first else list[Trial]()
         asked = self.ask(count - len(trials), learn=not is_first or bool(self.study.seeded))
         waiting = self.build(held) if held else []
         candidates = asked.result()  # from here on the study is ours again
@@ -144,7 +145,7 @@ class Loop:
         self._send_round()
         return None
 
-    def _first_results(self, count: int) -> list[_Trial]:
+    def _first_results(self, count: int) -> list[Trial]:
         """The first of `count` candidates, which wait for no others; what they teach is for the next batch."""
         is_short = (self.run.settings.seconds or inf) < SHORT_SECONDS
         candidates = self.ask(min(count, 1 if is_short else FIRST_RESULTS)).result()
@@ -182,36 +183,25 @@ class Loop:
 
         return daemon_thread("stridesmith-ask").submit(ask)
 
-    def build(self, candidates: list[Candidate]) -> list[_Trial]:
+    def build(self, candidates: list[Candidate]) -> list[Trial]:
         """Have candidates scheduled and built, while the round has time."""
         self.run.executor.until = self.budget.building_until()
-        trials: list[_Trial] = []
-
-        def jobs() -> Iterator[Build]:
-            for candidate in candidates:
-                trials.append(self._trial(candidate))
-                if (job := trials[-1].job) is not None:
-                    self.run.results.trials += 1
-                    yield job
-
         self._say("building", len(candidates))
-        self.run.clock.enter("building")
-        replies = iter(self.run.executor.build(jobs()))
-        self.run.clock.enter("asking")
-        for trial in trials:
-            if trial.job is None:
-                continue
-            trial.reply = next(replies)
-            if trial.reply.trace is not None:
-                trial.record = trial.record.changed(trace=trial.reply.trace)
-            if trial.is_refused:
-                self.run.results.trials -= 1
-            elif isinstance(trial.reply, Failed) and trial.job.deadline and trial.reply.kind == "build_timeout":
-                # Only the end of the run stopped this build, which says nothing of its candidate.
-                trial.reply = Failed(status="infrastructure", message=trial.reply.message, trace=trial.reply.trace)
-        return trials
+        return [trial for _, trial in build_all(self.run, ((self, candidate) for candidate in candidates))]
 
-    def _trial(self, candidate: Candidate) -> _Trial:
+    def built(self, trial: Trial, reply: Built | Failed) -> None:
+        """Take the reply to the build of a trial."""
+        assert trial.job is not None
+        trial.reply = reply
+        if reply.trace is not None:
+            trial.record = trial.record.changed(trace=reply.trace)
+        if trial.is_refused:
+            self.run.results.trials -= 1
+        elif isinstance(reply, Failed) and trial.job.deadline is not None and reply.kind == "build_timeout":
+            # Only the end of the run stopped this build, which says nothing of its candidate.
+            trial.reply = Failed(status="infrastructure", message=reply.message, trace=reply.trace)
+
+    def trial(self, candidate: Candidate) -> Trial:
         """A candidate with the job that builds it, or refused where it is scheduled here and that fails."""
         from ...space.errors import ScheduleError
 
@@ -232,7 +222,7 @@ class Loop:
             space_version=self.study.space.version, foretold=self.study.foretold(candidate),
         )  # fmt: skip
         if refusal.kind == "refused":
-            return _Trial(candidate, record, None, refusal)
+            return Trial(candidate, record, None, refusal)
         until = self.run.executor.until
         deadline = None
         if until is not None and (left := until - time.monotonic()) < Limits.build:
@@ -241,9 +231,9 @@ class Loop:
         job = Build(
             script=task.script, target=task.target, choice=choice, trace=trace, fault=fault, deadline=deadline
         )
-        return _Trial(candidate, record, job, refusal)
+        return Trial(candidate, record, job, refusal)
 
-    def measure(self, trials: list[_Trial]) -> None:
+    def measure(self, trials: list[Trial]) -> None:
         """Measure what was built, each code once, one after the other; each result is told and stored as it comes."""
         for trial in trials:
             if trial.is_refused and isinstance(trial.reply, Failed):
@@ -251,14 +241,14 @@ class Loop:
         waiting = [trial for trial in trials if not trial.is_refused and self._is_new(trial)]
         while waiting:
             # Those whose code is among them already wait for what becomes of it; all with a fault are different.
-            first: dict[str, _Trial] = {}
+            first: dict[str, Trial] = {}
             for trial in waiting:
                 first.setdefault(_code(trial), trial)
             leading = list(first.values())
             self._measure_each(leading)
             waiting = [trial for trial in waiting if trial not in leading and self._is_new(trial)]
 
-    def _is_new(self, trial: _Trial) -> bool:
+    def _is_new(self, trial: Trial) -> bool:
         """Whether a trial is to be measured; one that was not built, or whose code is known, is closed."""
         if isinstance(trial.reply, Failed):
             self._close(trial, trial.failed(trial.reply))
@@ -274,7 +264,7 @@ class Loop:
             self._close(trial, trial.record.failed(twin.status, twin.message))
         return False
 
-    def _measure_each(self, trials: list[_Trial]) -> None:
+    def _measure_each(self, trials: list[Trial]) -> None:
         """Measure trials one after the other; behind one that lost the device the others wait until it answers."""
         waiting = trials
         while waiting:
@@ -283,7 +273,7 @@ class Loop:
             for reply in replies:
                 self._check_device(reply)
 
-    def _measure_until_lost(self, trials: list[_Trial]) -> list[Measured | Failed]:
+    def _measure_until_lost(self, trials: list[Trial]) -> list[Measured | Failed]:
         """Measure trials up to one that loses the device; the replies."""
         run, lost = self.run, False
 
@@ -311,6 +301,8 @@ class Loop:
             self._close(trial, record)
             if record.latency_us is not None:
                 self._consider(built, record.latency_us)
+                if record.latency_us == run.results.best_us:
+                    self.best = record, built
 
         self._allow()
         with run.clock.during("startup"):
@@ -352,7 +344,7 @@ class Loop:
         if self._rival is None or latency_us * CLEARLY < self._rival.latency_us:
             self._rival = Rival(built.kernel, latency_us)
 
-    def _close(self, trial: _Trial, record: Record) -> None:
+    def _close(self, trial: Trial, record: Record) -> None:
         """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""
         results = self.run.results
         results.add(record)
@@ -440,7 +432,30 @@ class Loop:
         run.tell_notes()
 
 
-def _code(trial: _Trial) -> str:
+def build_all(run: Run, candidates: Iterable[tuple[Loop, Candidate]]) -> list[tuple[Loop, Trial]]:
+    """Have candidates scheduled and built, of one loop or of several whose runs share an executor and a clock.
+
+    They may be asked for as they are taken, while others are built.
+    """
+    trials: list[tuple[Loop, Trial]] = []
+
+    def jobs() -> Iterator[Build]:
+        for loop, candidate in candidates:
+            trials.append((loop, loop.trial(candidate)))
+            if (job := trials[-1][1].job) is not None:
+                loop.run.results.trials += 1
+                yield job
+
+    run.clock.enter("building")
+    replies = iter(run.executor.build(jobs()))
+    run.clock.enter("asking")
+    for loop, trial in trials:
+        if trial.job is not None:
+            loop.built(trial, next(replies))
+    return trials
+
+
+def _code(trial: Trial) -> str:
     """What two trials share that came out as the same code."""
     assert isinstance(trial.reply, Built) and trial.job is not None
     return f"{trial.reply.code_hash} {trial.record.trial}" if trial.job.fault else trial.reply.code_hash

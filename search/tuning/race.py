@@ -59,14 +59,14 @@ class Race:
         return statistics.median(self.baseline_samples) * 1e6 if self.baseline_samples else None
 
 
-def final_race(run: Run, roof: bool = True) -> Race:
+def final_race(run: Run, roof: bool = True, deadline: float | None = None) -> Race:
     """Race until what the database calls the best has been in the race with everything faster; store all of it.
 
     With `roof` the device's limits are measured beside the race; in a run of few seconds after it, if there is time.
     A database that does not answer, and an end of the run that comes first, cost a run the races that it has not run,
-    and not its result.
+    and not its result.  Nothing is waited for after `deadline`, by default the run's.
     """
-    run.executor.until = run.clock.deadline()
+    run.executor.until = run.clock.deadline() if deadline is None else deadline
     run.send(events.Phase(phase="final race"))
     outcome, is_short = Race(), (run.settings.seconds or math.inf) < SHORT_SECONDS
     try:
