@@ -43,6 +43,7 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
     seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
+    output.event({"event": "phase", "phase": f"reading {options['model']}"})
     with reading(started, seconds):
         network = _network(options, target, output)
     measuring = min(MEASURING * seconds, MOST_MEASURING)

@@ -124,9 +124,10 @@ def tune_network(
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
                 _tell(emit, f"compiling {'the model' if len(wholes) == 1 else 'whole models'}")
-                models = _made(network, wholes, target, database, executor, clock)
+                built = _built(network, wholes, target, database, executor, clock)
                 if earlier is None:  # what follows may be interrupted; an earlier choice stays until it loses a race
                     _keep_layouts(guide, earlier, database)
+            models = _models(network, wholes, built, target, clock)
             _tell(emit, "racing whole models" if len(models) > 1 else "measuring the model")
             times = _race(models, clock) if len(models) > 1 else {}
             winner = _winner(list(models), times)
@@ -224,16 +225,15 @@ def _form_text(form: tuple[tuple[int, ...], tuple[int, int]]) -> str:
     return f"block{cut}x{size}" if cut >= 0 else "".join(map(str, order))
 
 
-def _made(
-    network: Network, wholes: dict[str, Chosen], target: Target, database: Database, executor: Executor, clock: Clock
-) -> dict[str, Model]:
-    """Whole models, each task compiled once: the first one, and others while there is time for them and for a race.
+def _built(
+    network: Network, wholes: Mapping[str, Chosen], target: Target, database: Database, executor: Executor, clock: Clock
+) -> dict[str, tuple[Network, dict[str, Kernel]]]:
+    """Networks with their kernels, each task compiled once: the first one, and others while there is time to race them.
 
-    What is found of an operator that is faster with memory of its own goes to its whole.  Raises NoSchedule where the
-    first one could not be compiled in time.
+    Raises NoSchedule where the first one could not be compiled in time.
     """
     known: dict[tuple[str, ...], Kernel] = {}
-    models: dict[str, Model] = {}
+    found: dict[str, tuple[Network, dict[str, Kernel]]] = {}
     executor.until = clock.deadline()
     for rule, chosen in wholes.items():
         began = time.monotonic()
@@ -244,22 +244,41 @@ def _made(
             with until(clock.deadline(0.5)):
                 kernels = kernels_of(news, database, executor.build)
         except OutOfTime:
-            if models:
+            if found:
                 break
             raise NoSchedule(
                 f"the {clock.limit:g} s were over before each of the {len(tasks)} programs of `{network.name}` had a "
                 f"kernel; what was found is in {database.name}, and a longer run goes on from there"
             ) from None
         known |= {item.task.key: kernels[item.operators[0].name] for item in news}
+        found[rule] = made, {node.name: known[item.task.key] for item in tasks for node in item.operators}
+        if not _has_time(clock, 3 * (time.monotonic() - began) + _race_seconds(1 + len(found))):
+            break
+    return found
+
+
+def _models(
+    network: Network, wholes: dict[str, Chosen], built: Mapping[str, tuple[Network, dict[str, Kernel]]],
+    target: Target, clock: Clock,
+) -> dict[str, Model]:  # fmt: skip
+    """Whole models, the first one, and others while there is time for a race.
+
+    What is found of operators that are faster with memory of their own goes into `wholes`.
+    """
+    models: dict[str, Model] = {}
+    for rule, (made, kernels) in built.items():
+        began = time.monotonic()
         with until(clock.deadline(PLACING)):
-            model = Model(made, {node.name: known[i.task.key] for i in tasks for node in i.operators}, target)
-        took = time.monotonic() - began
-        if _has_time(clock, took + 2 * TURNS * TURN_SECONDS):
-            wholes[rule], model = _apart_where_faster(network, chosen, model)
-        models[rule] = model
-        if not _has_time(clock, 2 * took + TURNS * TURN_SECONDS * (1 + len(models))):
+            models[rule] = Model(made, kernels, target)
+        if _has_time(clock, time.monotonic() - began + _race_seconds(2)):
+            wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], models[rule])
+        if not _has_time(clock, time.monotonic() - began + _race_seconds(1 + len(models))):
             break
     return models
+
+
+def _race_seconds(models: int) -> float:
+    return TURNS * TURN_SECONDS * models
 
 
 def _has_time(clock: Clock, seconds: float) -> bool:

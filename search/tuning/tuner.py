@@ -128,8 +128,7 @@ def _search(run: Run, generate: Generator | None, recording: Recording | None) -
             run.note(trouble)
         is_standard = recording is None and generate is None
         pilots = pilot(run, _space, _study) if is_standard and _is_default(run.settings) else []
-        with until(run.clock.deadline(DERIVING_SHARE)):
-            space = recording.space if recording is not None else _space(run, generate)
+        space = recording.space if recording is not None else _space(run, generate)
         study = _study(run, space, is_standard, pilots)
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except (KeyboardInterrupt, DeviceLost) as cause:
@@ -150,7 +149,8 @@ def _space(run: Run, generate: Generator | None = None) -> Space:
     from ...space.design import space
 
     run.send(events.Phase(phase="deriving the design space"))
-    return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
+    with until(run.clock.deadline(DERIVING_SHARE)):
+        return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
 
 
 def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Record] = ()) -> Study:
