@@ -41,7 +41,12 @@ def has_deadline() -> bool:
     return _DEADLINE.get() < math.inf
 
 
+def is_over() -> bool:
+    """Whether the deadline has passed."""
+    return time.monotonic() > _DEADLINE.get()
+
+
 def look() -> None:
     """Raise OutOfTime after the deadline."""
-    if time.monotonic() > _DEADLINE.get():
+    if is_over():
         raise OutOfTime

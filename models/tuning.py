@@ -43,7 +43,7 @@ LEAST_EACH = 1.5
 MAKING, MAKING_EACH = 0.3, 0.01
 """Seconds that a whole takes from its kernels to its first call, in all and for each operator, until one was made."""
 PLACING = 0.3
-"""The share of what is left then for kernels that write over their inputs."""
+"""The share of what is left then for kernels that write over their inputs, and for what they take beside others."""
 RACING = 0.08
 """The share of the seconds that are for building and racing whole models."""
 LEAST_RACING, MOST_RACING = 2.0, 45.0
@@ -271,7 +271,8 @@ def _models(
         with until(clock.deadline(PLACING)):
             models[rule] = Model(made, kernels, target)
         if _has_time(clock, time.monotonic() - began + _race_seconds(2)):
-            wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], models[rule])
+            with contextlib.suppress(OutOfTime), until(clock.deadline(PLACING)):
+                wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], models[rule])
         if not _has_time(clock, time.monotonic() - began + _race_seconds(1 + len(models))):
             break
     return models

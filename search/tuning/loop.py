@@ -131,7 +131,9 @@ class Loop:
         self._held += candidates[now:]
         if not held and not candidates and not trials:
             return "exhausted"
-        waiting += self.build(candidates[:now]) if candidates[:now] else []
+        left = self.budget.left()
+        if candidates[:now] and (left is None or left > 0):
+            waiting += self.build(candidates[:now])
         self.measure(waiting)
         trials += waiting
         if all(trial.is_refused for trial in trials):

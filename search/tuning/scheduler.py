@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
@@ -58,6 +59,8 @@ RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been
 SHORT_RACE_SHARE, RACE_TURNS = 0.03, 1.5  # and at most this one until half of the tasks have had so many turns
 PLAYING = 2.0  # how much more than any other the task in play must be worth to be played again at once
 HURRIED_SHARE = 0.6  # of what is left, which first turns may take: else what has had none is played so
+FIRST_SHARE = 0.4  # of what is left, which one first turn may take while others wait for theirs
+UNTUNED_COST = 0.15  # seconds that are left for each task without a kernel, to compile it as it was written
 DERIVING_SHARE = 0.2  # of what is left, for the design space of a task and its features
 DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
 SPARE_SECONDS = 1.0  # what is left for the caller at the end, unless it says what it needs
@@ -163,15 +166,15 @@ class Guide(Protocol):
 
 
 class TurnBudget(Budget):
-    """What a turn may use of the seconds that all tasks share."""
+    """What a turn may use of the seconds that all tasks share: what is left, until the clock shows `end`."""
 
     def __init__(self, run: Run, scheduler: Scheduler) -> None:
         super().__init__(run)
-        self.scheduler = scheduler
+        self.scheduler, self.end = scheduler, inf
 
     def left(self) -> float:
-        """Seconds that turns may still use."""
-        return self.scheduler.left()
+        """Seconds that the turn may still use."""
+        return min(self.scheduler.left(), self.end - self.scheduler.clock.seconds)
 
     @property
     def ending(self) -> float:
@@ -277,6 +280,7 @@ class Scheduler:
         candidates = [] if share is None else self._ask(share).result()
         while share is not None:
             if self.left() <= 0 and self.turn:  # what is built already is measured, however late it is
+                self._measure_untuned(self._lacking())
                 return "seconds"
             if self._is_late(waiting):
                 self._hurry(waiting)
@@ -336,6 +340,9 @@ class Scheduler:
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
+        if loop is not None and isinstance(loop.budget, TurnBudget):
+            is_one_of_many = before is None and waiting
+            loop.budget.end = self.clock.seconds + FIRST_SHARE * self.left() if is_one_of_many else inf
         is_last = before is None and not waiting and not self.is_whole  # nothing is to delay that the whole is known
         follows = None if is_last else self._choose(waiting, share)
         asked = None if follows in (None, share) else self._ask(follows)
@@ -424,7 +431,13 @@ class Scheduler:
 
     def left(self) -> float:
         """Seconds that turns may still use."""
-        return self._seconds_left() - self.racing()
+        return self._seconds_left() - self.racing() - UNTUNED_COST * len(self._lacking())
+
+    def _lacking(self) -> list[Share]:
+        """The tasks that a whole needs and that have no kernel yet."""
+        if self.is_whole:
+            return []
+        return [s for s in self.shares if s.weight and s.best_us is None and not s.is_given_up]
 
     def racing(self) -> float:
         """Seconds for the races that there are to be."""
