@@ -303,15 +303,15 @@ class Scheduler:
         Candidates are asked for while others are built.
         """
         began, spent = self.clock.seconds, self.clock.spent
-        asking = time.monotonic() + HURRIED_SHARE * max(self.left(), 0.0)
+        end = began + HURRIED_SHARE * self.left()
 
         def candidates() -> Iterator[tuple[Loop, Candidate]]:
             for number, share in enumerate(waiting):
-                if time.monotonic() > asking:
+                if (left := end - self.clock.seconds) < 0:
                     return
-                each = time.monotonic() + (asking - time.monotonic()) / (len(waiting) - number) + LEAST_SECONDS
-                loop = self._loop_of(share, min(each, asking))
-                for candidate in [] if loop is None else loop.ask(1, deadline=min(each, asking)).result():
+                deadline = time.monotonic() + min(left, left / (len(waiting) - number) + LEAST_SECONDS)
+                loop = self._loop_of(share, deadline)
+                for candidate in [] if loop is None else loop.ask(1, deadline=deadline).result():
                     yield loop, candidate
 
         self._send(events.Phase(phase=f"one candidate of each of {len(waiting)} tasks"))
