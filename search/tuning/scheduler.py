@@ -387,9 +387,10 @@ class Scheduler:
         return max(open_shares, key=worth, default=None)
 
     def _ask(self, share: Share) -> Future[list[Candidate]]:
-        """Candidates for the next turn of a task; none where its space has no more."""
-        deriving = time.monotonic() + max(DERIVING_SHARE * self.left(), LEAST_SECONDS)
-        if (loop := self._loop_of(share, deriving)) is None:
+        """Candidates for the next turn of a task; none where its space has no more, or no time is left."""
+        left = self.left()
+        deriving = time.monotonic() + max(DERIVING_SHARE * left, min(LEAST_SECONDS, left))
+        if left <= 0 or (loop := self._loop_of(share, deriving)) is None:
             nothing: Future[list[Candidate]] = Future()
             nothing.set_result([])
             return nothing
