@@ -39,7 +39,8 @@ from .prediction import BYTES_PER_US, FILLED_PER_US, PER_NEST_US, predicted_us
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.tasks.task import Task
-    from ..search.tuning.scheduler import Scheduler, Share
+    from ..search.tuning.scheduler import Scheduler
+    from ..search.tuning.share import Share
     from .network import Network
 
 HOPE = 0.35
@@ -159,6 +160,12 @@ class LayoutSearch:
         prefers = prefers or self.prefers
         measured = self._best_measured(prefers)
         return measured if measured.written else agree(self.tables.costs(self._price(UNSEEN)), prefers)
+
+    def whole(self) -> Agreement:
+        """The cheapest whole of what was measured; without any the one that the search began with, whose programs are
+        compiled first of all."""
+        best = self.best()
+        return best if self.is_measured(best) else self.start
 
     def _best_measured(self, prefers: Prefers | None) -> Agreement:
         """The cheapest whole of which everything was measured; of infinite cost where there is none."""

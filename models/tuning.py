@@ -205,11 +205,11 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
     slower, then what rules for all tensors make of what was measured.
     """
     if guide.prefers is not None:
-        return {"agreed": Chosen.of(guide.alternatives, guide.best())}
+        return {"agreed": Chosen.of(guide.alternatives, guide.whole())}
     uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
     ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
     rules = {"as given": guide.tables.as_given, **{rule: uniform[rule] for rule in ordered}}
-    found = {"agreed": guide.best()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
+    found = {"agreed": guide.whole()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
     wholes = {rule: Chosen.of(guide.alternatives, agreement) for rule, agreement in found.items()}
     if earlier is not None:
         wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}

@@ -93,6 +93,14 @@ class Clock:
             self.enter(before)
 
 
+def crowding() -> float:
+    """How many times as long as alone what computes here is likely to take: processes that want a core, by cores."""
+    try:
+        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    except OSError:  # the system does not tell
+        return 1.0
+
+
 def process_start() -> float:
     """When this process began, as a `time.monotonic()` value.
 

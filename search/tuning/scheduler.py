@@ -17,9 +17,9 @@ workers.  A task's candidates are ordinary records, so that a later run for any 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -31,7 +31,7 @@ from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers import kernel_cache
 from ..workers.protocol import Build, Built, Failed, Measure, MeasureRoof, Roofed, to_text
-from . import events
+from . import clock, events
 from .budget import LONG_SECONDS, Budget
 from .clock import Clock
 from .events import Emit, Event
@@ -41,6 +41,7 @@ from .mirror import mirror_round
 from .race import final_race, untuned_id
 from .run import Results, Run, of_this_driver
 from .settings import settings
+from .share import BATCH, FIRST, FIRST_SECONDS, LEAST_SECONDS, Share
 from .study import Study
 from .transfer import Transfer
 
@@ -49,11 +50,8 @@ if TYPE_CHECKING:
     from ..workers.executor import Executor
     from .search_space import Candidate
 
-BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: those of others, then what the estimate likes
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
-LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
-RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
 RACE_SECONDS, FINALISTS = 0.25, 2
 RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
 SHORT_RACE_SHARE, RACE_TURNS = 0.03, 1.5  # and at most this one until half of the tasks have had so many turns
@@ -62,97 +60,7 @@ HURRIED_SHARE = 0.6  # of what is left, which first turns may take: else what ha
 FIRST_SHARE = 0.4  # of what is left, which one first turn may take while others wait for theirs
 UNTUNED_COST = 0.15  # seconds that are left for each task without a kernel, to compile it as it was written
 DERIVING_SHARE = 0.2  # of what is left, for the design space of a task and its features
-DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
 SPARE_SECONDS = 1.0  # what is left for the caller at the end, unless it says what it needs
-LEAST_SECONDS, FIRST_SECONDS = 0.5, 1.0  # what a turn counts as at least, and what a first one does
-
-
-@dataclass(eq=False)
-class Share:
-    """A task with its weight, its search, and what its turns have gained.
-
-    `known_us` is what the database had before, `stored` how many turns its candidates are; `gains` are microseconds by
-    turn.  `turns` counts in batches those that have begun, `played` those that have ended, which took `seconds`.
-    `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
-    `is_given_up` says that not even the program as it was written could be measured in time.
-    `spent` are the seconds of its turns and its race by activity.
-    """
-
-    number: int
-    run: Run
-    weight: int
-    known_us: float | None
-    loop: Loop | None = None
-    gains: list[float] = field(default_factory=list)
-    turns: float = 0.0
-    played: float = 0.0
-    stored: float = 0.0
-    seconds: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)
-    is_exhausted: bool = False
-    is_given_up: bool = False
-    untuned_us: float | None = None
-    raced_us: float | None = None
-    hoped_us: float = 0.0
-
-    def spend(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """Count what the clock of all tasks shows now beyond `before` as this task's."""
-        for activity, seconds in after.items():
-            self.spent[activity] = self.spent.get(activity, 0.0) + seconds - before[activity]
-
-    @property
-    def best_us(self) -> float | None:
-        """The fastest that is known of the task, before or in this run."""
-        return self.trial_us if self.raced_us is None else self.raced_us
-
-    @property
-    def trial_us(self) -> float | None:
-        """The same by trials alone: times of tasks that have raced and of others are not of one kind.
-
-        The least of several trials is what luck has made least; a race tells what that takes.
-        """
-        found = (self.known_us, self.untuned_us, self.run.results.best_us)
-        return min((us for us in found if us is not None), default=None)
-
-    @property
-    def is_playing(self) -> bool:
-        """Whether a turn of it is under way."""
-        return self.turns > self.played
-
-    @property
-    def is_untried(self) -> bool:
-        """Whether nothing is known of the task, and it had no turn."""
-        return self.best_us is None and not self.turns
-
-    @property
-    def is_new(self) -> bool:
-        """Whether this run found what is faster than all that the database had."""
-        mine = self.run.results.best_us
-        return mine is not None and (self.known_us is None or mine < self.known_us)
-
-    @property
-    def doubt_us(self) -> float:
-        """Microseconds of the model that a race is about: all of the task's where its two fastest are close.
-
-        What the database has from an earlier race counts before a trial, so that without a race the gain is lost.
-        """
-        found = sorted(record.latency_us or 0.0 for record in self.run.results.valid.values())
-        close = len(found) > 1 and found[1] < DOUBTFUL * found[0]
-        gained = self.known_us - found[0] if self.known_us is not None and found else 0.0
-        return self.weight * max((self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0), gained)
-
-    def expected(self, roof: Roof | None) -> float:
-        """Microseconds of the model that a second of this task is expected to gain."""
-        best = self.best_us
-        if self.is_untried:
-            return self.weight * self.hoped_us / FIRST_SECONDS
-        if best is None or self.is_exhausted:
-            return 0.0
-        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0  # of memory: what lies in caches may be faster
-        hope = max(best - floor, LEAST_HOPE * best) / (self.turns + self.stored + 2.0)
-        recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
-        gain = RECENT * recent + (1 - RECENT) * hope
-        return self.weight * gain / max(self.seconds / max(self.played, FIRST / BATCH), LEAST_SECONDS)
 
 
 class Guide(Protocol):
@@ -208,7 +116,7 @@ class Scheduler:
         self.turn = 0
         self.is_ending = False
         self.guided = 0.0  # seconds of the guide's, which no task is charged with
-        self.race_cost = RACE_COST
+        self.race_cost, self.crowding = RACE_COST, clock.crowding()
         self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
         self.transfer = Transfer(database)
@@ -294,7 +202,7 @@ class Scheduler:
     def _is_late(self, waiting: Sequence[Share]) -> bool:
         """Whether first turns of all that wait for one would take more than their share of what is left."""
         begun = [share.seconds for share in self.shares if share.played and share.known_us is None and share.loop]
-        each = sum(begun) / len(begun) if begun else FIRST_SECONDS
+        each = sum(begun) / len(begun) if begun else FIRST_SECONDS * self.crowding
         return bool(waiting) and len(waiting) * each > HURRIED_SHARE * self.left()
 
     def _hurry(self, waiting: Sequence[Share]) -> None:
@@ -303,7 +211,9 @@ class Scheduler:
         Candidates are asked for while others are built.
         """
         began, spent = self.clock.seconds, self.clock.spent
-        end = began + HURRIED_SHARE * self.left()
+        self._send(events.Phase(phase=f"compiling {len(waiting)} programs as they were written"))
+        self._compile_untuned(waiting)
+        end = self.clock.seconds + HURRIED_SHARE * self.left()
 
         def candidates() -> Iterator[tuple[Loop, Candidate]]:
             for number, share in enumerate(waiting):
@@ -432,7 +342,7 @@ class Scheduler:
 
     def left(self) -> float:
         """Seconds that turns may still use."""
-        return self._seconds_left() - self.racing() - UNTUNED_COST * len(self._lacking())
+        return self._seconds_left() - self.racing() - UNTUNED_COST * self.crowding * len(self._lacking())
 
     def _lacking(self) -> list[Share]:
         """The tasks that a whole needs and that have no kernel yet."""
@@ -460,22 +370,27 @@ class Scheduler:
         turns = sorted(share.played + share.stored for share in self.shares if share.weight)
         return RACE_SHARE if turns and turns[len(turns) // 2] >= RACE_TURNS else SHORT_RACE_SHARE
 
+    def _compile_untuned(self, shares: Sequence[Share]) -> None:
+        """Compile programs as they were written, and keep the code: whatever comes, a whole can be made of it."""
+        jobs = [Build(script=share.run.task.script, target=share.run.task.target) for share in shares]
+        self.executor.until = self._end()
+        for share, job, reply in zip(shares, jobs, self.executor.build(jobs) if jobs else (), strict=True):
+            share.untuned = reply
+            if isinstance(reply, Built):
+                kernel_cache.store(to_text(job), reply)
+
     def _measure_untuned(self, shares: Sequence[Share]) -> None:
         """Where no candidate was valid, the program as it was written is the one kernel that there is."""
-        if not shares:
-            return
-        self.executor.until = self._end()
-        jobs = [Build(script=share.run.task.script, target=share.run.task.target) for share in shares]
-        built = [
-            (share, job, reply) for share, job, reply in zip(shares, jobs, self.executor.build(jobs), strict=True)
-        ]
-        done = [(share, job, reply) for share, job, reply in built if isinstance(reply, Built)]
+        self._compile_untuned([share for share in shares if not isinstance(share.untuned, Built)])
+        done = [(share, share.untuned) for share in shares if isinstance(share.untuned, Built)]
         measured = iter(self.executor.measure(
-            Measure(kernel=reply.kernel, work=s.run.task.name, seed=self.seed, called=s.run.task.called)
-            for s, _, reply in done
-        ))  # fmt: skip
-        for share, job, found in built:
-            run, outcome = share.run, found if isinstance(found, Failed) else next(measured)
+            Measure(kernel=built.kernel, work=s.run.task.name, seed=self.seed, called=s.run.task.called)
+            for s, built in done
+        ) if done else ())  # fmt: skip
+        for share in shares:
+            run, found = share.run, share.untuned
+            outcome = next(measured) if isinstance(found, Built) else found
+            assert outcome is not None
             if isinstance(outcome, Failed):
                 run.note(f"{run.task.work}: no candidate was valid, and the untuned program failed: {outcome.message}")
                 share.is_given_up = outcome.kind == "infrastructure"
@@ -483,7 +398,6 @@ class Scheduler:
             record = run.record().measured(outcome.samples, outcome.max_abs_error, "trial")
             share.untuned_us = record.latency_us
             self.writer.put([record.changed(id=untuned_id(run.task))])
-            kernel_cache.store(to_text(job), found)
 
     def _measure_roof(self) -> None:
         """What the device can do, once: how much there is to gain."""

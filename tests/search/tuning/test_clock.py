@@ -71,3 +71,10 @@ def test_what_is_left_ends_before_the_process_has_to(now: list[float]) -> None:
     assert clock.deadline() == pytest.approx(109.0) and clock.deadline(0.5) == pytest.approx(104.5)
     now[0] += 20
     assert clock.deadline() == pytest.approx(120.0) and clock.deadline(0.1, least=2.0) == pytest.approx(122.0)
+
+
+def test_a_crowded_machine_is_told_by_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the cores that there are; a machine that is idle makes nothing faster."""
+    for load, found in ((0.2, 1.0), (2.0 * (module.os.cpu_count() or 1), 2.0)):
+        monkeypatch.setattr(module.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert module.crowding() == pytest.approx(found)

@@ -52,6 +52,7 @@ class World:
 
         monkeypatch.setattr(scheduler, "Clock", Ticking)
         monkeypatch.setattr(sampler, "POPULATION", 600)
+        monkeypatch.setattr(scheduler.clock, "crowding", lambda: 1.0)
 
     def tick(self, number: int) -> None:
         self.now += 0.4
@@ -306,6 +307,17 @@ def test_first_turns_that_take_long_make_way_for_single_candidates(world: World)
     trials = [event["trials"] for event in world.events if event["event"] == "turn"]
     assert trials[0] == FIRST and all(share.best_us is not None for share in done.shares)
     assert 10 <= trials[9] < 10 * FIRST
+
+
+def test_a_crowded_machine_has_single_candidates_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others compute, too, a first turn takes as many times as long; programs as written are compiled first."""
+    monkeypatch.setattr(scheduler.clock, "crowding", lambda: 10.0)
+    world.run(30)
+    built = world.executor.of(Build)
+    assert [job.choice for job in built[:2]] == [None, None] and {job.script for job in built[:2]} == {
+        task.script for task, _ in world.tasks
+    }
+    assert [job.choice is not None for job in built[2:4]] == [True, True]
 
 
 def test_what_there_is_no_time_for_is_taken_as_it_was_written(
