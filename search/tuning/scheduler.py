@@ -221,8 +221,9 @@ class Scheduler:
                     return
                 deadline = time.monotonic() + min(left, left / (len(waiting) - number) + LEAST_SECONDS)
                 loop = self._loop_of(share, deadline)
-                for candidate in [] if loop is None else loop.ask(1, deadline=deadline).result():
-                    yield loop, candidate
+                if loop is not None:
+                    for candidate in loop.ask(1, deadline=deadline).result():
+                        yield loop, candidate
 
         self._send(events.Phase(phase=f"one candidate of each of {len(waiting)} tasks"))
         self.executor.until = time.monotonic() + max(self.left(), 0.0)
@@ -287,7 +288,7 @@ class Scheduler:
             self._send(events.Phase(phase="choosing what to tune"))
             self.guide.revise(self)
             self.guided += self.clock.seconds - began
-        if self.roof is None:
+        if self.roof is None and self.left() > 0:
             self._measure_roof()
         open_shares = [s for s in self.shares if s.weight and not s.is_exhausted and not s.is_given_up]
 
@@ -342,7 +343,8 @@ class Scheduler:
 
     def left(self) -> float:
         """Seconds that turns may still use."""
-        return self._seconds_left() - self.racing() - UNTUNED_COST * self.crowding * len(self._lacking())
+        uncompiled = sum(share.untuned is None for share in self._lacking())
+        return self._seconds_left() - self.racing() - UNTUNED_COST * self.crowding * uncompiled
 
     def _lacking(self) -> list[Share]:
         """The tasks that a whole needs and that have no kernel yet."""
