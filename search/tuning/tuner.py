@@ -283,6 +283,11 @@ def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithErro
     if not isinstance(reason, str):
         return reason.error(f"{reason.message}; {found}")
     cause = f"; {problem}" if problem else ""
+    if reason == "seconds" and not any(count for kind, count in run.results.failed.items() if kind != "infrastructure"):
+        cause = (
+            f": {run.settings.seconds:g} s were over before one of them, or the program as it was written, had been "
+            f"measured; a run of more seconds goes on from there"
+        )
     return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
 
 
