@@ -3,10 +3,10 @@
     python benchmarks/limits.py --out FILE.jsonl [--repeat 20] [--busy 2] [--only matmul,softmax]
 
 Each run has a database and a cache of its own, both empty.  A command's seconds are those of its process, from start to
-exit; a call's are those of the call in a process that has imported what it needs.  A run is a line of the file, and what
-the file has is not run again: a second call goes on where the first was stopped.  The table says for each command how
-long the longest run went on beyond its limit, and how many kept it: within a tenth of the limit, or one second where
-that is more, with a result.  Twenty runs of each take 26 minutes, quiet or busy.
+exit; a call's are those of the call in a process that has imported what it needs.  A run is a line of the file, and
+what the file has is not run again: a second call goes on where the first was stopped.  The table says for each command
+how long the longest run went on beyond its limit, and how many kept it: within a tenth of the limit, or one second
+where that is more, with a result.  Twenty runs of each take 26 minutes, quiet or busy.
 """
 
 from __future__ import annotations
