@@ -3,7 +3,7 @@
     python benchmarks/faults.py [--repeat 20] [--only raylet_killed,sigterm] [--seconds 30]
 
 A fault comes once Ray's workers measure; one that ends in `_early` while the first batch is measured, before Ray, and
-one that ends in `_starting` while Ray starts.
+one that ends in `_starting` while Ray starts.  One that begins with `no_` keeps Ray from starting at all.
 Every run tunes a small product into a database of its own.  A row says how often the run kept its promise: it ended in
 its time with the right exit code, every trial that it announced is stored after the next run has begun, and no process
 and no folder is left.  Linux only.
@@ -31,9 +31,11 @@ from driving import AFTER_TRIALS, CLEAN_SECONDS, STARTED_SECONDS, Drive, all_kep
 
 from stridesmith.search.workers import guardian
 
-LATE_SECONDS = 12.0  # beyond its time, that a run may take which has lost Ray
+LATE, LATE_SECONDS = 0.1, 1.0  # of its time, or seconds, whichever are more, that a run may take beyond it
 END_SECONDS = 5.0  # after a signal
 STARTING_SECONDS = 4.0  # that Ray takes to start
+RESTART_SECONDS = 40.0  # until it is tried again, after a process of its was killed
+IN_ITS_STEAD = "this process builds and measures by itself"
 
 
 # ---------------------------------------------------------------- faults
@@ -100,17 +102,50 @@ def locked_and_killed(drive: Drive) -> None:
     connection.close()
 
 
+def to_starting(title: str) -> Injection:
+    """Kill every process of Ray's with this name as it appears, as long as the run tries to start its own."""
+
+    def inject(drive: Drive) -> None:
+        killed, end = set[int](), time.monotonic() + STARTING_SECONDS
+        while drive.process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(LookupError):
+                for pid in set(drive.members(title)) - killed:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+                    end = time.monotonic() + RESTART_SECONDS
+            time.sleep(0.01)
+        assert killed, f"no {title} was started"
+
+    return inject
+
+
+def in_shell(text: str) -> tuple[str, ...]:
+    """A command that runs another one, its arguments, in a mount namespace of its own after what `text` does there."""
+    return ("unshare", "--mount", "sh", "-c", f'{text} && exec "$@"', "sh")
+
+
+def without_ray(folder: Path) -> dict[str, str]:
+    """Variables with which the package `ray` cannot be imported."""
+    (folder / "broken" / "ray").mkdir(parents=True)
+    (folder / "broken" / "ray" / "__init__.py").write_text("raise ImportError('built for another interpreter')")
+    return {"PYTHONPATH": f"{folder / 'broken'}:{os.environ.get('PYTHONPATH', '')}"}
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is done to a run, with what exit code it ends, and in how many seconds from then (None: in its own time).
 
-    `when` is "early", before Ray is started, "starting", or empty: once Ray's workers measure.
+    `when` is "early", before Ray is started, "starting", or empty: once Ray's workers measure; with "never" something
+    keeps Ray from starting.  `prefix` is a command that runs it, and `variables` gives what is set for it.
     """
 
     inject: Injection
     code: int
     seconds: float | None = None
     when: str = ""
+    prefix: tuple[str, ...] = ()
+    variables: Callable[[Path], dict[str, str]] = lambda folder: {}
 
 
 FAULTS: dict[str, Fault] = {
@@ -137,7 +172,18 @@ FAULTS: dict[str, Fault] = {
     "sigint_starting": Fault(to_driver(signal.SIGINT), 130, END_SECONDS, "starting"),
     "sigterm_starting": Fault(to_driver(signal.SIGTERM), 143, END_SECONDS, "starting"),
     "driver_killed_starting": Fault(to_driver(signal.SIGKILL), -9, END_SECONDS, "starting"),
-}
+    "no_raylet": Fault(to_starting("raylet"), 0, when="never"),
+    "no_gcs": Fault(to_starting("gcs_server"), 0, when="never"),
+    "no_shared_memory": Fault(
+        lambda drive: None, 0, when="never", prefix=in_shell("mount -t tmpfs -o size=64k,nr_inodes=4 none /dev/shm")
+    ),
+    "no_ports": Fault(lambda drive: None, 0, when="never", prefix=("unshare", "--net")),
+    "no_memory": Fault(
+        lambda drive: None, 0, when="never",
+        variables=lambda folder: {"RAY_memory_usage_threshold": "0", "RAY_memory_monitor_refresh_ms": "50"},
+    ),
+    "no_package": Fault(lambda drive: None, 0, when="never", variables=without_ray),
+}  # fmt: skip
 
 
 def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
@@ -146,7 +192,7 @@ def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
     limit = seconds if fault.seconds is None else STARTED_SECONDS  # what ends the run itself may come late
     options = ("--workload", "matmul", "--shape", "m=61,n=67,k=71", "--seconds", str(limit), "--db",
                str(folder / "tuned.db"))  # fmt: skip
-    drive = Drive(folder, options)
+    drive = Drive(folder, options, fault.variables(folder), fault.prefix)
     token = ray_folder = ""
     try:
         drive.until(AFTER_TRIALS)
@@ -158,7 +204,8 @@ def try_once(fault: Fault, seconds: float) -> tuple[float | None, str]:
             token, ray_folder, _ = drive.session()
         fault.inject(drive)
         now = time.monotonic()  # on a busy machine this may be late
-        left = max(drive.began + seconds, now) + LATE_SECONDS - now if fault.seconds is None else fault.seconds
+        late = max(LATE * seconds, LATE_SECONDS)
+        left = max(drive.began + seconds + late - now, late) if fault.seconds is None else fault.seconds
         took = drive.end(left + 10)
         problems = list(_problems(drive, fault, took, left))
         problems += _after(drive, token, ray_folder)
@@ -185,6 +232,8 @@ def _problems(drive: Drive, fault: Fault, took: float | None, left: float) -> It
         yield f"the last event is {last.get('event')}"
     if fault.code > 0 and not any(event["event"] == "done" for _, event in drive.events):
         yield "no best so far"
+    if sum(IN_ITS_STEAD in str(event.get("message")) for _, event in drive.events) > 1:
+        yield "it says more than once that it goes on without Ray"
     if drive.noise or "Traceback" in drive.errors or "***" in drive.errors:
         yield f"there is more on the screen: {(drive.noise + drive.errors)[:200]!r}"
 

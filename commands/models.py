@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import UsageError
 from ..files import doing
+from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import command_line
 from .lookup import best_of, missing, target_of
 from .options import input_shapes
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DEFAULT_SECONDS = 600.0
+MEASURING, MOST_MEASURING = 0.05, 1.0  # of the seconds, and seconds, for a last measurement of the whole
 OTHER_WORK = ("workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface")
 OTHER_SEARCH = ("trials", "stop_at", "preset", "sampler", "pin", "dry_run")
 SHOWN_ROWS = 40
@@ -34,21 +37,28 @@ SHOWN_ROWS = 40
 
 def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
+    from ..models.api import reading
+
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
     if not options["resume"]:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
     seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
-    network = _network(options, target, output)
+    output.event({"event": "phase", "phase": f"reading {options['model']}"})
+    with reading(started, seconds):
+        network = _network(options, target, output)
+    measuring = min(MEASURING * seconds, MOST_MEASURING)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
     with Progress(output, state) as progress:
         from ..models.tuning import tune_network
 
         found = tune_network(
-            network, target, seconds, db=options.get("db"), seed=options.get("seed") or 0,
+            network, target, seconds - measuring, db=options.get("db"), seed=options.get("seed") or 0,
             address=options.get("address"), start=started, emit=progress, trace=options.get("trace"),
         )  # fmt: skip
-    measured = _measured(found.model)
+        measured = found.predicted_us
+        with contextlib.suppress(OutOfTime), until(started + seconds):  # another run may measure for longer
+            measured = _measured(found.model, seconds=measuring)
     _tell_model(options, output, found.model, measured, found)
     return 0
 
@@ -138,7 +148,7 @@ def show(options: Mapping[str, Any], output: Output) -> int:
 
 @dataclass
 class ModelState(State):
-    """What a run for a model has found so far, from the events `tasks` and `turn`."""
+    """What a run for a model has found so far, from the events `tasks`, `phase` and `turn`."""
 
     tasks: int = 0
     known: set[int] = field(default_factory=set)
@@ -150,6 +160,8 @@ class ModelState(State):
             self.tasks = len(event["tasks"])
             self.known = {number for number, task in enumerate(event["tasks"]) if task["best_us"] is not None}
             self.phase = "first candidates of each task"
+        elif event["event"] == "phase":
+            self.phase = event["phase"]
         elif event["event"] == "turn":
             self.trials, self.round = event["trials"], event["turn"]
             if event["best_us"] is not None and event["task"] < self.tasks:
@@ -161,6 +173,8 @@ class ModelState(State):
 
     def best(self) -> str:
         """The predicted time of the model, and how far it has fallen."""
+        if not self.tasks:
+            return f"no result yet ({self.phase})"
         if self.best_us is None or self.first_us is None:
             return f"{len(self.known)} of {self.tasks} tasks have a kernel ({self.phase})"
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
@@ -195,9 +209,9 @@ def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
             raise UsageError(f"--{name.replace('_', '-')} does not go with --model, which takes every operator at once")
 
 
-def _measured(model: Model, inputs: Sequence[Array] | None = None) -> float:
+def _measured(model: Model, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> float:
     """Microseconds of a run of the whole, alone on this host; on small random numbers without `inputs`."""
-    return statistics.median(_alone(lambda: model.measure(inputs))) * 1e6
+    return statistics.median(_alone(lambda: model.measure(inputs, seconds))) * 1e6
 
 
 def _alone(measure: Callable[[], R]) -> R:
@@ -217,7 +231,7 @@ def _roof(model: Model) -> Roof | None:
 
 
 def _tell_model(
-    options: Mapping[str, Any], output: Output, model: Model, measured_us: float, tuned: Tuned | None = None
+    options: Mapping[str, Any], output: Output, model: Model, measured_us: float | None, tuned: Tuned | None = None
 ) -> None:
     """The event `model` and a table: how fast the whole is, and what it is made of."""
     fallback = sorted({node.op for node in model.network.foreign})

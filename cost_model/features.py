@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.deadline import OutOfTime, look
 from ..space.design.apply import columns
 from ..space.design.candidates import Candidates
 from .formulas import estimate
@@ -36,14 +37,24 @@ class FeatureMap:
 
     `columns` names the F features; `matrix(sketch number, X)` gives them for X, an (N, D) array of
     alternatives, as float32 of shape (N, F).
+
+    Sketches are looked at in the given `order`, by default their own, and `known` are those that there was time for
+    (`ir.deadline`), at least one: all of them without a deadline.
     """
 
-    def __init__(self, sketches: Sequence[Sketch], target: Target) -> None:
+    def __init__(self, sketches: Sequence[Sketch], target: Target, order: Sequence[int] | None = None) -> None:
         self.sketches = tuple(sketches)
         self._parts = [_parts(sketch, target) for sketch in self.sketches]
-        names: dict[str, None] = {}
-        for number, sketch in enumerate(self.sketches):
-            names.update(dict.fromkeys(self._columns(number, np.zeros((1, len(sketch.decisions)), np.int64))))
+        found: dict[int, list[str]] = {}
+        try:
+            for number in range(len(self.sketches)) if order is None else order:
+                width = len(self.sketches[number].decisions)
+                found[number] = list(self._columns(number, np.zeros((1, width), np.int64)))
+                look()
+        except OutOfTime:
+            pass
+        self.known = frozenset(found)
+        names = dict.fromkeys(name for number in sorted(found) for name in found[number])
         names.update((f"sketch:{number}", None) for number in range(len(self.sketches)))
         self.columns = tuple(names)
         self._position = {name: position for position, name in enumerate(self.columns)}
@@ -142,4 +153,5 @@ def _scaled(name: str, values: Vector) -> Vector:
 
 def _chunks(population: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     for start in range(0, len(population), _CHUNK):
+        look()
         yield start, population[start : start + _CHUNK]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ToolMissing
+from ..ir.deadline import until
 from .network import Network
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
+READING = 0.4
+"""The share of the seconds of a run that may go to reading a network and to putting its operators in groups."""
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
@@ -55,6 +60,13 @@ def _refuse_programs(source: object) -> None:
         )
 
 
+@contextlib.contextmanager
+def reading(started: float, seconds: float | None) -> Iterator[None]:
+    """Have a network read, and its operators put in groups, in a share of the seconds of a run that began then."""
+    with until(started + READING * seconds if seconds else None):
+        yield
+
+
 def compile(
     source: Source,
     target: str | Target = "cpu",
@@ -70,19 +82,22 @@ def compile(
 ) -> Model:
     """The model of an ONNX file or a network: ``y = model(x)``.
 
-    With `seconds` its operators are tuned for so long, and what is found is kept in the database.  Without, or with 0,
-    the best kernels that the database has are used, and what the estimate likes best for operators that it has none
-    of; what has been compiled once is read from the user's cache then.
+    With `seconds` its operators are tuned, and this returns by then; what is found is kept in the database.  Without,
+    or with 0, the best kernels that the database has are used, and what the estimate likes best for operators that it
+    has none of; what has been compiled once is read from the user's cache then.
     `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.  Without `winograd` no
     convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart.
     """
     from ..search.tasks.task import device_of
     from .tuning import tune_network
 
+    started = time.monotonic()
     device = device_of(target, threads)
-    network = network_of(source, device, inputs, winograd)
+    with reading(started, seconds):
+        network = network_of(source, device, inputs, winograd)
     if seconds:
-        return tune_network(network, device, seconds, db=db, seed=seed, address=address, emit=emit).model
+        found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
+        return found.model
     return compiled(network, device, db)
 
 

@@ -6,14 +6,12 @@ The database keeps the choice by the network's `signature` and the device, besid
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRecord
-from ..ir.passes.renaming import canonical
 from .agreement import Agreement, Copy
 from .costs import Alternatives
 from .kinds import copy_kind, kind_of, tensors_of
@@ -137,26 +135,16 @@ def in_layouts(network: Network, chosen: Chosen) -> Network:
     return network.with_nodes(tuple(nodes), tensors)
 
 
-def signature(network: Network) -> str:
-    """What tells networks apart: their programs, and the tensors that pass between them."""
-    text = hashlib.sha256()
-    for node in network.nodes:
-        what = node.op if isinstance(node, Foreign) else canonical(node.func).script()
-        text.update(repr((node.name, what, node.inputs, node.outputs)).encode())
-    text.update(repr((network.inputs, network.outputs, sorted(network.constants))).encode())
-    return text.hexdigest()
-
-
 def keep(
     chosen: Chosen, network: Network, target: Target, database: Database, seconds: float | None = None
 ) -> None:
     """Store a choice, in place of an earlier one for this network and device; waits as `Database.put_choice`."""
-    database.put_choice(signature(network), target, chosen.to_json(), seconds)
+    database.put_choice(network.signature, target, chosen.to_json(), seconds)
 
 
 def kept(network: Network, target: Target, database: Database) -> Chosen | None:
     """The choice that is stored for a network on a device; None where there is none that fits."""
-    data = database.choice(signature(network), target)
+    data = database.choice(network.signature, target)
     found = None if data is None else Chosen.from_json(data)
     return found if found is not None and found.fits(network) else None
 

@@ -28,6 +28,7 @@ from math import inf, prod
 from typing import TYPE_CHECKING
 
 from ..ir import dtypes
+from ..ir.deadline import OutOfTime, until
 from .agreement import Agreement, Prefers, agree
 from .chosen import Chosen
 from .costs import Alternatives, CostTables, Form, Price
@@ -38,7 +39,8 @@ from .prediction import BYTES_PER_US, FILLED_PER_US, PER_NEST_US, predicted_us
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.tasks.task import Task
-    from ..search.tuning.scheduler import Scheduler, Share
+    from ..search.tuning.scheduler import Scheduler
+    from ..search.tuning.share import Share
     from .network import Network
 
 HOPE = 0.35
@@ -159,6 +161,12 @@ class LayoutSearch:
         measured = self._best_measured(prefers)
         return measured if measured.written else agree(self.tables.costs(self._price(UNSEEN)), prefers)
 
+    def whole(self) -> Agreement:
+        """The cheapest whole of what was measured; without any the one that the search began with, whose programs are
+        compiled first of all."""
+        best = self.best()
+        return best if self.is_measured(best) else self.start
+
     def _best_measured(self, prefers: Prefers | None) -> Agreement:
         """The cheapest whole of which everything was measured; of infinite cost where there is none."""
         return agree(self.tables.costs(self._measured), prefers)
@@ -183,7 +191,10 @@ class LayoutSearch:
             }
 
     def _likely_start(self) -> Agreement:
-        """The rule for all tensors under which the operators with most work take least, as the estimate has it."""
+        """The rule for all tensors under which the operators with most work take least, as the estimate has it.
+
+        Where a deadline (`ir.deadline`) comes before that is known, everything lies as ONNX has it.
+        """
         as_given = self.tables.as_given
         wholes = [as_given, *(self.tables.under_rule(prefers) for _, prefers in self._rules())]
         counts = Counter(self.tables.chosen(as_given))
@@ -196,7 +207,10 @@ class LayoutSearch:
             chosen = Counter(at for at in self.tables.chosen(whole) if at[0] in heavy)
             return sum(n * self._estimated_us(*at) for at, n in chosen.items())
 
-        return min(wholes, key=cost)
+        try:
+            return min(wholes, key=cost)
+        except OutOfTime:
+            return as_given
 
     def _hoped(self, scheduler: Scheduler) -> Agreement:
         """The cheapest whole by hopeful costs; what takes most of it is estimated first, while there is time."""
@@ -211,10 +225,16 @@ class LayoutSearch:
                 if not left or self._estimating > ESTIMATING * scheduler.limit:
                     return found
                 began = time.monotonic()
-                if self._share(*at, scheduler).best_us is None:
-                    self._estimate(*at)
-                    left -= 1
-                self._estimating += time.monotonic() - began
+                rest = ESTIMATING * scheduler.limit - self._estimating
+                try:
+                    if self._share(*at, scheduler).best_us is None:
+                        with until(began + rest):
+                            self._estimate(*at)
+                        left -= 1
+                except OutOfTime:
+                    return found
+                finally:
+                    self._estimating += time.monotonic() - began
 
     def _first_gain(self, hoped: Agreement) -> float:
         """The share of what it takes that a first turn of each untried combination is hoped to gain.

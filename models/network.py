@@ -8,6 +8,7 @@ network is a value: importing makes one, fusion and agreement make others of it,
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
+from ..ir.passes.renaming import canonical
 from ..ir.stmt import PrimFunc
 
 Array: TypeAlias = NDArray[np.generic]
@@ -81,6 +83,16 @@ class Network:
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, Array] = field(repr=False)
     nodes: tuple[Node, ...]
+
+    @cached_property
+    def signature(self) -> str:
+        """What tells networks apart: their programs, and the tensors that pass between them."""
+        text = hashlib.sha256()
+        for node in self.nodes:
+            what = node.op if isinstance(node, Foreign) else canonical(node.func).script()
+            text.update(repr((node.name, what, node.inputs, node.outputs)).encode())
+        text.update(repr((self.inputs, self.outputs, sorted(self.constants))).encode())
+        return text.hexdigest()
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:

@@ -13,6 +13,7 @@ import numpy as np
 from ..cost_model.features import FeatureMap
 from ..ir import dtypes
 from ..ir.caches import cached
+from ..ir.deadline import look
 from ..ir.stmt import Block, PrimFunc, read_buffers
 from ..ir.target import Target
 from ..search.tuning.evolution import Effort, by_estimate, evolve
@@ -58,10 +59,12 @@ def _least_cycles(func: PrimFunc, interface: tuple[tuple[str, str], ...], target
     if not sketches:
         return inf
     evaluate = by_estimate(FeatureMap(space.sketches, target))
+    look()
     best = inf
     for found in evolve(SearchSpace(space), sketches, evaluate, np.random.default_rng(0), EFFORT):
         if len(found.scores):
             best = min(best, float(np.exp2(-found.scores[0])) * _points(space.sketches[found.sketch]))
+    look()  # a part of the sketches is no answer that is to be kept
     return best / target.threads
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import DeviceLost, Interrupted, StorageError, StridesmithError, TemporaryError
+from ..errors import DeviceLost, Interrupted, NoSchedule, StorageError, StridesmithError, TemporaryError
+from ..ir.deadline import OutOfTime, look, until
 from .alternatives import MOST, alternatives
 from .chosen import Chosen, in_layouts, keep, kept
 from .layout_search import LayoutSearch
@@ -27,6 +28,7 @@ from .tasks import tasks_of
 if TYPE_CHECKING:
     from ..ir.target import Target
     from ..search.records.database import Database
+    from ..search.tuning.clock import Clock
     from ..search.tuning.events import Emit
     from ..search.tuning.scheduler import Scheduler
     from ..search.workers.executor import Executor
@@ -34,6 +36,14 @@ if TYPE_CHECKING:
     from .costs import Alternatives
     from .network import Network
 
+CHOOSING = 0.1
+"""The share of what is left then for what layouts there are, and which to begin with."""
+LEAST_EACH = 1.5
+"""Seconds for each task without which there is no choice of layouts: they go to the operators as they are."""
+MAKING, MAKING_EACH = 0.3, 0.01
+"""Seconds that a whole takes from its kernels to its first call, in all and for each operator, until one was made."""
+PLACING = 0.3
+"""The share of what is left then for kernels that write over their inputs, and for what they take beside others."""
 RACING = 0.08
 """The share of the seconds that are for building and racing whole models."""
 LEAST_RACING, MOST_RACING = 2.0, 45.0
@@ -86,6 +96,7 @@ def tune_network(
     file for the run's trace.
     """
     from ..search.records.database import Database
+    from ..search.tuning.clock import Clock
     from ..search.tuning.interruption import heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler
     from ..search.tuning.trace import check_writable, traced
@@ -96,38 +107,57 @@ def tune_network(
         check_writable(trace)
     executor = executor or RayExecutor(address, target.cores, first_here=True)
     executor.timeline = timeline = None if trace is None else Timeline()
-    started = time.monotonic() if start is None else start
+    clock = Clock(start, seconds)
     try:
         with heard(), contextlib.closing(Database(db)) as database:
-            if layouts is None:
-                layouts = alternatives(network, target, MOST if target.kind == "cpu" else 1)
             earlier = kept(network, target, database)
-            guide = LayoutSearch(network, layouts, target, prefers, earlier)
+            _tell(emit, "choosing layouts")
+            guide = _guide(network, target, layouts, prefers, earlier, clock)
             racing = racing_seconds(seconds) if guide.has_choices else 0.0
+            making = min(MAKING + MAKING_EACH * len(network.nodes), LARGEST_RACING * seconds)
             scheduler = Scheduler(
-                guide.first_tasks(), database, executor, seconds - racing,
-                seed=seed, start=start, emit=emit, guide=guide,
+                guide.first_tasks(), database, executor, seconds,
+                seed=seed, start=clock.start, emit=emit, guide=guide, ending=racing + making,
             )  # fmt: skip
             tracing = traced(trace, network.name, timeline, scheduler.clock, emit)
             with tracing, _best_kept(guide, scheduler, earlier, database):
                 stopped_by = scheduler.play() if scheduler.shares else "exhausted"
                 wholes = _wholes(guide, earlier)
-                built = _built(network, wholes, target, database, executor, started + seconds - racing / 2)
+                _tell(emit, f"compiling {'the model' if len(wholes) == 1 else 'whole models'}")
+                built = _built(network, wholes, target, database, executor, clock)
                 if earlier is None:  # what follows may be interrupted; an earlier choice stays until it loses a race
                     _keep_layouts(guide, earlier, database)
+            models = _models(network, wholes, built, target, clock)
+            _tell(emit, "racing whole models" if len(models) > 1 else "measuring the model")
+            times = _race(models, clock) if len(models) > 1 else {}
+            winner = _winner(list(models), times)
+            keep(wholes[winner], network, target, database)
             name = database.name
     finally:
         with uninterrupted():
             executor.close()
-    models: dict[str, Model] = {}
-    for rule, (made, kernels) in built.items():
-        wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], Model(made, kernels, target))
-    times = _race(models) if len(models) > 1 else {}
-    winner = _winner(list(models), times)
-    with contextlib.closing(Database(db)) as database:
-        keep(wholes[winner], network, target, database)
     found = models[winner]
-    return Tuned(found, _predicted_us(found), scheduler.trials, time.monotonic() - started, stopped_by, name, times)
+    return Tuned(found, _predicted_us(found), scheduler.trials, clock.seconds, stopped_by, name, times)
+
+
+def _tell(emit: Emit | None, phase: str) -> None:
+    from ..search.tuning.events import Phase
+
+    if emit is not None:
+        emit(Phase(phase=phase).to_json())
+
+
+def _guide(
+    network: Network, target: Target, layouts: Alternatives | None, prefers: Prefers | None, earlier: Chosen | None,
+    clock: Clock,
+) -> LayoutSearch:  # fmt: skip
+    """What chooses layouts; where there is too little time to choose, all tensors lie as ONNX has them."""
+    left = clock.left
+    with until(clock.deadline(CHOOSING)):
+        if layouts is None:
+            is_short = left is not None and left < LEAST_EACH * len(tasks_of(network, target)) and earlier is None
+            layouts = alternatives(network, target, MOST if target.kind == "cpu" and not is_short else 1)
+        return LayoutSearch(network, layouts, target, prefers, earlier)
 
 
 # ---------------------------------------------------------------- whole models
@@ -175,11 +205,11 @@ def _wholes(guide: LayoutSearch, earlier: Chosen | None) -> dict[str, Chosen]:
     slower, then what rules for all tensors make of what was measured.
     """
     if guide.prefers is not None:
-        return {"agreed": Chosen.of(guide.alternatives, guide.best())}
+        return {"agreed": Chosen.of(guide.alternatives, guide.whole())}
     uniform = {f"all {_form_text(form)}": agreement for form, agreement in guide.uniform()}
     ordered = sorted(uniform, key=lambda rule: uniform[rule].cost)
     rules = {"as given": guide.tables.as_given, **{rule: uniform[rule] for rule in ordered}}
-    found = {"agreed": guide.best()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
+    found = {"agreed": guide.whole()} | {rule: whole for rule, whole in rules.items() if guide.is_measured(whole)}
     wholes = {rule: Chosen.of(guide.alternatives, agreement) for rule, agreement in found.items()}
     if earlier is not None:
         wholes = {"agreed": wholes["agreed"], "kept before": earlier, **wholes}
@@ -196,32 +226,79 @@ def _form_text(form: tuple[tuple[int, ...], tuple[int, int]]) -> str:
 
 
 def _built(
-    network: Network, wholes: Mapping[str, Chosen], target: Target, database: Database, executor: Executor, until: float
+    network: Network, wholes: Mapping[str, Chosen], target: Target, database: Database, executor: Executor, clock: Clock
 ) -> dict[str, tuple[Network, dict[str, Kernel]]]:
-    """Networks with their kernels, each task compiled once; none is begun after `until`, but two in any case."""
+    """Networks with their kernels, each task compiled once: the first one, and others while there is time to race them.
+
+    Raises NoSchedule where the first one could not be compiled in time.
+    """
     known: dict[tuple[str, ...], Kernel] = {}
     found: dict[str, tuple[Network, dict[str, Kernel]]] = {}
+    executor.until = clock.deadline()
     for rule, chosen in wholes.items():
-        if len(found) > 1 and time.monotonic() > until:
-            break
+        began = time.monotonic()
         made = in_layouts(network, chosen)
         tasks = tasks_of(made, target)
         news = [item for item in tasks if item.task.key not in known]
-        kernels = kernels_of(news, database, executor.build)
+        try:
+            with until(clock.deadline(0.5)):
+                kernels = kernels_of(news, database, executor.build)
+        except OutOfTime:
+            if found:
+                break
+            raise NoSchedule(
+                f"the {clock.limit:g} s were over before each of the {len(tasks)} programs of `{network.name}` had a "
+                f"kernel; what was found is in {database.name}, and a longer run goes on from there"
+            ) from None
         known |= {item.task.key: kernels[item.operators[0].name] for item in news}
         found[rule] = made, {node.name: known[item.task.key] for item in tasks for node in item.operators}
+        if not _has_time(clock, 3 * (time.monotonic() - began) + _race_seconds(1 + len(found))):
+            break
     return found
 
 
-def _race(models: Mapping[str, Model]) -> dict[str, float]:
-    """Microseconds of each model, which take turns, alone on this host."""
+def _models(
+    network: Network, wholes: dict[str, Chosen], built: Mapping[str, tuple[Network, dict[str, Kernel]]],
+    target: Target, clock: Clock,
+) -> dict[str, Model]:  # fmt: skip
+    """Whole models, the first one, and others while there is time for a race.
+
+    What is found of operators that are faster with memory of their own goes into `wholes`.
+    """
+    models: dict[str, Model] = {}
+    for rule, (made, kernels) in built.items():
+        began = time.monotonic()
+        with until(clock.deadline(PLACING)):
+            models[rule] = Model(made, kernels, target)
+        if _has_time(clock, time.monotonic() - began + _race_seconds(2)):
+            with contextlib.suppress(OutOfTime), until(clock.deadline(PLACING)):
+                wholes[rule], models[rule] = _apart_where_faster(network, wholes[rule], models[rule])
+        if not _has_time(clock, time.monotonic() - began + _race_seconds(1 + len(models))):
+            break
+    return models
+
+
+def _race_seconds(models: int) -> float:
+    return TURNS * TURN_SECONDS * models
+
+
+def _has_time(clock: Clock, seconds: float) -> bool:
+    left = clock.left
+    return left is None or left > seconds
+
+
+def _race(models: Mapping[str, Model], clock: Clock) -> dict[str, float]:
+    """Microseconds of each model, which take turns, alone on this host; none where there was no time for two turns."""
     from ..search.workers import host_lock
 
     samples: dict[str, list[float]] = {rule: [] for rule in models}
-    with host_lock.exclusive():
+    with contextlib.suppress(OutOfTime), until(clock.deadline()), host_lock.exclusive():
         for turn in range(TURNS):
             for rule in _rotated(list(models), turn):
+                look()
                 samples[rule].append(statistics.median(models[rule].measure(seconds=TURN_SECONDS)))
+    if min(map(len, samples.values())) < 2:
+        return {}
     return {rule: statistics.median(found) * 1e6 for rule, found in samples.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -54,24 +55,28 @@ def tune(
     emit: Emit | None = None,
     executor: Executor | None = None,
 ) -> Tuned:
-    """Look for kernels for what `model` computes of `example` for so many seconds, and store them.
+    """Look for kernels for what `model` computes of `example` until so many seconds are over, and store them.
 
     `example` is the input, a sequence of inputs, or a dict of them by name.  Weights are taken for constants.  A later
     ``torch.compile(model, backend="stridesmith")`` with inputs of these shapes, and the same `winograd` (`ss.compile`),
     finds the kernels.  Raises UsageError if
     no part of the model can run here.
     """
+    from ..models.api import reading
     from ..models.tuning import tune_network
 
+    started = time.monotonic()
     options = Options(db=db, threads=threads, winograd=winograd)
-    networks, left = _networks(model, example, options)
+    with reading(started, seconds):
+        networks, left = _networks(model, example, options)
     if not networks:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
     whole = networks[0] if len(networks) == 1 else union(networks)
     try:
         found = tune_network(
-            whole, options.target, seconds, db=db, seed=seed, address=address, emit=emit, executor=executor
-        )
+            whole, options.target, seconds, db=db, seed=seed, address=address, start=started, emit=emit,
+            executor=executor,
+        )  # fmt: skip
     except (KeyboardInterrupt, Interrupted, DeviceLost):
         with contextlib.suppress(TemporaryError, StorageError):  # the run ends with an error that matters more
             _keep_layouts(networks, whole, options)

@@ -11,6 +11,7 @@ kernel takes its buffers to be apart.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from ...ir.affine.guard import Unknown
 from ...ir.dataflow.accesses import Access
 from ...ir.dataflow.dependence import clashes
 from ...ir.dataflow.instances import Statement, instances
+from ...ir.deadline import OutOfTime, look
 from ...ir.expr import Buffer
 from ...ir.passes.layouts import apply_buffer_transforms
 from ...ir.stmt import PrimFunc, replace_buffer
@@ -38,22 +40,34 @@ LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
 def overwriting(
     network: Network, kernels: Mapping[str, Kernel], layouts: Mapping[str, EdgeLayout], fixed: frozenset[str]
 ) -> dict[str, Kernel]:
-    """The kernels, some of which write over an input that ends there; tensors of `fixed` keep their own memory."""
+    """The kernels, some of which write over an input that ends there; tensors of `fixed` keep their own memory.
+
+    After a deadline (`ir.deadline`) no more are compiled.
+    """
     found = dict(kernels)
+    with contextlib.suppress(OutOfTime):
+        _overwrite(found, network, layouts, fixed)
+    return found
+
+
+def _overwrite(
+    found: dict[str, Kernel], network: Network, layouts: Mapping[str, EdgeLayout], fixed: frozenset[str]
+) -> None:
+    """Put kernels that write over an input in the place of those that do not."""
     known: dict[tuple[int, int, int], Compiled | None] = {}
     for step, node in enumerate(network.nodes):
-        if not isinstance(node, Operator) or node.name not in kernels or node.apart:
+        if not isinstance(node, Operator) or node.name not in found or node.apart:
             continue
-        kernel = kernels[node.name]
+        kernel = found[node.name]
         for read, written in _pairs(network, step, node, layouts, fixed):
             key = id(kernel), read, written
             if key not in known:
+                look()
                 known[key] = _compiled(kernel, read, written)
             made = known[key]
             if made is not None:
                 found[node.name] = replace(kernel, compiled=made, over=(read, written))
                 break
-    return found
 
 
 def _pairs(

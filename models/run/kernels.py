@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from ...errors import BadRecord
+from ...ir.deadline import OutOfTime, look
 from ...search.records.status import error_of
 from ...search.workers import jobs, kernel_cache
+from ...search.workers.executor import TOO_LATE
 from ...search.workers.programs import candidate
 from ...search.workers.protocol import Build, Built, Choice, Compiled, Failed, to_text
 from ...space.interface import PACKED_AHEAD
@@ -105,17 +107,32 @@ def _question(task: Task, record: Record | None) -> str:
 
 
 def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[Kernel]:
-    """Kernels that nobody has compiled yet; they are kept, unless another try could give another one."""
-    choices = [None if record else estimate(task) for task, record in wanted]
-    replies = build(
+    """Kernels that nobody has compiled yet; they are kept, unless another try could give another one.
+
+    After a deadline (`ir.deadline`) nothing is estimated any more.  Raises OutOfTime where the builder has no time left
+    for the program as it was written.
+    """
+    choices, late = list[Choice | None](), set[str]()
+    for task, record in wanted:
+        choice = None
+        try:
+            if record is None:
+                choice = estimate(task)
+                look()
+        except OutOfTime:
+            late.add(task.script)
+        choices.append(choice)
+    replies = _through_cache(build, [
         Build(script=task.script, target=task.target, choice=choice, trace=record.trace if record else None)
         for (task, record), choice in zip(wanted, choices, strict=True)
-    )
+    ])  # fmt: skip
     found = []
     for (task, record), choice, reply in zip(wanted, choices, replies, strict=True):
-        lasts = isinstance(reply, Built) or reply.kind in ("refused", "build_error")
+        lasts = (isinstance(reply, Built) or reply.kind in ("refused", "build_error")) and task.script not in late
         if isinstance(reply, Failed) and choice is not None:
-            (reply,) = build([Build(script=task.script, target=task.target)])
+            (reply,) = _through_cache(build, [Build(script=task.script, target=task.target)])
+        if reply == TOO_LATE:
+            raise OutOfTime
         if isinstance(reply, Failed):
             if record is not None:
                 raise error_of(f"record {record.id}", "built", reply.status, reply.message)
@@ -124,6 +141,16 @@ def _made(wanted: Sequence[tuple[Task, Record | None]], build: Builder) -> list[
             kernel_cache.store(_question(task, record), reply)
         found.append(_kernel(task, record, reply))
     return found
+
+
+def _through_cache(build: Builder, wanted: Sequence[Build]) -> list[Built | Failed]:
+    """Replies to builds; those of programs as they were written may have been made by whoever tuned them."""
+    known = [
+        kernel_cache.stored(to_text(job)) if job.choice is None and job.trace is None else None for job in wanted
+    ]
+    missing = [job for job, reply in zip(wanted, known, strict=True) if not isinstance(reply, Built)]
+    made = iter(build(missing) if missing else ())
+    return [reply if isinstance(reply, Built) else next(made) for reply in known]
 
 
 def _kernel(task: Task, record: Record | None, reply: Built) -> Kernel:
@@ -139,6 +166,7 @@ def estimate(task: Task) -> Choice | None:
     from ...search.tuning.search_space import SearchSpace
     from ...space.design.space import generate
 
+    look()
     space = generate(task.work.func, task.target, task.interface)
     if not space.sketches:
         return None

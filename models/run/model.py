@@ -20,6 +20,7 @@ from ...backends.forks import renewed_in_children
 from ...backends.kernel import load_chain
 from ...backends.llvm.python_call import Expected, held
 from ...errors import UsageError, did_you_mean
+from ...ir.deadline import is_over, look
 from ...ir.dtypes import SCALAR_TYPES
 from ..evaluate import run_foreign
 from ..network import Foreign, Network, Operator, Tensor, problems
@@ -137,7 +138,7 @@ class Model:
         """Seconds of each operator inside of whole runs, by name: medians over `runs` runs, after a few to warm up.
 
         Operators that only say where tensors lie inside of others take none.
-        Without `inputs` the model runs on small random numbers.
+        Without `inputs` the model runs on small random numbers.  Raises OutOfTime after a deadline (`ir.deadline`).
         """
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
@@ -145,6 +146,7 @@ class Model:
         settle = settler(self.target)
         for number in range(runs + 3):
             seconds: list[float] = []
+            look()
             settle()
             self._run(given, out, seconds)
             if number >= 3:
@@ -170,16 +172,20 @@ class Model:
     def measure(self, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> list[float]:
         """Seconds of whole runs, for about so long, after a few to warm up; Python is included.
 
-        Each begins when every thread has a core of its own (`backends.cores`).
+        Each begins when every thread has a core of its own (`backends.cores`).  After a deadline (`ir.deadline`) one
+        is enough, and none warms up.
         """
         given = self.random_inputs() if inputs is None else tuple(inputs)
         out = self._run(given, None)
         for _ in range(3):
-            self(*given, out=out)
+            if not is_over():
+                self(*given, out=out)
         samples: list[float] = []
         settle = settler(self.target)
         end = time.perf_counter() + seconds
         while len(samples) < 3 or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+            if samples and is_over():
+                break
             settle()
             began = time.perf_counter()
             self(*given, out=out)

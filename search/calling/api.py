@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def tune(
     the generator of the design space, `stridesmith.generate`; ``rules`` are what that one
     makes sketches with, by default `stridesmith.RULES`.
     """
+    options.setdefault("start", time.monotonic())
     from ...space.design.space import generate as from_rules
     from ..tuning.tuner import tune as run
 

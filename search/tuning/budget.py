@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from .settings import DEFAULT_TRIALS
@@ -11,11 +12,13 @@ if TYPE_CHECKING:
 
 FIRST_SLOW = 8  # candidates of the first round where a driver compiles: each takes about a second
 HELD_SHARE = 0.25  # of a batch, built while the next one is asked for
-ROOF_SECONDS = 1.6  # what a race takes beside builds and racing: fresh data, and the device's limits
-LONG_SECONDS = 8.0  # what must be left for the start of more workers, half of it, to pay
-LATE_SECONDS = 8.0  # beyond its time that a run waits for builds and measurements, which end by themselves normally
-SPARE_SECONDS = 1.4  # what is left when the last event has been sent: Ray and the interpreter end
+FRESH_SECONDS = 0.4  # what a race takes beside builds and racing: fresh data
+ROOF_SECONDS = 1.2  # what the device's limits take
+LONG_SECONDS = 16.0  # what must be left for the start of more workers, a quarter of it, to pay
 RACE_SHARE, END_SHARE = 0.1, 0.25  # of the seconds of a run, at most
+ASKING_SHARE, LEAST_ASKING = 0.1, 0.1  # of what is left, and seconds, for the choice of a batch
+FIRST_SHARE = 0.75  # of what is left, for builds of which none has been measured yet
+BASELINE_SHARE = 0.1  # of the seconds of a run, for the untuned program
 
 
 class Budget:
@@ -55,13 +58,34 @@ class Budget:
 
     def left(self) -> float | None:
         """Seconds that rounds may still use, None without a limit; the end of the run has its own share."""
-        settings = self._run.settings
         if self._until is not None:
             return self._until - self._run.clock.seconds
-        if settings.seconds is None:
-            return None
-        end = race_seconds(self._run) + settings.finalists * (self.per_trial or 0.0) + ROOF_SECONDS + SPARE_SECONDS
-        return settings.seconds - self._run.clock.seconds - min(end, END_SHARE * settings.seconds)
+        left = self._run.clock.left
+        return None if left is None else left - self.ending
+
+    @property
+    def ending(self) -> float:
+        """Seconds for what comes after the rounds of a run with a limit; none before there is anything to race."""
+        run, limit = self._run, self._run.settings.seconds
+        if limit is None or run.results.best_us is None:
+            return 0.0
+        build = run.settings.finalists * (self.per_trial or 0.0)
+        return min(race_seconds(run) + build + FRESH_SECONDS + ROOF_SECONDS, END_SHARE * limit)
+
+    def patience(self) -> float | None:
+        """When what is under way in a round is given up (`time.monotonic`): half of the end's share is left then."""
+        left = self.left()
+        return None if left is None else time.monotonic() + left + 0.5 * self.ending
+
+    def building_until(self) -> float | None:
+        """The same for builds: before there is a result, some time is left to measure what has been built."""
+        left, share = self.left(), 1.0 if self._run.results.best_us is not None else FIRST_SHARE
+        return None if left is None else time.monotonic() + share * left + 0.5 * self.ending
+
+    def asking_until(self) -> float | None:
+        """When a batch that is asked for now is to be chosen (`time.monotonic`)."""
+        left = self.left()
+        return None if left is None else time.monotonic() + max(ASKING_SHARE * left, LEAST_ASKING)
 
     def is_long(self) -> bool:
         """Whether more is left to do than starting more workers takes: more than a batch, and seconds enough."""
@@ -102,3 +126,15 @@ def race_seconds(run: Run) -> float:
     """How long the kernels of the final race are timed."""
     limit, asked = run.settings.seconds, run.settings.race_seconds
     return asked if limit is None else min(asked, RACE_SHARE * limit)
+
+
+def has_time_for_race(run: Run) -> bool:
+    """Whether a race that begins now would end in time."""
+    left = run.clock.left
+    return left is None or left > race_seconds(run) + FRESH_SECONDS
+
+
+def has_time_for_roof(run: Run) -> bool:
+    """Whether there is time to measure the device's limits."""
+    left = run.clock.left
+    return left is None or left > ROOF_SECONDS

@@ -1,4 +1,8 @@
-"""Seconds since a run began, and what they were spent on.  A command's clock starts with its process."""
+"""Seconds since a run began, what they were spent on, and what is left of them.
+
+A command's clock starts with its process.  A run has one clock, by which everything in it ends in time: `Clock.left` is
+what there is for everything but the end of the process, and `Clock.deadline` turns any part of it into a deadline.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,19 @@ the candidates'; ``race`` is the end; ``other`` is what no name fits, such as st
 """
 
 YOUNG_SECONDS = 5.0
+CLOSING_SECONDS, CLOSING_SHARE = 1.2, 0.1
+"""What is left when the last event has been sent, since workers, Ray and the interpreter end: at most this share."""
 
 
 class Clock:
-    """Monotonic seconds since `start` (a `time.monotonic()` value, now by default), by activity."""
+    """Monotonic seconds since `start` (a `time.monotonic()` value, now by default), by activity.
 
-    def __init__(self, start: float | None = None) -> None:
+    `limit` is how many there may be, None for any number.
+    """
+
+    def __init__(self, start: float | None = None, limit: float | None = None) -> None:
         now = time.monotonic()
+        self.limit = limit
         self._start = now if start is None else start
         self._spent = dict.fromkeys(ACTIVITIES, 0.0)
         self._activity, self._since = "startup", self._start
@@ -43,6 +53,18 @@ class Clock:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the last event is to be sent; None without a limit."""
+        if self.limit is None:
+            return None
+        return self.limit - min(CLOSING_SECONDS, CLOSING_SHARE * self.limit) - self.seconds
+
+    def deadline(self, share: float = 1.0, least: float = 0.0) -> float | None:
+        """When this share of what is left will be over (`time.monotonic`), `least` seconds from now at the earliest."""
+        left = self.left
+        return None if left is None else time.monotonic() + max(share * left, least)
 
     @property
     def spent(self) -> dict[str, float]:
@@ -69,6 +91,14 @@ class Clock:
             yield
         finally:
             self.enter(before)
+
+
+def crowding() -> float:
+    """How many times as long as alone what computes here is likely to take: processes that want a core, by cores."""
+    try:
+        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    except OSError:  # the system does not tell
+        return 1.0
 
 
 def process_start() -> float:

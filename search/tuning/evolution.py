@@ -6,6 +6,7 @@ arithmetic, so that thousands of candidates are scored for each one that is hand
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.deadline import OutOfTime
 from ...space.design.candidates import distinct_rows
 from .search_space import ENUMERATE, Key, Population, SearchSpace
 
@@ -87,15 +89,18 @@ def evolve(
     A sketch starts from random candidates, its `parents` and mutations of them; each generation keeps the best quarter
     and fills up with its mutations, crossovers and a tenth of new random candidates.  Of many sketches the better half
     gets each further generation, at least `FEWEST` (successive halving: Jamieson and Talwalkar, AISTATS 2016).
+    After a deadline (`ir.deadline`) it gives what has been seen until then; sketches come in the order of `numbers`.
     """
-    pools = {number: _first(search_space, number, evaluate, rng, effort, (parents or {}).get(number))
-             for number in numbers}  # fmt: skip
-    racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
-    for _ in range(effort.generations):
-        racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
-        for number in racing:
-            pools[number] = _next(search_space, pools[number], evaluate, rng, effort)
-    return [pools[number] for number in numbers]
+    pools: dict[int, Scored] = {}
+    with contextlib.suppress(OutOfTime):
+        for number in numbers:
+            pools[number] = _first(search_space, number, evaluate, rng, effort, (parents or {}).get(number))
+        racing = [n for n in numbers if len(pools[n].rows) and search_space.size(n) > ENUMERATE]
+        for _ in range(effort.generations):
+            racing = sorted(racing, key=lambda n: -pools[n].scores[0])[: max(FEWEST, len(racing) // 2)]
+            for number in racing:
+                pools[number] = _next(search_space, pools[number], evaluate, rng, effort)
+    return [pools[number] for number in numbers if number in pools]
 
 
 def _first(

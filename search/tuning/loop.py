@@ -12,10 +12,10 @@ meanwhile.  Its candidates are the last of their batch, those that depend least 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceLost, WrongResult
@@ -25,7 +25,7 @@ from ..workers.protocol import Build, Built, CheckDevice, Choice, Failed, Measur
 from ..workers.threads import daemon_thread
 from ..workers.timeline import Sample
 from . import events
-from .budget import Budget
+from .budget import BASELINE_SHARE, Budget
 from .elsewhere import BUILD_SECONDS, TRIED, try_elsewhere
 from .mirror import mirror_round
 from .trace import DRIVER, PROPOSING
@@ -39,15 +39,18 @@ if TYPE_CHECKING:
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
 FIRST_RESULTS = 2  # candidates that are measured before others are asked for, so that there is a result at once
+SHORT_SECONDS = 15.0  # of a run that has one such candidate: on a busy machine the second one would delay the first
 CLEARLY = 1.25  # times faster than the rival: no luck
-LEAST_DEADLINE = 2.0  # seconds that a build may always take, also at the end of a run
-ONE_ITEM_FLOPS = 2.5e8  # a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9
-ONE_ITEM_MOVES = 2e7  # elements a second, about: a load takes half a microsecond, and ten may be under way
-LONGEST_BASELINE = 0.5  # seconds of a call of the untuned program there, beyond which it is left out
+ONE_ITEM = 2.5e8, 2e7
+"""Operations and elements a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9 operations; a load takes
+half a microsecond, and ten may be under way."""
+ONE_THREAD = 5e8, 2e8
+"""The same of a thread of a CPU: a product of two matrices of 1024 rows took 4 s."""
+LONGEST_BASELINE = 0.5  # seconds of a call of the untuned program by one work-item, beyond which it is left out
 
 
 @dataclass(eq=False)
-class _Trial:
+class Trial:
     """A candidate on its way: its record so far, the job that builds it (None: refused before), and the reply."""
 
     candidate: Candidate
@@ -72,14 +75,15 @@ class Loop:
     the builders as traces.  From there on both take the same way.
     """
 
-    def __init__(self, run: Run, study: Study, builders_schedule: bool, until: float | None = None) -> None:
+    def __init__(self, run: Run, study: Study, builders_schedule: bool, budget: Budget | None = None) -> None:
         self.run, self.study, self.builders_schedule = run, study, builders_schedule
-        self.budget = Budget(run, until)
+        self.budget = budget or Budget(run)
         self._round = 0
         self.repeat_ms = Measure.repeat_ms  # for which a candidate is timed
         self._numbered = 0  # candidates, refused ones included
         self._held: list[Candidate] = []
         self._known: dict[str, Record] = {}  # what became of code, by its hash
+        self.best: tuple[Record, Built] | None = None  # the fastest candidate with its code
         self._rival: Rival | None = None  # a fast kernel with which the others take turns
         self._empty_rounds = 0
 
@@ -111,25 +115,25 @@ class Loop:
         run, results = self.run, self.run.results
         if reason := self.budget.reached():
             return reason
-        left = self.budget.left()
-        size = self.budget.size(left, len(self._held))
+        size = self.budget.size(self.budget.left(), len(self._held))
         if size == 0:
             return "seconds"
-        until = None if left is None else run.clock.seconds + left
         trials_before, began = results.trials, self._working()
         held, self._held = self._held[:size], self._held[size:]
         count = size - len(held) + self.budget.hold(size)
         self._round += 1
         is_first = self._round == 1
-        trials = self._first_results(min(count, FIRST_RESULTS), until) if is_first else list[_Trial]()
+        trials = self._first_results(count) if is_first else list[Trial]()
         asked = self.ask(count - len(trials), learn=not is_first or bool(self.study.seeded))
-        waiting = self.build(held, until) if held else []
+        waiting = self.build(held) if held else []
         candidates = asked.result()  # from here on the study is ours again
         now = size - len(held) - len(trials)
         self._held += candidates[now:]
         if not held and not candidates and not trials:
             return "exhausted"
-        waiting += self.build(candidates[:now], until) if candidates[:now] else []
+        left = self.budget.left()
+        if candidates[:now] and (left is None or left > 0):
+            waiting += self.build(candidates[:now])
         self.measure(waiting)
         trials += waiting
         if all(trial.is_refused for trial in trials):
@@ -143,29 +147,33 @@ class Loop:
         self._send_round()
         return None
 
-    def _first_results(self, count: int, until: float | None) -> list[_Trial]:
-        """The first candidates, which wait for no others; what they teach is for the next batch."""
-        candidates = self.ask(count).result()
-        trials = self.build(candidates, until) if candidates else []
+    def _first_results(self, count: int) -> list[Trial]:
+        """The first of `count` candidates, which wait for no others; what they teach is for the next batch."""
+        is_short = (self.run.settings.seconds or inf) < SHORT_SECONDS
+        candidates = self.ask(min(count, 1 if is_short else FIRST_RESULTS)).result()
+        trials = self.build(candidates) if candidates else []
         self.measure(trials)
         return trials
 
     def try_elsewhere(self, most: int) -> None:
         """Measure what other devices found, with which candidates take turns from then on where it is fast."""
+        self._allow()
         for built, latency_us in try_elsewhere(self.run, self._measure_job, most):
             self._consider(built, latency_us)
 
-    def ask(self, count: int, learn: bool = True) -> Future[list[Candidate]]:
+    def ask(self, count: int, learn: bool = True, deadline: float | None = None) -> Future[list[Candidate]]:
         """Ask in a thread of its own; until the result is there the study belongs to that thread.
 
-        Without `learn` candidates are chosen as if nothing had been measured.
+        Without `learn` candidates are chosen as if nothing had been measured.  They are chosen by `deadline`, by
+        default in a share of what is left.
         """
         if self._round > 1:
             self.run.clock.enter("asking")
+        deadline = self.budget.asking_until() if deadline is None else deadline
 
         def ask() -> list[Candidate]:
             began = time.monotonic()
-            candidates = self.study.ask(count, learn) if count else []
+            candidates = self.study.ask(count, learn, deadline) if count else []
             if count:
                 self.budget.asking = time.monotonic() - began
                 if self.run.timeline is not None:
@@ -177,35 +185,25 @@ class Loop:
 
         return daemon_thread("stridesmith-ask").submit(ask)
 
-    def build(self, candidates: list[Candidate], until: float | None) -> list[_Trial]:
-        """Have candidates scheduled and built, before the clock shows `until`."""
-        trials: list[_Trial] = []
-
-        def jobs() -> Iterator[Build]:
-            for candidate in candidates:
-                trials.append(self._trial(candidate, until))
-                if (job := trials[-1].job) is not None:
-                    self.run.results.trials += 1
-                    yield job
-
+    def build(self, candidates: list[Candidate]) -> list[Trial]:
+        """Have candidates scheduled and built, while the round has time."""
+        self.run.executor.until = self.budget.building_until()
         self._say("building", len(candidates))
-        self.run.clock.enter("building")
-        replies = iter(self.run.executor.build(jobs()))
-        self.run.clock.enter("asking")
-        for trial in trials:
-            if trial.job is None:
-                continue
-            trial.reply = next(replies)
-            if trial.reply.trace is not None:
-                trial.record = trial.record.changed(trace=trial.reply.trace)
-            if trial.is_refused:
-                self.run.results.trials -= 1
-            elif isinstance(trial.reply, Failed) and trial.job.deadline and trial.reply.kind == "build_timeout":
-                # Only the end of the run stopped this build, which says nothing of its candidate.
-                trial.reply = Failed(status="infrastructure", message=trial.reply.message, trace=trial.reply.trace)
-        return trials
+        return [trial for _, trial in build_all(self.run, ((self, candidate) for candidate in candidates))]
 
-    def _trial(self, candidate: Candidate, until: float | None) -> _Trial:
+    def built(self, trial: Trial, reply: Built | Failed) -> None:
+        """Take the reply to the build of a trial."""
+        assert trial.job is not None
+        trial.reply = reply
+        if reply.trace is not None:
+            trial.record = trial.record.changed(trace=reply.trace)
+        if trial.is_refused:
+            self.run.results.trials -= 1
+        elif isinstance(reply, Failed) and trial.job.deadline is not None and reply.kind == "build_timeout":
+            # Only the end of the run stopped this build, which says nothing of its candidate.
+            trial.reply = Failed(status="infrastructure", message=reply.message, trace=reply.trace)
+
+    def trial(self, candidate: Candidate) -> Trial:
         """A candidate with the job that builds it, or refused where it is scheduled here and that fails."""
         from ...space.errors import ScheduleError
 
@@ -226,17 +224,18 @@ class Loop:
             space_version=self.study.space.version, foretold=self.study.foretold(candidate),
         )  # fmt: skip
         if refusal.kind == "refused":
-            return _Trial(candidate, record, None, refusal)
+            return Trial(candidate, record, None, refusal)
+        until = self.run.executor.until
         deadline = None
-        if until is not None and (left := until - self.run.clock.seconds) < Limits.build:
-            deadline = max(LEAST_DEADLINE, left)
+        if until is not None and (left := until - time.monotonic()) < Limits.build:
+            deadline = max(left, 0.0)
         fault = self.run.settings.faults.get(self._numbered, "").split("+")[0] or None
         job = Build(
             script=task.script, target=task.target, choice=choice, trace=trace, fault=fault, deadline=deadline
         )
-        return _Trial(candidate, record, job, refusal)
+        return Trial(candidate, record, job, refusal)
 
-    def measure(self, trials: list[_Trial]) -> None:
+    def measure(self, trials: list[Trial]) -> None:
         """Measure what was built, each code once, one after the other; each result is told and stored as it comes."""
         for trial in trials:
             if trial.is_refused and isinstance(trial.reply, Failed):
@@ -244,14 +243,14 @@ class Loop:
         waiting = [trial for trial in trials if not trial.is_refused and self._is_new(trial)]
         while waiting:
             # Those whose code is among them already wait for what becomes of it; all with a fault are different.
-            first: dict[str, _Trial] = {}
+            first: dict[str, Trial] = {}
             for trial in waiting:
                 first.setdefault(_code(trial), trial)
             leading = list(first.values())
             self._measure_each(leading)
             waiting = [trial for trial in waiting if trial not in leading and self._is_new(trial)]
 
-    def _is_new(self, trial: _Trial) -> bool:
+    def _is_new(self, trial: Trial) -> bool:
         """Whether a trial is to be measured; one that was not built, or whose code is known, is closed."""
         if isinstance(trial.reply, Failed):
             self._close(trial, trial.failed(trial.reply))
@@ -267,7 +266,7 @@ class Loop:
             self._close(trial, trial.record.failed(twin.status, twin.message))
         return False
 
-    def _measure_each(self, trials: list[_Trial]) -> None:
+    def _measure_each(self, trials: list[Trial]) -> None:
         """Measure trials one after the other; behind one that lost the device the others wait until it answers."""
         waiting = trials
         while waiting:
@@ -276,7 +275,7 @@ class Loop:
             for reply in replies:
                 self._check_device(reply)
 
-    def _measure_until_lost(self, trials: list[_Trial]) -> list[Measured | Failed]:
+    def _measure_until_lost(self, trials: list[Trial]) -> list[Measured | Failed]:
         """Measure trials up to one that loses the device; the replies."""
         run, lost = self.run, False
 
@@ -304,7 +303,10 @@ class Loop:
             self._close(trial, record)
             if record.latency_us is not None:
                 self._consider(built, record.latency_us)
+                if record.latency_us == run.results.best_us:
+                    self.best = record, built
 
+        self._allow()
         with run.clock.during("startup"):
             run.executor.wait(lambda what: run.send(events.Phase(phase=what, round=self._round)))
         self._say("measuring", len(trials))
@@ -344,7 +346,7 @@ class Loop:
         if self._rival is None or latency_us * CLEARLY < self._rival.latency_us:
             self._rival = Rival(built.kernel, latency_us)
 
-    def _close(self, trial: _Trial, record: Record) -> None:
+    def _close(self, trial: Trial, record: Record) -> None:
         """Store, tell and announce what became of a candidate, in this order: what is announced is kept."""
         results = self.run.results
         results.add(record)
@@ -366,10 +368,17 @@ class Loop:
         Not before there is a first candidate, by which it may turn out to be so slow that one call is enough.
         """
         run, task = self.run, self.run.task
-        seconds = _seconds_of_one_item(task) if task.target.warp > 1 else 0.0
-        if seconds > LONGEST_BASELINE:
+        seconds, limit = _seconds_untuned(task), run.settings.seconds
+        if task.target.warp > 1 and seconds > LONGEST_BASELINE:
             run.note(f"the untuned program is a single work-item here, which would take some {seconds:.2g} s: left out")
             return
+        self._allow()
+        if limit is not None:
+            longest = min(BASELINE_SHARE * limit, self.budget.left() or 0.0)
+            if seconds > longest:
+                run.note(f"the untuned program would take some {seconds:.2g} s of {limit:g}: left out")
+                return
+            run.executor.until = time.monotonic() + longest
         run.send(events.Phase(phase="measuring the untuned program"))
         built = run.executor.build([Build(script=task.script, target=task.target)])[0]
         reply = built if isinstance(built, Failed) else run.executor.measure([self._measure_job(built)])[0]
@@ -387,6 +396,7 @@ class Loop:
     def measure_roof(self) -> None:
         """What the device can do: `stop_at` needs it from the start, all else has it from the race."""
         self.run.send(events.Phase(phase="measuring the device's limits"))
+        self._allow()
         job = MeasureRoof(target=self.run.task.target, dtype=self.run.task.work.dtype)
         reply = self.run.executor.measure([job])[0]
         if isinstance(reply, Roofed):
@@ -398,6 +408,10 @@ class Loop:
                 f"the device's limits, a share of which is to end the run, could not be measured: {reply.status}: "
                 f"{reply.message}; it is tried again in every round{until}"
             )
+
+    def _allow(self) -> None:
+        """What is given out from here on is waited for as long as a round may take."""
+        self.run.executor.until = self.budget.patience()
 
     def _working(self) -> float:
         """Seconds that candidates have taken so far."""
@@ -420,13 +434,37 @@ class Loop:
         run.tell_notes()
 
 
-def _code(trial: _Trial) -> str:
+def build_all(run: Run, candidates: Iterable[tuple[Loop, Candidate]]) -> list[tuple[Loop, Trial]]:
+    """Have candidates scheduled and built, of one loop or of several whose runs share an executor and a clock.
+
+    They may be asked for as they are taken, while others are built.
+    """
+    trials: list[tuple[Loop, Trial]] = []
+
+    def jobs() -> Iterator[Build]:
+        for loop, candidate in candidates:
+            trials.append((loop, loop.trial(candidate)))
+            if (job := trials[-1][1].job) is not None:
+                loop.run.results.trials += 1
+                yield job
+
+    run.clock.enter("building")
+    replies = iter(run.executor.build(jobs()))
+    run.clock.enter("asking")
+    for loop, trial in trials:
+        if trial.job is not None:
+            loop.built(trial, next(replies))
+    return trials
+
+
+def _code(trial: Trial) -> str:
     """What two trials share that came out as the same code."""
     assert isinstance(trial.reply, Built) and trial.job is not None
     return f"{trial.reply.code_hash} {trial.record.trial}" if trial.job.fault else trial.reply.code_hash
 
 
-def _seconds_of_one_item(task: Task) -> float:
-    """About what one work-item of a GPU takes for all of a program."""
+def _seconds_untuned(task: Task) -> float:
+    """About what a call of a program takes as it was written, by one work-item or thread."""
+    operations, moves = ONE_ITEM if task.target.warp > 1 else ONE_THREAD
     elements = max(prod(buffer.shape) for buffer in task.work.func.buffers)
-    return task.work.flops / ONE_ITEM_FLOPS + elements / ONE_ITEM_MOVES
+    return task.work.flops / operations + elements / moves

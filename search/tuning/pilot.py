@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...backends.devices import processor_of
 from ...errors import TemporaryError
 from . import events
+from .budget import Budget
 from .loop import Loop
 from .run import Results, Run
 from .search_space import SearchSpace
@@ -58,7 +59,7 @@ def pilot(run: Run, space: Callable[[Run], Space], study: Callable[[Run, Space],
         return []
     own = replace(own, settings=own.settings.model_copy(update={"trials": trials}))
     try:
-        Loop(own, study(own, found), builders_schedule=True, until=until).play_rounds()
+        Loop(own, study(own, found), builders_schedule=True, budget=Budget(own, until)).play_rounds()
     finally:
         run.results.pilots = own.results.closed
     if own.results.best_us is not None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from ...errors import StorageError, TemporaryError
 from ..records.record import Record, script_hash
 from ..workers import protocol
-from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, Raced
+from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, MeasureRoof, Raced, Roofed
 from . import events
-from .budget import race_seconds
+from .budget import has_time_for_race, has_time_for_roof, race_seconds
 from .elsewhere import in_interface
 from .run import Run, fastest, versions
 
@@ -27,6 +27,7 @@ Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
 FRESH_SEED = 1_000_003
 ATTEMPTS = 3
+SHORT_SECONDS = 15.0  # of a run, in which a race is not to be lost to what is measured beside it
 UNRACED = 2  # of earlier runs' fastest that take part though no race has had them: their run may have been cut short
 
 
@@ -58,19 +59,25 @@ class Race:
         return statistics.median(self.baseline_samples) * 1e6 if self.baseline_samples else None
 
 
-def final_race(run: Run, roof: bool = True) -> Race:
+def final_race(run: Run, roof: bool = True, deadline: float | None = None) -> Race:
     """Race until what the database calls the best has been in the race with everything faster; store all of it.
 
-    With `roof` the device's limits are measured beside the race.  A database that does not answer costs a run the
-    races that it has not run, and not its result.
+    With `roof` the device's limits are measured beside the race; in a run of few seconds after it, if there is time.
+    A database that does not answer, and an end of the run that comes first, cost a run the races that it has not run,
+    and not its result.  Nothing is waited for after `deadline`, by default the run's.
     """
+    run.executor.until = run.clock.deadline() if deadline is None else deadline
     run.send(events.Phase(phase="final race"))
-    outcome = Race()
+    outcome, is_short = Race(), (run.settings.seconds or math.inf) < SHORT_SECONDS
     try:
-        for found in _races(run, roof):
+        for found in _races(run, roof and not is_short):
             outcome = found
     except (TemporaryError, StorageError) as error:
         return replace(outcome, problem=str(error))
+    if roof and is_short and run.results.roof is None and has_time_for_roof(run):
+        job = MeasureRoof(target=run.task.target, dtype=run.task.work.dtype)
+        reply = run.executor.measure([job])[0]
+        run.results.roof = reply.roof if isinstance(reply, Roofed) else None
     return outcome
 
 
@@ -82,6 +89,9 @@ def _races(run: Run, roof: bool) -> Iterator[Race]:
     for attempt in range(ATTEMPTS):
         records = [record for record in _finalists(run, raced.values()) if record.id not in unbuilt]
         if not records:
+            return
+        if not has_time_for_race(run):
+            yield replace(outcome, problem=outcome.problem or "the time of the run was over")
             return
         # A seed that no trial used, so that the winner is verified on data that it has never seen.
         seed = (run.settings.seed + FRESH_SEED * (attempt + 1)) % 2**31

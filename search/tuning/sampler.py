@@ -25,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...cost_model.features import FeatureMap
 from ...cost_model.metrics import kendall, spearman, top_k_recall
 from ...cost_model.model import Ranker
+from ...ir.deadline import OutOfTime, until
 from ..records.status import KINDS
 from .evolution import (
     Effort,
@@ -88,14 +89,17 @@ class ModelSampler(BaseSampler):
     """Hands out batches of candidates that the model ranks best.
 
     `batch` is the size of a planned batch where `plan_for` does not say otherwise; `nthread` is what training
-    and prediction may use.
+    and prediction may use.  Of a space that is so large that a deadline passes while features are derived, a random
+    part of the sketches is searched.
     """
 
     def __init__(
         self, search_space: SearchSpace, target: Target, *, seed: int = 0, batch: int = 16, nthread: int = 1
     ) -> None:
         self.search_space, self.seed, self.batch = search_space, seed, batch
-        self.features = FeatureMap(search_space.sketches, target)
+        order = np.random.default_rng(seed).permutation(search_space.open).tolist()
+        self.features = FeatureMap(search_space.sketches, target, order)
+        search_space.keep_open(self.features.known)
         self.ranker = Ranker(self.features.columns, nthread=nthread, seed=seed)
         self.rounds: list[Round] = []
         self._rng = np.random.default_rng(seed)
@@ -104,6 +108,7 @@ class ModelSampler(BaseSampler):
         self._finished_at_plan = -1
         self._replan = False
         self._learns = True
+        self._deadline: float | None = None
         self._exhausted = False
         self._known: dict[Key, tuple[NDArray[np.float32], np.uint64]] = {}
         self._drawn: dict[int, Key] = {}
@@ -113,13 +118,14 @@ class ModelSampler(BaseSampler):
         """Train on what candidates took elsewhere, too, in microseconds, once some have been measured here."""
         self._lessons = lessons
 
-    def plan_for(self, count: int, learn: bool = True) -> None:
+    def plan_for(self, count: int, learn: bool = True, deadline: float | None = None) -> None:
         """The next `count` candidates are asked together: plan them as one batch if anything was learned since.
 
-        Without `learn` the estimate alone ranks them.
+        Without `learn` the estimate alone ranks them.  They are the best that training and evolution have come to by
+        `deadline` (`time.monotonic`).
         """
         self._wanted = max(1, count)
-        self._replan, self._learns = True, learn
+        self._replan, self._learns, self._deadline = True, learn, deadline
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters of the candidate that this trial is going to be; none where somebody else has chosen it."""
@@ -168,8 +174,12 @@ class ModelSampler(BaseSampler):
     def _plan(self, trials: list[FrozenTrial], count: int) -> list[Key]:
         """The next batch, in the order in which it is handed out."""
         history = _History(self.search_space, trials)
-        learned = self._learns and self._train(history)
-        pools = self._pools(history, learned, count)
+        with until(self._deadline):
+            try:
+                learned = self._learns and self._train(history)
+            except OutOfTime:
+                learned = self.ranker.trained
+            pools = self._pools(history, learned, count)
         batch = self._batch(history, pools, count, learned)
         plan = Round(len(self.rounds) + 1, "learned" if learned else "estimate", len(history.latencies))
         for number in sorted({key[0] for key in batch}):
@@ -180,9 +190,11 @@ class ModelSampler(BaseSampler):
         return batch
 
     def _train(self, history: _History) -> bool:
-        if not any(np.isfinite(list(history.latencies.values()))):
+        found = {**self._scaled_lessons(history), **history.latencies}
+        latencies = {key: us for key, us in found.items() if key[0] in self.features.known}
+        runs_of = history.runs
+        if not any(np.isfinite(list(latencies.values()))):
             return False
-        latencies, runs_of = {**self._scaled_lessons(history), **history.latencies}, history.runs
         blocks, times, runs = [], [], list[str]()
         for number in sorted({key[0] for key in latencies}):
             mine = [key for key in latencies if key[0] == number]
@@ -215,6 +227,8 @@ class ModelSampler(BaseSampler):
         population: they are there to learn from.
         """
         chosen = self._promising(history) if learned else list(self.search_space.open)
+        if self._deadline is not None:
+            self._rng.shuffle(chosen)  # of those that there is time for
         population = POPULATION if learned else POPULATION * min(count, self.batch) // self.batch
         effort = Effort(max(192, population // max(1, len(chosen))), GENERATIONS)
         parents = {n: best for n in chosen if learned and (best := history.best_of(n, 8)) is not None}

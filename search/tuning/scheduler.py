@@ -1,7 +1,8 @@
 """Several tasks that share one budget: seconds go where a model's next gain is expected.
 
 ```
-first     every task that nothing is known of: a few candidates, of its relatives and that the estimate likes
+first     every task that nothing is known of: a few candidates, of its relatives and that the estimate likes;
+          where there is no time for that, one candidate of each, all in one batch, and the untuned programs of the rest
 turns     ask for the task of the next turn while the candidates of this one are built; measure; choose again
 finish    every task whose fastest candidate is new: a short race
 ```
@@ -16,28 +17,31 @@ workers.  A task's candidates are ordinary records, so that a later run for any 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
+from ...ir.deadline import OutOfTime, until
 from ..records.aside import take_up
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers import kernel_cache
-from ..workers.protocol import Build, Failed, Measure, MeasureRoof, Roofed, to_text
-from . import events
-from .budget import LATE_SECONDS, LONG_SECONDS
+from ..workers.protocol import Build, Built, Failed, Measure, MeasureRoof, Roofed, to_text
+from . import clock, events
+from .budget import LONG_SECONDS, Budget
 from .clock import Clock
 from .events import Emit, Event
 from .interruption import error_of
-from .loop import Loop
+from .loop import Loop, Trial, build_all
 from .mirror import mirror_round
 from .race import final_race, untuned_id
 from .run import Results, Run, of_this_driver
 from .settings import settings
+from .share import BATCH, FIRST, FIRST_SECONDS, LEAST_SECONDS, Share
 from .study import Study
 from .transfer import Transfer
 
@@ -46,105 +50,17 @@ if TYPE_CHECKING:
     from ..workers.executor import Executor
     from .search_space import Candidate
 
-BATCH, FIRST = 12, 3  # candidates of a turn, and of a task's first one: those of others, then what the estimate likes
 FIRST_MS = 25.0  # for which each of these is timed: they say what the task takes, not which of two is faster by little
 ELSEWHERE = 1  # schedules that other devices found for a task, which are tried in its first turn
-LEAST_HOPE = 0.05  # of a latency: what is hoped for of a task that is at its roof already
-RECENT = 0.5  # how much of the expected gain is what the last turns gained; the rest is what the roof leaves
 RACE_SECONDS, FINALISTS = 0.25, 2
 RACE_COST, RACE_SHARE = 1.2, 0.1  # what a race takes in all, until one has been run; all races take at most this share
 SHORT_RACE_SHARE, RACE_TURNS = 0.03, 1.5  # and at most this one until half of the tasks have had so many turns
 PLAYING = 2.0  # how much more than any other the task in play must be worth to be played again at once
-ESTIMATE_COST = 0.5  # what the caller takes to build a task without a kernel as the estimate likes it
-DOUBTFUL = 1.05  # how near to the fastest trial the next one is where a race is likely to decide otherwise
-SPARE_SECONDS = 2.0  # what is left for the caller at the end
-LEAST_SECONDS, FIRST_SECONDS = 0.5, 1.0  # what a turn counts as at least, and what a first one does
-
-
-@dataclass(eq=False)
-class Share:
-    """A task with its weight, its search, and what its turns have gained.
-
-    `known_us` is what the database had before, `stored` how many turns its candidates are; `gains` are microseconds by
-    turn.  `turns` counts in batches those that have begun, `played` those that have ended, which took `seconds`.
-    `hoped_us` is what the guide expects of a first turn, for a task that a model would call so often.
-    `spent` are the seconds of its turns and its race by activity.
-    """
-
-    number: int
-    run: Run
-    weight: int
-    known_us: float | None
-    loop: Loop | None = None
-    gains: list[float] = field(default_factory=list)
-    turns: float = 0.0
-    played: float = 0.0
-    stored: float = 0.0
-    seconds: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)
-    is_exhausted: bool = False
-    untuned_us: float | None = None
-    raced_us: float | None = None
-    hoped_us: float = 0.0
-
-    def spend(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """Count what the clock of all tasks shows now beyond `before` as this task's."""
-        for activity, seconds in after.items():
-            self.spent[activity] = self.spent.get(activity, 0.0) + seconds - before[activity]
-
-    @property
-    def best_us(self) -> float | None:
-        """The fastest that is known of the task, before or in this run."""
-        return self.trial_us if self.raced_us is None else self.raced_us
-
-    @property
-    def trial_us(self) -> float | None:
-        """The same by trials alone: times of tasks that have raced and of others are not of one kind.
-
-        The least of several trials is what luck has made least; a race tells what that takes.
-        """
-        found = (self.known_us, self.untuned_us, self.run.results.best_us)
-        return min((us for us in found if us is not None), default=None)
-
-    @property
-    def is_playing(self) -> bool:
-        """Whether a turn of it is under way."""
-        return self.turns > self.played
-
-    @property
-    def is_untried(self) -> bool:
-        """Whether nothing is known of the task, and it had no turn."""
-        return self.best_us is None and not self.turns
-
-    @property
-    def is_new(self) -> bool:
-        """Whether this run found what is faster than all that the database had."""
-        mine = self.run.results.best_us
-        return mine is not None and (self.known_us is None or mine < self.known_us)
-
-    @property
-    def doubt_us(self) -> float:
-        """Microseconds of the model that a race is about: all of the task's where its two fastest are close.
-
-        What the database has from an earlier race counts before a trial, so that without a race the gain is lost.
-        """
-        found = sorted(record.latency_us or 0.0 for record in self.run.results.valid.values())
-        close = len(found) > 1 and found[1] < DOUBTFUL * found[0]
-        gained = self.known_us - found[0] if self.known_us is not None and found else 0.0
-        return self.weight * max((self.best_us or 0.0) * (1.0 if close else DOUBTFUL - 1.0), gained)
-
-    def expected(self, roof: Roof | None) -> float:
-        """Microseconds of the model that a second of this task is expected to gain."""
-        best = self.best_us
-        if self.is_untried:
-            return self.weight * self.hoped_us / FIRST_SECONDS
-        if best is None or self.is_exhausted:
-            return 0.0
-        floor = roof.seconds(self.run.task) * 1e6 if roof else 0.0  # of memory: what lies in caches may be faster
-        hope = max(best - floor, LEAST_HOPE * best) / (self.turns + self.stored + 2.0)
-        recent = sum(self.gains[-2:]) / 2 if len(self.gains) > 1 else hope
-        gain = RECENT * recent + (1 - RECENT) * hope
-        return self.weight * gain / max(self.seconds / max(self.played, FIRST / BATCH), LEAST_SECONDS)
+HURRIED_SHARE = 0.6  # of what is left, which first turns may take: else what has had none is played so
+FIRST_SHARE = 0.4  # of what is left, which one first turn may take while others wait for theirs
+UNTUNED_COST = 0.15  # seconds that are left for each task without a kernel, to compile it as it was written
+DERIVING_SHARE = 0.2  # of what is left, for the design space of a task and its features
+SPARE_SECONDS = 1.0  # what is left for the caller at the end, unless it says what it needs
 
 
 class Guide(Protocol):
@@ -157,8 +73,28 @@ class Guide(Protocol):
         """What the whole takes by what is known; None while nothing whole is."""
 
 
+class TurnBudget(Budget):
+    """What a turn may use of the seconds that all tasks share: what is left, until the clock shows `end`."""
+
+    def __init__(self, run: Run, scheduler: Scheduler) -> None:
+        super().__init__(run)
+        self.scheduler, self.end = scheduler, inf
+
+    def left(self) -> float:
+        """Seconds that the turn may still use."""
+        return min(self.scheduler.left(), self.end - self.scheduler.clock.seconds)
+
+    @property
+    def ending(self) -> float:
+        """Seconds for the races."""
+        return self.scheduler.racing()
+
+
 class Scheduler:
-    """One run for several tasks of one device, each with a weight; `seconds` are for all of them."""
+    """One run for several tasks of one device, each with a weight; `seconds` are for all of them.
+
+    The last `ending` of these are left to the caller.
+    """
 
     def __init__(
         self,
@@ -171,15 +107,16 @@ class Scheduler:
         start: float | None = None,
         emit: Emit | None = None,
         guide: Guide | None = None,
+        ending: float = SPARE_SECONDS,
     ) -> None:
         self.database, self.executor, self.emit, self.seed = database, executor, emit, seed
         self.guide = guide
-        self.clock, self.limit = Clock(start), seconds
+        self.clock, self.limit, self.ending = Clock(start, seconds), seconds, ending
         self.roof: Roof | None = None
         self.turn = 0
         self.is_ending = False
         self.guided = 0.0  # seconds of the guide's, which no task is charged with
-        self.race_cost = RACE_COST
+        self.race_cost, self.crowding = RACE_COST, clock.crowding()
         self.is_whole = False  # whether all that is needed has a kernel, when that was looked at last
         self.writer = RecordWriter(database)
         self.transfer = Transfer(database)
@@ -194,7 +131,7 @@ class Scheduler:
         """
         stopped_by = "interrupt"
         unsaved: str | None = None
-        self.executor.until = time.monotonic() + self.limit - self.clock.seconds + LATE_SECONDS
+        self.executor.until = self._end()
         try:
             self._start()
             stopped_by = self._turns()
@@ -203,7 +140,8 @@ class Scheduler:
                 self.guide.revise(self)
             with self.clock.during("race"):
                 self._races()
-            self.writer.settle()
+            self._keep_compiled()
+            self.writer.settle(max(self._seconds_left(), 0.0))
             return stopped_by
         except DeviceLost as error:
             stopped_by, unsaved = "device", self._flush()
@@ -243,16 +181,67 @@ class Scheduler:
     def _turns(self) -> str:
         """Every new task once, then whatever is expected to gain most."""
         waiting = [share for share in self._by_work() if share.known_us is None]
+        if self._is_late(waiting):
+            self._hurry(waiting)
+            waiting = []
         share = self._choose(waiting)
         candidates = [] if share is None else self._ask(share).result()
         while share is not None:
-            if self._left() <= 0 and self.turn:  # what is built already is measured, however late it is
+            if self.left() <= 0 and self.turn:  # what is built already is measured, however late it is
+                self._measure_untuned(self._lacking())
                 return "seconds"
+            if self._is_late(waiting):
+                self._hurry(waiting)
+                waiting.clear()
             all_begun = not waiting
             share, candidates = self._play(share, candidates, waiting)
             if all_begun:  # before, what the start of more workers takes would delay the first whole
-                self.executor.scale_up(pays=self._left() > LONG_SECONDS)
+                self.executor.scale_up(pays=self.left() > LONG_SECONDS)
         return "exhausted"
+
+    def _is_late(self, waiting: Sequence[Share]) -> bool:
+        """Whether first turns of all that wait for one would take more than their share of what is left."""
+        begun = [share.seconds for share in self.shares if share.played and share.known_us is None and share.loop]
+        each = sum(begun) / len(begun) if begun else FIRST_SECONDS * self.crowding
+        return bool(waiting) and len(waiting) * each > HURRIED_SHARE * self.left()
+
+    def _hurry(self, waiting: Sequence[Share]) -> None:
+        """One candidate of each task, in one batch, while there is time; the others are tried as they were written.
+
+        Candidates are asked for while others are built.
+        """
+        began, spent = self.clock.seconds, self.clock.spent
+        self._send(events.Phase(phase=f"compiling {len(waiting)} programs as they were written"))
+        self._compile_untuned(waiting)
+        end = self.clock.seconds + HURRIED_SHARE * self.left()
+
+        def candidates() -> Iterator[tuple[Loop, Candidate]]:
+            for number, share in enumerate(waiting):
+                if (left := end - self.clock.seconds) < 0:
+                    return
+                deadline = time.monotonic() + min(left, left / (len(waiting) - number) + LEAST_SECONDS)
+                loop = self._loop_of(share, deadline)
+                if loop is not None:
+                    for candidate in loop.ask(1, deadline=deadline).result():
+                        yield loop, candidate
+
+        self._send(events.Phase(phase=f"one candidate of each of {len(waiting)} tasks"))
+        self.executor.until = time.monotonic() + max(self.left(), 0.0)
+        trials: dict[Loop, list[Trial]] = {}
+        for loop, trial in build_all(waiting[0].run, candidates()):
+            trials.setdefault(loop, []).append(trial)
+        for share in waiting:
+            if share.loop is not None and share.loop in trials:
+                share.turns += 1 / BATCH
+                share.loop.repeat_ms = FIRST_MS
+                share.loop.measure(trials[share.loop])
+                share.played = share.turns
+        self._measure_untuned([share for share in waiting if share.best_us is None])
+        each = (self.clock.seconds - began) / len(waiting)
+        waiting[0].spend(spent, self.clock.spent)
+        for share in waiting:
+            share.seconds += each
+            self._tell(share, share.weight)
 
     def _play(
         self, share: Share, candidates: list[Candidate], waiting: list[Share]
@@ -262,10 +251,13 @@ class Scheduler:
         before, began, spent, loop = share.best_us, self.clock.seconds, self.clock.spent, share.loop
         share.turns += max(1, len(candidates)) / BATCH
         share.is_exhausted = not candidates
+        if loop is not None and isinstance(loop.budget, TurnBudget):
+            is_one_of_many = before is None and waiting
+            loop.budget.end = self.clock.seconds + FIRST_SHARE * self.left() if is_one_of_many else inf
         is_last = before is None and not waiting and not self.is_whole  # nothing is to delay that the whole is known
         follows = None if is_last else self._choose(waiting, share)
         asked = None if follows in (None, share) else self._ask(follows)
-        trials = [] if loop is None else loop.build(candidates, self.clock.seconds + max(self._left(), 0.0))
+        trials = [] if loop is None else loop.build(candidates)
         found = [] if asked is None else asked.result()  # nothing computes here while kernels are measured
         if loop is not None:
             loop.repeat_ms = FIRST_MS if before is None else Measure.repeat_ms
@@ -274,7 +266,7 @@ class Scheduler:
                 loop.try_elsewhere(ELSEWHERE)
             mirror_round(share.run, loop.study)
         if share.best_us is None:
-            self._measure_untuned(share)
+            self._measure_untuned([share])
         share.played = share.turns
         share.seconds += self.clock.seconds - began - (self.guided - guided)
         share.spend(spent, self.clock.spent)
@@ -291,13 +283,14 @@ class Scheduler:
         """The task of the next turn: the one that is `playing` only where it is worth waiting for what it finds."""
         if waiting:
             return waiting.pop(0)
-        if self.guide is not None and self._left() > 0:
+        if self.guide is not None and self.left() > 0:
             began = self.clock.seconds
+            self._send(events.Phase(phase="choosing what to tune"))
             self.guide.revise(self)
             self.guided += self.clock.seconds - began
-        if self.roof is None:
+        if self.roof is None and self.left() > 0:
             self._measure_roof()
-        open_shares = [share for share in self.shares if share.weight and not share.is_exhausted]
+        open_shares = [s for s in self.shares if s.weight and not s.is_exhausted and not s.is_given_up]
 
         def worth(share: Share) -> float:
             return share.expected(self.roof) / (PLAYING if share is playing else 1.0)
@@ -305,14 +298,25 @@ class Scheduler:
         return max(open_shares, key=worth, default=None)
 
     def _ask(self, share: Share) -> Future[list[Candidate]]:
-        """Candidates for the next turn of a task; none where its space has no more."""
-        if share.loop is None and not share.is_exhausted:
-            share.loop = self._loop(share)
-        if share.loop is None:
+        """Candidates for the next turn of a task; none where its space has no more, or no time is left."""
+        left = self.left()
+        deriving = time.monotonic() + max(DERIVING_SHARE * left, min(LEAST_SECONDS, left))
+        if left <= 0 or (loop := self._loop_of(share, deriving)) is None:
             nothing: Future[list[Candidate]] = Future()
             nothing.set_result([])
             return nothing
-        return share.loop.ask(FIRST if share.best_us is None else BATCH)
+        return loop.ask(FIRST if share.best_us is None else BATCH)
+
+    def _loop_of(self, share: Share, deadline: float) -> Loop | None:
+        """The search of a task; None where its space has nothing, or could not be derived by `deadline`."""
+        if share.loop is None and not share.is_exhausted:
+            self._send(events.Phase(phase=f"deriving the design space of {share.run.task.work.name}"))
+            try:
+                with until(deadline):
+                    share.loop = self._loop(share)
+            except OutOfTime:
+                share.run.note(f"{share.run.task.work}: its design space could not be derived in time")
+        return share.loop
 
     def _loop(self, share: Share) -> Loop | None:
         from ...space.design.space import generate
@@ -331,41 +335,76 @@ class Scheduler:
             run.note(f"{run.task.work}: the search begins without what is stored of it: {error}")
             records = []
         share.stored += study.seed_records(of_this_driver(records, run.task)) / BATCH
-        return Loop(run, study, builders_schedule=True)
+        return Loop(run, study, builders_schedule=True, budget=TurnBudget(run, self))
 
     def _by_work(self) -> list[Share]:
         """What is expected to take longest comes first, so that a short run has the best of it."""
         return sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
 
-    def _left(self) -> float:
+    def left(self) -> float:
         """Seconds that turns may still use."""
-        needed = [share for share in self.shares if share.weight]
-        racing = sum(self.race_cost for share in needed if share.is_new)
-        estimating = 0.0 if self.is_whole else sum(ESTIMATE_COST for share in needed if share.best_us is None)
-        ending = min(racing, self._race_share() * self.limit) + estimating + SPARE_SECONDS
-        return self.limit - self.clock.seconds - ending
+        uncompiled = sum(share.untuned is None for share in self._lacking())
+        return self._seconds_left() - self.racing() - UNTUNED_COST * self.crowding * uncompiled
+
+    def _lacking(self) -> list[Share]:
+        """The tasks that a whole needs and that have no kernel yet."""
+        if self.is_whole:
+            return []
+        return [s for s in self.shares if s.weight and s.best_us is None and not s.is_given_up]
+
+    def racing(self) -> float:
+        """Seconds for the races that there are to be."""
+        news = sum(share.is_new for share in self.shares if share.weight)
+        return min(news * self.race_cost, self._race_share() * self.limit)
+
+    def _seconds_left(self) -> float:
+        """Seconds until the caller has its own."""
+        left = self.clock.left
+        assert left is not None
+        return left - self.ending
+
+    def _end(self) -> float:
+        """When nothing of this run is waited for any more (`time.monotonic`): half of what the caller needs is left."""
+        return time.monotonic() + self._seconds_left() + 0.5 * self.ending
 
     def _race_share(self) -> float:
         """The share of the seconds that races may take: less while turns still gain more than a race can decide."""
         turns = sorted(share.played + share.stored for share in self.shares if share.weight)
         return RACE_SHARE if turns and turns[len(turns) // 2] >= RACE_TURNS else SHORT_RACE_SHARE
 
-    def _measure_untuned(self, share: Share) -> None:
+    def _compile_untuned(self, shares: Sequence[Share]) -> None:
+        """Compile programs as they were written, and keep the code: whatever comes, a whole can be made of it."""
+        jobs = [Build(script=share.run.task.script, target=share.run.task.target) for share in shares]
+        self.executor.until = self._end()
+        for share, job, reply in zip(shares, jobs, self.executor.build(jobs) if jobs else (), strict=True):
+            share.untuned = reply
+            if isinstance(reply, Built):
+                kernel_cache.store(to_text(job), reply)
+
+    def _measure_untuned(self, shares: Sequence[Share]) -> None:
         """Where no candidate was valid, the program as it was written is the one kernel that there is."""
-        run, task = share.run, share.run.task
-        built = self.executor.build([Build(script=task.script, target=task.target)])[0]
-        reply = built if isinstance(built, Failed) else self.executor.measure(
-            [Measure(kernel=built.kernel, work=task.name, seed=self.seed, called=task.called)]
-        )[0]  # fmt: skip
-        if isinstance(reply, Failed):
-            run.note(f"{task.work}: no candidate was valid, and the untuned program failed: {reply.message}")
-            return
-        record = run.record().measured(reply.samples, reply.max_abs_error, "trial").changed(id=untuned_id(task))
-        share.untuned_us = record.latency_us
-        self.writer.put([record])
+        self._compile_untuned([share for share in shares if not isinstance(share.untuned, Built)])
+        done = [(share, share.untuned) for share in shares if isinstance(share.untuned, Built)]
+        measured = iter(self.executor.measure(
+            Measure(kernel=built.kernel, work=s.run.task.name, seed=self.seed, called=s.run.task.called)
+            for s, built in done
+        ) if done else ())  # fmt: skip
+        for share in shares:
+            run, found = share.run, share.untuned
+            outcome = next(measured) if isinstance(found, Built) else found
+            assert outcome is not None
+            if isinstance(outcome, Failed):
+                run.note(f"{run.task.work}: no candidate was valid, and the untuned program failed: {outcome.message}")
+                share.is_given_up = outcome.kind == "infrastructure"
+                continue
+            record = run.record().measured(outcome.samples, outcome.max_abs_error, "trial")
+            share.untuned_us = record.latency_us
+            self.writer.put([record.changed(id=untuned_id(run.task))])
 
     def _measure_roof(self) -> None:
         """What the device can do, once: how much there is to gain."""
+        self._send(events.Phase(phase="measuring the device's limits"))
+        self.executor.until = time.monotonic() + max(self.left(), 0.0)
         first = self.shares[0].run.task
         reply = self.executor.measure([MeasureRoof(target=first.target, dtype="float32")])[0]
         self.roof = reply.roof if isinstance(reply, Roofed) else Roof(0.0, 0.0)
@@ -375,13 +414,13 @@ class Scheduler:
     def _races(self) -> None:
         """Race the fastest of each task that has news, those with most to say first, while there is time."""
         news = [share for share in self.shares if share.weight and share.is_new]
-        end = min(self.clock.seconds + self._race_share() * self.limit, self.limit - 0.5 * SPARE_SECONDS)
+        end = self.clock.seconds + min(self._race_share() * self.limit, self._seconds_left() + 0.5 * self.ending)
         for share in sorted(news, key=lambda share: -share.doubt_us):
             began, spent = self.clock.seconds, self.clock.spent
             if began + self.race_cost > end:
                 share.run.note("no time is left to race the fastest of every task; the others keep their trials")
                 return
-            outcome = final_race(share.run, roof=False)
+            outcome = final_race(share.run, roof=False, deadline=self._end())
             if outcome.records:
                 share.raced_us = outcome.records[0].latency_us
             elif outcome.problem:
@@ -391,6 +430,14 @@ class Scheduler:
             self.race_cost = 0.5 * (self.race_cost + self.clock.seconds - began)
             share.spend(spent, self.clock.spent)
             self._tell(share, share.weight, raced=True)
+
+    def _keep_compiled(self) -> None:
+        """Keep the code of each task's fastest candidate that has not raced: a model is made of it."""
+        for share in self.shares:
+            if share.weight and share.raced_us is None and share.loop is not None and share.loop.best is not None:
+                task, (record, built) = share.run.task, share.loop.best
+                job = Build(script=task.script, target=task.target, trace=record.trace)
+                kernel_cache.store(to_text(job), replace(built, trace=None))
 
     # --- surroundings -----------------------------------------------------------------------------
 
@@ -426,7 +473,7 @@ class Scheduler:
 
     def _pass_on(self, event: Event) -> None:
         """Of the events of a task, those that concern the user of all of them."""
-        if isinstance(event, events.Note):
+        if isinstance(event, events.Note | events.Phase):
             self._send(event)
 
     def _send(self, event: Event) -> None:

@@ -7,7 +7,7 @@ the user's pins leave of it, and draws possible candidates at random; every samp
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,10 @@ class SearchSpace:
         if not self.open:
             text = ", ".join(f"{pin}={value}" for pin, value in (pins or {}).items())
             raise ValueError(f"no possible candidate was found with all of the pins {text}: leave one out")
+
+    def keep_open(self, numbers: Collection[int]) -> None:
+        """Search these sketches alone, of those that are open."""
+        self.open = tuple(number for number in self.open if number in numbers)
 
     def limits(self, number: int) -> list[tuple[int, int]]:
         """Lowest and highest alternative of each decision of a sketch; equal where it is pinned."""

@@ -9,6 +9,7 @@ Optuna sampler works: what is left of its proposals is its distribution among th
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import time
@@ -20,6 +21,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ...errors import ToolMissing
+from ...ir.deadline import OutOfTime, until
 from ..records.record import Foretold
 from .search_space import RUN, SKETCH, Candidate, Key, SearchSpace
 
@@ -97,14 +99,16 @@ class Study:
         self._latencies: dict[Key, float] = {}
         self._mirrors: dict[tuple[str, str], _Mirror] = {}
 
-    def ask(self, count: int, learn: bool = True) -> list[Candidate]:
+    def ask(self, count: int, learn: bool = True, deadline: float | None = None) -> list[Candidate]:
         """Up to `count` new, possible, distinct candidates; fewer only when the space is exhausted.
 
         Without `learn` the default sampler chooses by its estimate alone: what has been measured is too little yet.
+        By `deadline` (`time.monotonic`) it has chosen.
         """
-        found = self._ask_first(count)
+        with until(deadline):
+            found = self._ask_first(count)
         if self.model is not None:
-            self.model.plan_for(count - len(found), learn)
+            self.model.plan_for(count - len(found), learn, deadline)
         while len(found) < count and (candidate := self._ask_one()) is not None:
             found.append(candidate)
         return found
@@ -195,13 +199,16 @@ class Study:
         return mirror.update(self.study, until)
 
     def _ask_first(self, count: int) -> list[Candidate]:
-        """Up to `count` of the candidates that are to be asked before all others."""
-        if self._first is not None:
-            self._waiting = [] if self.seeded else list(dict.fromkeys(self._first(self.search_space)))
-            self._first = None
-        if self._lessons is not None and self.model is not None:
-            self.model.learn_from(self._lessons(self.search_space))
-            self._lessons = None
+        """Up to `count` of the candidates that are to be asked before all others, of those found before a deadline."""
+        first, self._first = self._first, None
+        lessons, self._lessons = self._lessons, None
+        with contextlib.suppress(OutOfTime):
+            if first is not None and not self.seeded:
+                for key in first(self.search_space):
+                    if key not in self._waiting:
+                        self._waiting.append(key)
+            if lessons is not None and self.model is not None:
+                self.model.learn_from(lessons(self.search_space))
         keys, self._waiting = self._waiting[:count], self._waiting[count:]
         return [found for key in keys if (found := self._ask_for(key)) is not None]
 

@@ -14,7 +14,6 @@ tune(settings, emit)
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,22 +21,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import DeviceLost, NoSchedule, StorageError, StridesmithError, TemporaryError, UsageError
+from ...ir.deadline import OutOfTime, until
 from ..records.record import Record
 from ..tasks.recording import Recording, of_target
 from ..tasks.task import Task, is_recorded, performance
-from ..workers.protocol import Derive, Job, Prepare, Reply
+from ..workers.protocol import Build, Derive, Failed, Job, Measure, Prepare, Reply
 from ..workers.recorded import RecordedExecutor
 from ..workers.scratch import problem
 from ..workers.timeline import Timeline
 from . import events
-from .budget import LATE_SECONDS
 from .clock import Clock
 from .events import Emit, Event
 from .interruption import error_of, heard, uninterrupted
 from .loop import Loop
 from .mirror import mirror_late, mirror_round
 from .pilot import pilot
-from .race import Race, final_race
+from .race import Race, final_race, untuned_id
 from .run import Results, Run, fastest, of_this_driver, versions
 from .settings import TuneSettings, resolve
 from .trace import check_writable, traced
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
     Generator = Callable[[PrimFunc, Target, Mapping[str, str]], Space]
 
+DERIVING_SHARE, FEATURES_SHARE = 0.6, 0.1  # of what is left, at most: for the design space, and for its features
 MODEL_THREADS = 1  # a round is ranked in a second; on a busy machine OpenMP's waiting threads make that twenty
 
 
@@ -66,7 +66,7 @@ def tune(
     `space.design.space.generate`.  Raises the errors of the exit codes: among them Interrupted after Ctrl-C, when
     what was found is kept, and NoSchedule when no candidate was valid.
     """
-    clock = Clock(settings.start)
+    clock = Clock(settings.start, settings.seconds)
     task = resolve(settings)
     if settings.trace is not None:
         check_writable(settings.trace)
@@ -92,8 +92,7 @@ def tune(
             run = Run(settings, task, database, executor, clock, results, send, timeline)
             executor.timeline = timeline
             send(_start(run))
-            if settings.seconds is not None:
-                executor.until = time.monotonic() + settings.seconds - clock.seconds + LATE_SECONDS
+            executor.until = clock.deadline()
             for note in take_up(database):
                 run.note(note)
             return _finish(run, *_search(run, generate, recording))
@@ -134,6 +133,9 @@ def _search(run: Run, generate: Generator | None, recording: Recording | None) -
         return Loop(run, study, builders_schedule=generate is None).play(), study
     except (KeyboardInterrupt, DeviceLost) as cause:
         return Cut.by(cause), study
+    except OutOfTime:
+        run.note("the time was over before the design space had been derived")
+        return "seconds", None
 
 
 def _is_default(settings: TuneSettings) -> bool:
@@ -147,7 +149,8 @@ def _space(run: Run, generate: Generator | None = None) -> Space:
     from ...space.design import space
 
     run.send(events.Phase(phase="deriving the design space"))
-    return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
+    with until(run.clock.deadline(DERIVING_SHARE)):
+        return (generate or space.generate)(run.task.work.func, run.task.target, run.task.interface)
 
 
 def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Record] = ()) -> Study:
@@ -157,12 +160,14 @@ def _study(run: Run, space: Space, is_standard: bool = True, pilots: Sequence[Re
     settings, task = run.settings, run.task
     learns = is_standard and _is_default(settings) and (settings.resume or pilots)
     transfer = Transfer(run.database, pilots, reads=settings.resume) if learns else None
+    run.send(events.Phase(phase=f"looking at {len(space.sketches)} sketches"))
     try:
-        study = Study(
-            space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
-            batch=settings.batch, first=partial(transfer.candidates, task) if transfer else None,
-            lessons=partial(transfer.lessons, task) if transfer else None,
-        )  # fmt: skip
+        with until(run.clock.deadline(FEATURES_SHARE)):
+            study = Study(
+                space, settings.sampler, settings.seed % 2**32, pins=settings.pins, nthread=MODEL_THREADS,
+                batch=settings.batch, first=partial(transfer.candidates, task) if transfer else None,
+                lessons=partial(transfer.lessons, task) if transfer else None,
+            )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from None
     if settings.resume:
@@ -201,7 +206,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
         except KeyboardInterrupt as interrupt:
             reason = Cut.by(interrupt)
     with uninterrupted(), run.clock.during("other"):
-        winner = outcome.records[0] if outcome.records else _best_so_far(run, reason)
+        winner = outcome.records[0] if outcome.records else _best_so_far(run, reason) or _untuned(run, reason)
         unsaved = ""
         with contextlib.suppress(*([] if isinstance(reason, str) else [OSError])):
             run.tell_notes()
@@ -247,6 +252,29 @@ def _best_so_far(run: Run, reason: str | Cut) -> Record | None:
         return None
 
 
+def _untuned(run: Run, reason: str | Cut) -> Record | None:
+    """The program as it was written, where the time was over before any candidate had been measured or had failed."""
+    results, task = run.results, run.task
+    own = sum(count for kind, count in results.failed.items() if kind not in ("infrastructure", "refused"))
+    if reason != "seconds" or own:
+        return None
+    if results.baseline is None:
+        run.send(events.Phase(phase="measuring the untuned program"))
+        run.executor.until = run.clock.deadline()
+        built = run.executor.build([Build(script=task.script, target=task.target)])[0]
+        if isinstance(built, Failed):
+            return None
+        job = Measure(kernel=built.kernel, work=task.name, seed=run.settings.seed, called=task.called)
+        reply = run.executor.measure([job])[0]
+        if isinstance(reply, Failed):
+            return None
+        results.baseline = run.record().measured(reply.samples, reply.max_abs_error, "trial")
+    run.note("the time was over before any candidate had been measured: the untuned program is what there is")
+    record = results.baseline.changed(id=untuned_id(task))
+    results.writer.put([record])
+    return record
+
+
 def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithError:
     failures = ", ".join(f"{kind} {count}" for kind, count in run.results.failed.items() if count)
     found = f"of {run.results.trials} candidates none was valid ({failures or 'none was tried'})"
@@ -255,6 +283,11 @@ def _nothing_valid(run: Run, reason: str | Cut, problem: str) -> StridesmithErro
     if not isinstance(reason, str):
         return reason.error(f"{reason.message}; {found}")
     cause = f"; {problem}" if problem else ""
+    if reason == "seconds" and not any(count for kind, count in run.results.failed.items() if kind != "infrastructure"):
+        cause = (
+            f": {run.settings.seconds:g} s were over before one of them, or the program as it was written, had been "
+            f"measured; a run of more seconds goes on from there"
+        )
     return NoSchedule(f"no schedule of {run.task.work} on {run.task.target.key}: {found}{cause}")
 
 

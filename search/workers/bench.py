@@ -15,6 +15,7 @@ from .protocol import Failed, Job, Measure, MeasureRoof, Prepare, Race, Reply
 
 R = TypeVar("R", bound=Reply)
 
+CLOSED = Failed(status="infrastructure", message="the bench was closed")
 MEASURING = (Measure, Race, MeasureRoof)
 """Jobs that must have the devices on which they measure for themselves."""
 
@@ -49,6 +50,7 @@ class Bench:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.worker = WorkerProcess(self.limits.memory_bytes)
+        self._is_closed = False
 
     def run(self, job: Job[R]) -> R | Failed:
         """The reply to a job of any kind."""
@@ -58,19 +60,19 @@ class Bench:
     def build(self, job: Job[R]) -> R | Failed:
         """Compile a candidate, while nothing is measured on this host."""
         with host_lock.shared():
-            return self.worker.request(job, self.limits.build if job.deadline is None else job.deadline)
+            return self._request(job, self.limits.build if job.deadline is None else job.deadline)
 
     def measure(self, job: Job[R]) -> R | Failed:
         """A job that measures, alone on its device; beside builds where these do not disturb it."""
         if not _is_apart(job):
             with host_lock.exclusive():
-                return self._prepare_for(job) or self.worker.request(job, *self._patience(job))
+                return self._prepare_for(job) or self._request(job, *self._patience(job))
         with host_lock.shared():  # a GPU has to make a context, for which nobody else should wait
             problem = self._prepare_for(job)
         if problem is not None:
             return problem
         with host_lock.beside_builds():
-            return self.worker.request(job, *self._patience(job))
+            return self._request(job, *self._patience(job))
 
     def prepare(self, job: Job[Reply]) -> None:
         """Do by itself what later jobs need, beside builds."""
@@ -78,9 +80,11 @@ class Bench:
             if isinstance(job, Prepare):
                 self._prepare(job)
             else:
-                self.worker.request(job, self.limits.prepare)
+                self._request(job, self.limits.prepare)
 
     def close(self) -> None:
+        """End the worker; what a thread still waits for the host to do is not begun any more."""
+        self._is_closed = True
         self.worker.close()
 
     def __enter__(self) -> Bench:
@@ -88,6 +92,10 @@ class Bench:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _request(self, job: Job[R], seconds: float, total: float | None = None) -> R | Failed:
+        """What the worker answers; after `close`, which a thread may meet while it waits for the host, nothing."""
+        return CLOSED if self._is_closed else self.worker.request(job, seconds, total)
 
     def _prepare_for(self, job: Job[R]) -> Failed | None:
         """Do by itself what no measurement's deadline should pay for.  Returns a reply only when that failed."""
@@ -102,7 +110,7 @@ class Bench:
         It answers at once where it has them; those that were not asked for last may have gone.  Returns a reply only
         when that failed.
         """
-        reply = self.worker.request(job, self.limits.prepare)
+        reply = self._request(job, self.limits.prepare)
         return reply if isinstance(reply, Failed) else None
 
     def _patience(self, job: Job[R]) -> tuple[float, float]:

@@ -142,6 +142,8 @@ class RayExecutor:
                     settled = settled or time.monotonic() + UP_SECONDS
                     if time.monotonic() > settled or not any(pool.is_starting_here() for pool in self._actors.values()):
                         return
+                elif self._session.is_slow and not self._actors:
+                    return  # benches of this process do what there is to do, until it is there
             except RayLost as error:
                 self._go_on_without(str(error))
             if tell is not None:
@@ -234,9 +236,10 @@ class RayExecutor:
         self._is_lost = True
         for pool in self._actors.values():
             pool.stop_busy()
+        what = f"Ray was lost ({reason})" if self._actors else reason
         self._actors = {}
         self._session.abandon()
-        self.notes.append(f"Ray was lost ({reason}); this process builds and measures by itself from here on")
+        self.notes.append(f"{what}; this process builds and measures by itself from here on")
 
     def _dispatch(
         self, kind: str, jobs: Iterable[Job[R]], done: Callable[[int, R | Failed], None] | None

@@ -6,6 +6,7 @@ lock shared, a measurement holds it alone.  The second file is a turnstile:
 without it, builders that overlap would keep a measurement waiting for ever.
 What is measured on a GPU with memory and a clock of its own is not disturbed by
 builds: such measurements hold the first lock shared, and a third one alone.
+Where a deadline holds (`ir.deadline`), what has no lock by then raises OutOfTime.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...ir.deadline import has_deadline, look
+
 FOLDER = Path("/tmp")
+RETRY_SECONDS = 0.02
 
 
 def _open(name: str) -> int:
@@ -40,10 +45,24 @@ def _open(name: str) -> int:
 def _locked(name: str, mode: int) -> Iterator[None]:
     descriptor = _open(name)
     try:
-        fcntl.flock(descriptor, mode)
+        while not _is_ours(descriptor, mode):
+            look()
+            time.sleep(RETRY_SECONDS)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_ours(descriptor: int, mode: int) -> bool:
+    """Lock a file, in any time that it takes where no deadline holds here; whether it is locked."""
+    if not has_deadline():
+        fcntl.flock(descriptor, mode)
+        return True
+    try:
+        fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -12,10 +12,8 @@ import contextlib
 import ctypes
 import functools
 import os
-import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,22 +24,20 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
-from ...errors import TemporaryError, UsageError
+from ...errors import StridesmithError, TemporaryError, ToolMissing
 from . import guardian, host_lock, scratch
+from .ray_address import CHECK_SECONDS, answering_mode, check_address
 from .threads import DaemonThread, cannot_end
 
 START_ATTEMPTS = 3
 SERVICES = ("start_monitor", "start_api_server", "start_log_monitor")
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
-CONNECT_SECONDS = 5.0
-CHECK_SECONDS = 8.0
 JOIN_SECONDS = 30.0
 START_SECONDS = 120.0
+PATIENCE_SECONDS = 20.0  # of these, in which nothing is measured, so that Ray's start disturbs no measurement
 END_SECONDS = 2.0
 RAY_THREADS = "ray_"  # how the names of the threads begin that `ray.init` starts in a driver
 CORE = ("raylet", "gcs_server")  # the processes without which a Ray of ours is none
-HTTP2_SETTINGS = b"\x04"
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + HTTP2_SETTINGS + b"\0" * 5
 PATIENT = "1000000"  # seconds; a driver that has lost the GCS for a minute is ended by Ray, whatever else it does
 AUTH_TOKEN = secrets.token_hex(32)  # Ray reads the token once in a process, so every private Ray of ours shares it
 
@@ -56,6 +52,7 @@ class RaySession:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         self.address = address or os.environ.get("RAY_ADDRESS") or None
+        self.named_by = "`--address`" if address else "RAY_ADDRESS"
         if self.address == "local":
             self.address = None
         if self.address is not None:
@@ -85,9 +82,18 @@ class RaySession:
             self._started.result()
             return True
         if time.monotonic() - self._began > (START_SECONDS if self.address is None else CHECK_SECONDS + JOIN_SECONDS):
-            where = f"the Ray cluster at {self.address}" if self.address else "the local Ray"
-            raise TemporaryError(f"{where} did not answer in time; try again, or without --address")
+            if self.address is None:
+                raise TemporaryError(f"the local Ray did not start within {START_SECONDS:.0f} s")
+            raise TemporaryError(
+                f"the Ray cluster at {self.address} did not answer in time; try again, or leave out {self.named_by} to "
+                f"use this machine alone"
+            )
         return False
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a private Ray that has begun to start takes longer than is worth waiting for."""
+        return self.address is None and self._started is not None and time.monotonic() - self._began > PATIENCE_SECONDS
 
     @property
     def ray(self) -> Any:
@@ -131,15 +137,24 @@ class RaySession:
             guardian.end_session(self._token, self._folder)
 
     def _start(self) -> Any:
+        """Ray's module, initialised.  Raises TemporaryError, whatever keeps a private one from starting."""
+        try:
+            return self._initialised()
+        except StridesmithError:
+            raise
+        except (Exception, SystemExit) as error:  # parts were killed, a file system is full, half is installed
+            failed = "the local Ray did not start" if self.address is None else f"could not join {self.address}"
+            raise TemporaryError(f"{failed}: {_first_sentence(error)}") from None
+
+    def _initialised(self) -> Any:
         # A private Ray starts when nothing is measured; a cluster is joined while others may want to measure here.
         quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self.address:
             quiet = host_lock.shared()
         with quiet, _environment(), _keeping_sigterm():
-            if self.address and (mode := _answering_mode(self.address)):
+            if self.address and (mode := answering_mode(self.address, self.named_by)):
                 os.environ["RAY_AUTH_MODE"] = mode
-            import ray
-
+            ray = self._imported()
             if ray.is_initialized():
                 self.address = None
                 return ray
@@ -152,21 +167,36 @@ class RaySession:
                 self._start_private(ray)
         return ray
 
+    def _imported(self) -> Any:
+        """The module of Ray.  Raises ToolMissing where a cluster needs it, TemporaryError where a run can do without.
+
+        A package for another interpreter, or half of one, fails in whatever way.
+        """
+        try:
+            import ray
+
+            return ray
+        except Exception as error:
+            reason = f"the package `ray` cannot be imported ({_first_sentence(error)})"
+            if self.address is None:
+                raise TemporaryError(reason) from None
+            raise ToolMissing(
+                f"{reason}, which joins the cluster at {self.address}; install it anew (pip install --force-reinstall "
+                f"ray), or leave out {self.named_by} to use this machine alone"
+            ) from None
+
     def _join(self, ray: Any, address: str) -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError) as error:
-            raise TemporaryError(f"could not join the Ray cluster at {address}: {error}") from None
+        except (Exception, SystemExit) as error:  # what Ray raises for a node that does not answer has no class
+            raise TemporaryError(
+                f"could not join the Ray cluster at {address}: {error}; see that `ray status` finds it, or leave out "
+                f"{self.named_by} to use this machine alone"
+            ) from None
 
     def _start_private(self, ray: Any) -> None:
         self.private = True
-        guardian.sweep(_short_folder())
-        self._folder = tempfile.mkdtemp(prefix=guardian.PREFIX, dir=_short_folder())
-        self._owner = guardian.own(self._folder, self._token)
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-P", "-m", "stridesmith.search.workers.guardian", self._token, self._folder],
-            stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, "PYTHONPATH": guardian.import_path()},
-        )  # fmt: skip
+        self._guard()
         os.environ.setdefault("RAY_AUTH_TOKEN", AUTH_TOKEN)
         os.environ[guardian.VARIABLE] = self._token
         for attempts_left in reversed(range(START_ATTEMPTS)):
@@ -177,14 +207,22 @@ class RaySession:
                         logging_level="ERROR", object_store_memory=OBJECT_STORE_BYTES, _temp_dir=self._folder,
                     )  # fmt: skip
                 return
-            except (RuntimeError, ConnectionError, TimeoutError) as error:
+            except (Exception, SystemExit):
                 # On a machine that is very busy Ray's own waiting for its head process can run out.
-                ray.shutdown()
+                with contextlib.suppress(Exception, SystemExit):
+                    ray.shutdown()
                 if not attempts_left or self._is_closing:
-                    reason = str(error).split(". ")[0]
-                    raise TemporaryError(
-                        f"the local Ray did not start: {reason}; try again when the machine is less busy"
-                    ) from None
+                    raise
+
+    def _guard(self) -> None:
+        """Make its folder, and start the process that ends it with us."""
+        guardian.sweep(_short_folder())
+        self._folder = tempfile.mkdtemp(prefix=guardian.PREFIX, dir=_short_folder())
+        self._owner = guardian.own(self._folder, self._token)
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-P", "-m", "stridesmith.search.workers.guardian", self._token, self._folder],
+            stdin=subprocess.PIPE, start_new_session=True, env={**os.environ, "PYTHONPATH": guardian.import_path()},
+        )  # fmt: skip
 
     def _dismiss_guardian(self) -> None:
         keeper, self._guardian = self._guardian, None
@@ -275,59 +313,10 @@ def _without_services() -> Iterator[None]:
             setattr(Node, name, method)
 
 
-def _has_token() -> bool:
-    """Whether the user has a token for Ray clusters, in any of the places where Ray looks."""
-    named = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    return named or (Path.home() / ".ray" / "auth_token").exists()
-
-
-def check_address(address: str) -> None:
-    """Raise UsageError for what names no cluster."""
-    host, _, port = address.rpartition(":")
-    if address == "auto" or (re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+", host) and port.isdigit() and
-                             0 < int(port) < 65536):  # fmt: skip
-        return
-    hint = "; a Ray client's address, `ray://...`, is none" if "://" in address else ""
-    raise UsageError(f"--address (or RAY_ADDRESS) is auto or HOST:PORT, as in 10.0.0.7:6379, but got {address!r}{hint}")
-
-
-def _answering_mode(address: str) -> str:
-    """The authentication mode in which a cluster answers, empty for the one that is set.  Raises TemporaryError.
-
-    A head that finds a token demands it, but Ray's clients send it only when told to, and one that does cannot work
-    with a cluster without; Ray reads the mode when it is imported.  And `ray.init` waits for minutes where a server
-    is no Ray, or says nothing.  So other processes ask, in each mode at once.
-    """
-    if address == "auto":
-        return ""
-    _check_reachable(address)
-    modes = ["disabled", "token"] if "RAY_AUTH_MODE" not in os.environ and _has_token() else [""]
-    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", "--address", address]
-    asking = {
-        mode: subprocess.Popen(
-            command, env={**os.environ, **({"RAY_AUTH_MODE": mode} if mode else {})},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )
-        for mode in modes
-    }  # fmt: skip
-    deadline = time.monotonic() + CHECK_SECONDS
-    try:
-        for mode, process in asking.items():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if process.wait(max(0.0, deadline - time.monotonic())) == 0:
-                    return mode
-    finally:
-        for process in asking.values():
-            process.kill()
-            process.wait()
-    raise _is_no_ray(address)
-
-
-def _is_no_ray(address: str) -> TemporaryError:
-    return TemporaryError(
-        f"what listens at {address} does not answer as a Ray cluster does; give the address of its head's GCS, which "
-        f"`ray start --head` prints (port 6379 by default), or leave out `--address` and RAY_ADDRESS"
-    )
+def _first_sentence(error: BaseException) -> str:
+    """How an error begins, or the name of its class where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].split(". ")[0][:300] if lines else type(error).__name__
 
 
 def _let_go(ray: Any) -> None:
@@ -360,28 +349,3 @@ def _short_folder() -> str:
     """Where Ray's sockets go: their full paths may have at most 107 characters."""
     folder = tempfile.gettempdir()
     return folder if len(folder) <= 24 or not Path("/tmp").is_dir() else "/tmp"
-
-
-def _check_reachable(address: str) -> None:
-    """Raise TemporaryError at once where Ray would try for a minute: nobody is there, or no server of gRPC.
-
-    A server of gRPC speaks HTTP/2, in which the first thing that either side sends is a SETTINGS frame (RFC 9113,
-    section 3.4): three bytes of length, and 4 for its type.  Behind TLS this cannot be seen.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
-            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-                return
-            try:
-                connection.sendall(HTTP2_PREFACE)
-                first = connection.recv(4, socket.MSG_WAITALL)
-            except OSError:  # it closes the connection, or says nothing
-                first = b""
-    except OSError as error:
-        raise TemporaryError(
-            f"no Ray cluster answers at {address} ({error}); start one with `ray start --head`, "
-            f"or leave out `--address` and RAY_ADDRESS to use this machine alone"
-        ) from None
-    if first[3:] != HTTP2_SETTINGS:
-        raise _is_no_ray(address)

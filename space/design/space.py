@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.caches import cached
+from ...ir.deadline import look
 from ...ir.script.programs import Program
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
@@ -84,7 +85,9 @@ def _generate(func: PrimFunc, target: Target, interface: tuple[tuple[str, str], 
     sketches: dict[str, Sketch] = {}
     for rule in rules:
         name = getattr(rule, "__name__", repr(rule))
+        look()
         for sketch in rule(start, target, dict(interface)):
+            look()
             if not isinstance(sketch, Sketch):
                 raise ValueError(f"a rule gives sketches, but `{name}` gave a {type(sketch).__name__}")
             if sketch.name in sketches:

@@ -412,9 +412,9 @@ class Here:
 
 
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Network, Target, str, Here]:
-    """Two convolutions, and an executor whose every measurement takes a second, however long it takes."""
+    """Two convolutions, and an executor whose every measurement takes a quarter of a second, however long it takes."""
     make, executor = Maker(), Here()
-    monkeypatch.setattr(tuning.time, "monotonic", lambda: float(executor.measured))
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: executor.measured / 4)
     monkeypatch.setattr(scheduler, "FIRST", 2)
     monkeypatch.setattr(scheduler, "BATCH", 3)
     network = fused(make.network(_conv(make, _conv(make, make.input(1, 3, 8, 8), 16), 4, k=1)), CPU)
@@ -425,7 +425,7 @@ def test_a_network_is_tuned_with_its_layouts(tmp_path: Path, monkeypatch: pytest
     """Combinations are measured besides the given layouts, whole models race, and the winner is what is kept."""
     network, target, db, executor = _small(tmp_path, monkeypatch)
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
-    found = tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+    found = tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     assert set(found.wholes) >= {"agreed"} and len(found.wholes) > 1
     given = drawn(network)
     for name, array in computed(network, given).items():
@@ -468,7 +468,7 @@ def test_what_was_agreed_on_outlives_the_race(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+        tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     with Database(db) as database:
         assert kept(network, target, database) is not None
     assert {kernel.origin for kernel in compiled(network, target, db).kernels.values()} == {"tuned"}
@@ -480,7 +480,7 @@ def test_what_won_a_race_stays_until_it_loses_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(layout_search, "predicted_us", lambda *_: 1.0)
     with monkeypatch.context() as patched:
         patched.setattr(tuning, "_winner", lambda rules, times: rules[-1])
-        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+        tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     with Database(db) as database:
         won = kept(network, target, database)
 
@@ -489,7 +489,7 @@ def test_what_won_a_race_stays_until_it_loses_one(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tuning.tune_network(network, target, 24, db=db, executor=executor)  # type: ignore[arg-type]
+        tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     with Database(db) as database:
         assert kept(network, target, database) == won
 

@@ -60,3 +60,21 @@ def test_a_command_counts_from_the_start_of_its_process(monkeypatch: pytest.Monk
     assert before - 0.05 <= began <= time.monotonic() - 0.2
     monkeypatch.setattr(module, "YOUNG_SECONDS", 0.0)
     assert time.monotonic() - process_start() < 0.5
+
+
+def test_what_is_left_ends_before_the_process_has_to(now: list[float]) -> None:
+    """A tenth of a short run, and a second or so of a long one, are for the end of workers, Ray and interpreter."""
+    assert Clock().left is None and Clock().deadline() is None
+    assert Clock(98.0, 10.0).left == pytest.approx(10.0 - 2.0 - 1.0)
+    assert Clock(98.0, 1000.0).left == pytest.approx(1000.0 - 2.0 - module.CLOSING_SECONDS)
+    clock = Clock(100.0, 10.0)
+    assert clock.deadline() == pytest.approx(109.0) and clock.deadline(0.5) == pytest.approx(104.5)
+    now[0] += 20
+    assert clock.deadline() == pytest.approx(120.0) and clock.deadline(0.1, least=2.0) == pytest.approx(122.0)
+
+
+def test_a_crowded_machine_is_told_by_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the cores that there are; a machine that is idle makes nothing faster."""
+    for load, found in ((0.2, 1.0), (2.0 * (module.os.cpu_count() or 1), 2.0)):
+        monkeypatch.setattr(module.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert module.crowding() == pytest.approx(found)

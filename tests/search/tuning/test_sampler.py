@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import synthetic_space as synthetic
 from optuna.distributions import BaseDistribution, IntDistribution
 
+from stridesmith.cost_model import features as features_module
+from stridesmith.ir.deadline import OutOfTime, has_deadline, until
 from stridesmith.ir.target import Target
 from stridesmith.search.tuning import sampler as sampler_module
 from stridesmith.search.tuning.evolution import (
@@ -285,3 +288,70 @@ def complete(space: SearchSpace, key: Key, latency: float) -> optuna.trial.Froze
     found: dict[str, BaseDistribution] = {name: IntDistribution(low, high) for name, (low, high) in limits}
     found["sketch"] = IntDistribution(0, len(space.sketches) - 1)
     return optuna.trial.create_trial(params=space.params(key), distributions=found, value=latency)
+
+
+class Slow:
+    """Features, the n-th look at the clock of which comes so late."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+        self.looks = 0
+
+        def look() -> None:
+            self.looks += has_deadline()
+            if has_deadline() and self.looks > last:
+                raise OutOfTime
+
+        monkeypatch.setattr(features_module, "look", look)
+
+
+def test_a_deadline_leaves_a_part_of_the_sketches_to_search(monkeypatch: pytest.MonkeyPatch):
+    """At least one; what is stored of the others teaches nothing, and no candidate of theirs is asked for."""
+    for last, known in ((0, 1), (4, 5), (100, 12)):
+        Slow(monkeypatch, last)
+        with until(time.monotonic() + 60):
+            study = Study(synthetic.space(12), seed=3)
+        assert study.model is not None and len(study.model.features.known) == known
+        assert set(study.search_space.open) == study.model.features.known
+        monkeypatch.undo()
+        device = synthetic.Device(study.space, 3)
+        for _ in range(3):
+            for candidate in study.ask(8):
+                assert candidate.sketch in study.model.features.known
+                study.tell(candidate, device(candidate.sketch, candidate.choice))
+
+
+def test_a_batch_is_what_evolution_has_come_to_by_its_deadline(monkeypatch: pytest.MonkeyPatch):
+    """Whenever that comes: a whole batch of distinct candidates, without a single look at most of the sketches."""
+    for last in (0, 1, 3, 10, 40):
+        study = Study(synthetic.space(12), seed=3)
+        assert study.model is not None
+        slow = Slow(monkeypatch, last)
+        batch = study.ask(8, deadline=time.monotonic() + 60)
+        monkeypatch.undo()
+        assert len({candidate.key for candidate in batch}) == 8 and slow.looks <= 2 * last + 40
+        for candidate in batch:
+            study.tell(candidate, 1.0)
+
+
+def test_a_deadline_that_has_passed_costs_no_candidate():
+    """Also where the model should have been trained."""
+    study, device = Study(synthetic.space(), seed=1), synthetic.Device(synthetic.space(), 1)
+    for _ in range(3):
+        batch = study.ask(6, deadline=time.monotonic() - 1)
+        assert len(batch) == 6
+        for candidate in batch:
+            study.tell(candidate, device(candidate.sketch, candidate.choice))
+
+
+def test_transfers_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch):
+    """Those that were found by then are asked first."""
+    space = synthetic.space()
+    known = tuned("stridesmith", 1, 16)[1]
+    keys = [known.search_space.key(trial.params) for trial in known.study.get_trials()[:2]]
+
+    def first(_):
+        yield keys[0]
+        raise OutOfTime
+
+    batch = Study(space, seed=0, first=first).ask(4, deadline=time.monotonic() + 60)
+    assert [candidate.key for candidate in batch].index(keys[0]) == 0 and len(batch) == 4

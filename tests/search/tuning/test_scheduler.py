@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stridesmith.errors import Interrupted, TemporaryError
+from stridesmith.ir.deadline import OutOfTime
 from stridesmith.search.records import writer
 from stridesmith.search.records.database import Database
 from stridesmith.search.records.record import Record
@@ -51,6 +52,7 @@ class World:
 
         monkeypatch.setattr(scheduler, "Clock", Ticking)
         monkeypatch.setattr(sampler, "POPULATION", 600)
+        monkeypatch.setattr(scheduler.clock, "crowding", lambda: 1.0)
 
     def tick(self, number: int) -> None:
         self.now += 0.4
@@ -278,16 +280,90 @@ def test_what_a_task_takes_does_not_change_with_its_race(world: World) -> None:
     assert all(share.trial_us == share.run.results.best_us for share in raced)
 
 
-def test_time_is_left_for_tasks_that_had_no_turn(world: World) -> None:
-    """Whoever asked builds them as the estimate likes them, which takes its time: a short run has fewer turns."""
-    work = [workload("matmul", m=m, n=9, k=11) for m in range(10, 30)]
+def many(world: World, count: int) -> None:
+    """Have the world so many tasks."""
+    work = [workload("matmul", m=m, n=9, k=11) for m in range(10, 10 + count)]
     world.tasks = [(replace(world.tasks[0][0], work=one, interface=interface_of(one)), 1) for one in work]
+
+
+def test_a_short_run_has_one_candidate_of_each_task(world: World) -> None:
+    """Where first turns would take too long: all in one batch; seconds that are left go where the gain is."""
+    many(world, 20)
+    batches: list[int] = []
+    build = world.executor.build
+    world.executor.build = lambda jobs: batches.append(len(replies := build(jobs))) or replies  # type: ignore
     done = world.run(24)
-    unknown = [share for share in done.shares if share.best_us is None]
-    searched = max(event["seconds"] for event in world.events if event["event"] == "turn" and "raced" not in event)
-    left = 24 - scheduler.SPARE_SECONDS - scheduler.SHORT_RACE_SHARE * 24 - searched
-    assert 0 < len(unknown) < len(work)
-    assert left >= scheduler.ESTIMATE_COST * len(unknown) - 2.0  # a turn's time, in which a task becomes known
+    assert batches[0] == 20 and done.stopped_by == "seconds"  # type: ignore[attr-defined]
+    assert all(share.best_us is not None for share in done.shares) and done.predicted_us is not None
+    assert max(share.turns for share in done.shares) > 1 > min(share.turns for share in done.shares)
+    assert world.now < 24
+
+
+def test_first_turns_that_take_long_make_way_for_single_candidates(world: World) -> None:
+    """What is left is looked at after each of them."""
+    many(world, 10)
+    world.executor.on_measure = lambda number: setattr(world, "now", world.now + 2.0)
+    done = world.run(60)
+    trials = [event["trials"] for event in world.events if event["event"] == "turn"]
+    assert trials[0] == FIRST and all(share.best_us is not None for share in done.shares)
+    assert 10 <= trials[9] < 10 * FIRST
+
+
+def test_a_crowded_machine_has_single_candidates_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others compute, too, a first turn takes as many times as long; programs as written are compiled first."""
+    monkeypatch.setattr(scheduler.clock, "crowding", lambda: 10.0)
+    world.run(30)
+    built = world.executor.of(Build)
+    assert [job.choice for job in built[:2]] == [None, None] and {job.script for job in built[:2]} == {
+        task.script for task, _ in world.tasks
+    }
+    assert [job.choice is not None for job in built[2:4]] == [True, True]
+
+
+def test_what_there_is_no_time_for_is_taken_as_it_was_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks whose design space cannot be derived in time; a whole is known nevertheless, and compiled."""
+    kept: dict[str, Built] = {}
+    monkeypatch.setattr(kernel_cache, "store", kept.__setitem__)
+
+    def late(*_: Any) -> Any:
+        raise OutOfTime
+
+    monkeypatch.setattr(space_module, "generate", late)
+    done = world.run(20)
+    assert all(share.best_us == world.executor.untuned_us for share in done.shares) and done.trials == 0
+    jobs = [Build(script=task.script, target=task.target) for task, _ in world.tasks]
+    assert all(isinstance(kept[to_text(job)], Built) for job in jobs)
+    notes = [event["message"] for event in world.events if event["event"] == "note"]
+    assert sum("could not be derived in time" in note for note in notes) == 2
+
+
+def test_the_fastest_candidate_is_compiled_also_without_a_race(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes a model of it finds it by the question for its record."""
+    kept: dict[str, Built] = {}
+    monkeypatch.setattr(kernel_cache, "store", kept.__setitem__)
+    monkeypatch.setattr(Scheduler, "_races", lambda self: None)
+    done = world.run(10)
+    for share in done.shares:
+        task = share.run.task
+        best = world.database.best(task.script, task.target, task.interface)
+        assert best is not None and best.latency_us == share.best_us
+        assert isinstance(kept[to_text(Build(script=task.script, target=task.target, trace=best.trace))], Built)
+
+
+def test_phases_say_what_is_done_from_the_start(world: World) -> None:
+    """Before the first turn is over."""
+    world.run(10)
+    before = itertools.takewhile(lambda event: event["event"] != "turn", world.events)
+    phases = [event["phase"] for event in before if event["event"] == "phase"]
+    assert phases[0] == "deriving the design space of matmul" and "building 3 candidates" in phases
+
+
+def test_no_turn_begins_in_the_seconds_of_the_caller(world: World) -> None:
+    """Who asked has said what it needs at the end."""
+    done = [Scheduler(world.tasks, world.database, world.executor, 20, ending=ending) for ending in (1.0, 8.0)]
+    assert done[0].left() - done[1].left() == pytest.approx(7.0)
 
 
 def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(

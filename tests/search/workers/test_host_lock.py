@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stridesmith.ir.deadline import OutOfTime, until
 from stridesmith.search.workers import host_lock
 
 
@@ -118,3 +119,15 @@ def test_measurements_on_other_devices_go_on_beside_builds() -> None:
     for thread in (builder, last):
         thread.join()
     assert events == ["built", "cpu"]
+
+
+def test_whoever_has_a_deadline_waits_no_longer() -> None:
+    """For a lock that another process holds; what it has locked already is free again."""
+    with host_lock.exclusive():
+        for locked in (host_lock.shared, host_lock.exclusive, host_lock.beside_builds):
+            start = time.monotonic()
+            with pytest.raises(OutOfTime), until(start + 0.1), locked():
+                pass
+            assert time.monotonic() - start < 5
+    with until(time.monotonic() + 60), host_lock.exclusive():
+        pass

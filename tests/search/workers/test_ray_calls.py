@@ -22,18 +22,19 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stridesmith.errors import TemporaryError, UsageError
+from stridesmith.errors import TemporaryError, ToolMissing, UsageError
 from stridesmith.search.workers import actor_pool as pool_module
 from stridesmith.search.workers import executor as executor_module
-from stridesmith.search.workers import guardian, host_lock, protocol, ray_calls, ray_session, scratch
+from stridesmith.search.workers import guardian, host_lock, protocol, ray_address, ray_calls, ray_session, scratch
 from stridesmith.search.workers.actor_pool import ActorPool
 from stridesmith.search.workers.actors import host_of_processes
 from stridesmith.search.workers.bench import Limits
 from stridesmith.search.workers.executor import TOO_LATE, RayExecutor, _Batch
 from stridesmith.search.workers.local_pool import LocalPool
 from stridesmith.search.workers.protocol import Failed, SelfTest, to_text
+from stridesmith.search.workers.ray_address import check_address
 from stridesmith.search.workers.ray_calls import RayCalls, RayLost
-from stridesmith.search.workers.ray_session import RaySession, check_address
+from stridesmith.search.workers.ray_session import RaySession
 from stridesmith.search.workers.versions import versions_here
 
 pytestmark = [
@@ -330,7 +331,7 @@ def late_ray(late: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> _LateR
     ray = _LateRay(late)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(ray_session, "END_SECONDS", 0.1)
-    monkeypatch.setattr(ray_session, "_answering_mode", lambda _: "")
+    monkeypatch.setattr(ray_session, "answering_mode", lambda *_: "")
     monkeypatch.setattr(host_lock, "FOLDER", folder)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return ray
@@ -359,6 +360,113 @@ def test_a_ray_that_comes_after_the_end_is_not_started_or_is_left(
     while ray.called != called and time.monotonic() < deadline:
         time.sleep(0.01)
     assert ray.called == called
+
+
+class _Broken(ModuleType):
+    """A module of Ray that starts nothing."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("ray")
+        self.error, self.tried = error, 0
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: Any) -> None:
+        self.tried += 1
+        raise self.error
+
+    def shutdown(self) -> None:
+        raise RuntimeError("there is nothing to end")
+
+
+NODE = "The current node timed out during startup. This could happen because some of the raylet failed to startup."
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Exception(NODE), "The current node timed out during startup"),
+        (ValueError("Attempting to cap object store memory usage"), "Attempting to cap object store memory usage"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (SystemExit(1), "1"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_whatever_keeps_a_private_ray_from_starting_the_run_goes_on_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, reason: str
+) -> None:
+    """It is tried again; then the benches of this process do the work, and no folder or process is left."""
+    monkeypatch.setenv("STRIDESMITH_SELFTEST", "1")
+    ray = _Broken(error)
+    late_ray("init", monkeypatch, tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray_session, "_without_services", contextlib.nullcontext)
+    monkeypatch.setattr(ray_session, "_short_folder", lambda: str(tmp_path))
+    with RayExecutor(threads=1, first_here=True) as executor:
+        executor.scale_up(pays=True)
+        executor.wait()
+        assert not isinstance(executor.build([SelfTest(what="ping")])[0], Failed)
+        executor.wait()
+        executor.scale_up(pays=True)
+        assert not isinstance(executor.measure([SelfTest(what="ping")])[0], Failed)
+        assert ray.tried == ray_session.START_ATTEMPTS
+        (note,) = executor.notes
+        assert note.startswith(f"the local Ray did not start: {reason}") and "this process builds and measures" in note
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(guardian.PREFIX)]
+
+
+def test_a_package_of_ray_that_does_not_import_is_done_without_unless_a_cluster_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Then it is an error that says what to do."""
+    monkeypatch.setenv("STRIDESMITH_SELFTEST", "1")
+    late_ray("init", monkeypatch, tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with RayExecutor(threads=1, first_here=True) as executor:
+        executor.scale_up(pays=True)
+        executor.wait()
+        assert not isinstance(executor.build([SelfTest(what="ping")])[0], Failed)
+        assert len(executor.notes) == 1 and "`ray` cannot be imported" in executor.notes[0]
+    says = r"which joins the cluster at 127\.0\.0\.1:1; .* leave out `--address`"
+    with RayExecutor("127.0.0.1:1", threads=1, first_here=True) as executor, pytest.raises(ToolMissing, match=says):
+        while True:
+            executor.build([SelfTest(what="ping")])
+
+
+def test_a_start_that_takes_long_holds_no_measurement_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Benches of this process measure meanwhile; what comes late is used."""
+    ray = late_ray("init", monkeypatch, tmp_path)
+    monkeypatch.setattr(RaySession, "_start_private", lambda self, module: module.init())
+    monkeypatch.setattr(ray_session, "PATIENCE_SECONDS", 0.2)
+    with RayExecutor(threads=1, first_here=True) as executor:
+        executor.scale_up(pays=True)
+        start = time.monotonic()
+        executor.wait()
+        assert 0.1 < time.monotonic() - start < 5 and not executor.notes
+        ray.go_on.set()
+
+
+@pytest.mark.parametrize(("named", "named_by"), [("auto", "`--address`"), (None, "RAY_ADDRESS")])
+@pytest.mark.parametrize("noted", ["127.0.0.1:9", "", None])
+def test_auto_says_at_once_that_no_cluster_answers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noted: str | None, named: str | None, named_by: str
+) -> None:
+    """Ray would try the address that an ended cluster has left for most of a minute."""
+    (tmp_path / "ray").mkdir()
+    if noted is not None:
+        (tmp_path / "ray" / "ray_current_cluster").write_text(noted)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(ray_address, "_has_cluster", lambda: False)
+    session, start = RaySession(named), time.monotonic()
+    session.begin()
+    what = "no cluster runs on this host" if noted is None else f"no cluster answers at {noted or 'an empty address'}"
+    with pytest.raises(TemporaryError, match=f"^{named_by} is `auto`, but {what}.*leave out {named_by} to use"):
+        while not session.is_ready:
+            time.sleep(0.01)
+    assert time.monotonic() - start < ray_address.CONNECT_SECONDS
+    session.close()
 
 
 def test_nothing_is_measured_here_while_a_cluster_is_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -432,7 +540,7 @@ def test_what_speaks_no_http2_is_known_to_be_no_ray_at_once(
     monkeypatch: pytest.MonkeyPatch, first: bytes, is_grpc: bool
 ) -> None:
     """By the first frame of the answer, also where that is late, is cut off or does not come; not behind TLS."""
-    monkeypatch.setattr(ray_session, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(ray_address, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         kept = []
@@ -449,7 +557,7 @@ def test_what_speaks_no_http2_is_known_to_be_no_ray_at_once(
         with (
             contextlib.nullcontext() if is_grpc else pytest.raises(TemporaryError, match="not answer as a Ray cluster")
         ):
-            ray_session._check_reachable(address)
+            ray_address._check_reachable(address)
         assert time.monotonic() - start < 2
         monkeypatch.setenv("RAY_USE_TLS", "1")
-        ray_session._check_reachable(address)
+        ray_address._check_reachable(address)
