@@ -19,7 +19,7 @@ that one is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
 from ..ir.node import Node, children, walk
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
+from .passes.roundings import is_step
 
 Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
@@ -40,6 +41,8 @@ INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 LONGEST = 1 << 40
 """Iterations of a loop beyond which nothing is known of it but the type of its extent."""
 WIDENING = 16.0
+NUDGES = 3
+"""How often inputs are changed by little, to see which results lie at a step."""
 USUAL = 0.9
 VISIBLE = 0.1
 """What the bound may allow of a term of a sum."""
@@ -55,12 +58,29 @@ DRAWS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Logical inputs and the outputs that they give; `bounds` is None where these are exact."""
+    """Logical inputs and the outputs that they give; `bounds` is None where these are exact.
+
+    `steps` says of outputs of a program with steps, such as a `floor`, where another result is right as well.
+    """
 
     name: str
     inputs: Arrays
     expected: Arrays
     bounds: Arrays | None
+    steps: Mapping[str, Steps] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Results on the other side of a step: those `as_rounded` in the program's own types, and a few elements more.
+
+    Inputs that differ by as much as errors may move some elements by a step.  As often as that was seen, twice over, an
+    element may be off, and by no more than then.
+    """
+
+    as_rounded: Array
+    most: int
+    size: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = 
     if exact and first:
         return (exact,)
     normal = _normal_sample(func, reference, numerics, rng)
+    if any(isinstance(n, Expr) and is_step(n) for n in walk(func)):
+        normal = _with_steps(normal, reference, numerics, rng)
     if exact or first:
         return (exact, normal) if exact else (normal,)
     edges = _edge_sample(func, reference, numerics, normal)
@@ -246,6 +268,30 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         sizes = reference({name: _magnitude(a) for name, a in wide.items()})
         bounds = {name: 4 * numerics.rounding * _without_infinities(sizes[name]) for name in expected}
     return Sample("normal", inputs, expected, bounds)
+
+
+def _with_steps(normal: Sample, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
+    """The sample with what else is right where the smallest difference decides between two results."""
+    assert normal.bounds is not None
+    wide, found = _widened(normal.inputs), {}
+    with np.errstate(all="ignore"):
+        own = reference(normal.inputs)
+        nudged = [
+            reference({n: a * _nudge(a, numerics, rng) if a.dtype.kind == "f" else a for n, a in wide.items()})
+            for _ in range(NUDGES)
+        ]
+        for name, value in normal.expected.items():
+            apart = [np.abs(np.subtract(other[name], value, dtype=np.float64)) for other in (own, *nudged)]
+            moved = [gap[(gap > normal.bounds[name]) & np.isfinite(gap)] for gap in apart]
+            most, size = max(gap.size for gap in moved), max(float(np.max(gap, initial=0.0)) for gap in moved)
+            found[name] = Steps(own[name], 2 * most, size)
+    return replace(normal, steps=found)
+
+
+def _nudge(array: Array, numerics: Numerics, rng: np.random.Generator) -> Array:
+    """Factors that change an element by as much as errors may change a result."""
+    factors: Array = 1 + WIDENING * numerics.spread * rng.uniform(-1, 1, array.shape)
+    return factors
 
 
 def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, normal: Sample) -> Sample | None:

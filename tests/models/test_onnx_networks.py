@@ -53,6 +53,41 @@ def test_normalisations_and_scales_go_into_the_convolution() -> None:
     assert same(model(nodes, {"x": (1, 3, 6, 5)}, constants)) == ["conv2d"]
 
 
+STEP_CONSTANTS = {**NORM, "d": np.float32(0.1), "h": np.full((4, 1, 1), 0.5, np.float32), "w": normal(4, 3, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("first", "operators"),
+    [
+        ([node("Div", "x d", "a"), node("Add", "a h", "n")], ["div", "add"]),
+        ([node("BatchNormalization", "x s b m v", "n")], ["batch_norm"]),
+        ([node("Conv", "x w", "a"), node("Mul", "a h", "n")], ["conv2d", "mul"]),
+    ],
+    ids=["a division and a sum", "a normalisation", "a convolution and a factor"],
+)
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (node("Floor", "n", "y"), "floor"),
+        (node("QuantizeLinear", "n d", "y"), "quantizelinear"),
+        (node("Less", "n h", "y"), "less"),
+        (node("Relu", "n", "y"), "relu"),
+    ],
+    ids=["floor", "quantize", "less", "relu"],
+)
+def test_what_decides_a_step_is_computed_as_it_is_written(
+    first: list[onnx.NodeProto], operators: list[str], step: onnx.NodeProto, name: str
+) -> None:
+    """Scales are folded but where the smallest difference may become a whole one."""
+    channels = 3 if first[0].op_type == "Conv" else 4
+    network = read(model([*first, step], {"x": (1, channels, 6, 5)}, STEP_CONSTANTS))
+    found = [n.func.name for n in network.nodes if isinstance(n, Operator)]
+    if name == "relu":
+        assert len(found) == 2 and found[0] in ("scale_shift", "conv2d")
+    else:
+        assert found == [*operators, name]
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_scales_go_into_transposed_convolutions(groups: int) -> None:
     """Their weights have the channels of the output second, group by group."""
