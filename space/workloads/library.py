@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
+from ...ir import dtypes
 from ...ir.caches import cached
 from ...ir.stmt import PrimFunc, written_buffers
 from .conv import Conv1d, Conv2d, Conv2dBiasAct, Conv3d
@@ -132,12 +133,13 @@ def from_func(func: PrimFunc) -> Workload:
 
 
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
-    """Run `func` on `arrays` with every float of it, and of the inputs, in the inputs' widest float type."""
+    """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
     from .retype import with_floats
 
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
-    typed = with_floats(func, np.result_type(*floats).name) if floats else func
+    is_own = all(arrays[b.name].dtype == b.dtype for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype))
+    typed = func if is_own else with_floats(func, np.result_type(*floats).name)
     written = {b.name for b in written_buffers(typed)}
     given: list[Array] = []
     outputs: dict[str, Array] = {}
