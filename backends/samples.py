@@ -211,7 +211,7 @@ def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng:
         return None
     for amplitude, share in INTEGERS:
         sample = _integer_sample(func, reference, rng, amplitude, share)
-        sizes = reference({name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
+        sizes = _given_by(reference, {name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
         if all(_finite_max(a) < _exact_limit(func) for a in sizes.values()):
             return sample
     return None
@@ -227,8 +227,8 @@ def _integer_sample(
             values = values * rng.choice(np.array([-1, 1]), shape)
         if share < 1:
             values = np.where((rng.random(shape) < share) | _last(shape), values, 0)
-        inputs[buffer.name] = values.astype(buffer.dtype)
-    expected = _checked(reference(_widened(inputs)))
+        inputs[buffer.name] = np.asarray(values, buffer.dtype)
+    expected = _checked(_given_by(reference, _widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
 
@@ -246,8 +246,7 @@ def _rounded(array: Array, dtype: str) -> Array:
     if array.dtype.kind != "f" or dtype not in ("float16", "float32"):
         return array
     with np.errstate(over="ignore"):
-        rounded: Array = array.astype(dtype).astype(array.dtype)
-    return rounded
+        return np.asarray(array.astype(dtype).astype(array.dtype))
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
@@ -255,18 +254,18 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         inputs = {}
         for buffer, shape in _logical_inputs(func):
             values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
-            inputs[buffer.name] = values.astype(buffer.dtype)
+            inputs[buffer.name] = np.asarray(values, buffer.dtype)
         wide = _widened(inputs)
         with np.errstate(all="ignore"):
-            expected = reference(wide)
+            expected = _given_by(reference, wide)
         if not _has_nan(expected):
             break
     _checked(expected)
     if not (numerics.exact and numerics.monotone):
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
     else:
-        sizes = reference({name: _magnitude(a) for name, a in wide.items()})
-        bounds = {name: 4 * numerics.rounding * _without_infinities(sizes[name]) for name in expected}
+        sizes = _given_by(reference, {name: _magnitude(a) for name, a in wide.items()})
+        bounds = {n: np.asarray(4 * numerics.rounding * _without_infinities(sizes[n])) for n in expected}
     return Sample("normal", inputs, expected, bounds)
 
 
@@ -275,23 +274,22 @@ def _with_steps(normal: Sample, reference: Reference, numerics: Numerics, rng: n
     assert normal.bounds is not None
     wide, found = _widened(normal.inputs), {}
     with np.errstate(all="ignore"):
-        own = reference(normal.inputs)
+        own = _given_by(reference, normal.inputs)
         nudged = [
-            reference({n: a * _nudge(a, numerics, rng) if a.dtype.kind == "f" else a for n, a in wide.items()})
+            _given_by(reference, {n: _nudged(a, numerics, rng) if a.dtype.kind == "f" else a for n, a in wide.items()})
             for _ in range(NUDGES)
         ]
         for name, value in normal.expected.items():
-            apart = [np.abs(np.subtract(other[name], value, dtype=np.float64)) for other in (own, *nudged)]
+            apart = [np.asarray(np.abs(np.subtract(other[name], value, dtype=np.float64))) for other in (own, *nudged)]
             moved = [gap[(gap > normal.bounds[name]) & np.isfinite(gap)] for gap in apart]
             most, size = max(gap.size for gap in moved), max(float(np.max(gap, initial=0.0)) for gap in moved)
             found[name] = Steps(own[name], 2 * most, size)
     return replace(normal, steps=found)
 
 
-def _nudge(array: Array, numerics: Numerics, rng: np.random.Generator) -> Array:
-    """Factors that change an element by as much as errors may change a result."""
-    factors: Array = 1 + WIDENING * numerics.spread * rng.uniform(-1, 1, array.shape)
-    return factors
+def _nudged(array: Array, numerics: Numerics, rng: np.random.Generator) -> Array:
+    """Elements changed by as much as errors may change a result."""
+    return np.asarray(array * (1 + WIDENING * numerics.spread * rng.uniform(-1, 1, array.shape)))
 
 
 def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, normal: Sample) -> Sample | None:
@@ -305,9 +303,9 @@ def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, norma
     if 2 * WIDENING * numerics.spread * longest < VISIBLE:
         return None
     inputs = {n: a + EDGE * _ends(a.shape) if a.dtype.kind == "f" else a for n, a in normal.inputs.items()}
-    inputs = {name: array.astype(normal.inputs[name].dtype) for name, array in inputs.items()}
+    inputs = {name: np.asarray(array, normal.inputs[name].dtype) for name, array in inputs.items()}
     with np.errstate(all="ignore"):
-        expected, own = reference(_widened(inputs)), reference(inputs)
+        expected, own = _given_by(reference, _widened(inputs)), _given_by(reference, inputs)
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
         fits = all(np.all(np.abs(own[n] - value) <= bounds[n] / 2) for n, value in expected.items())
     return Sample("edge", inputs, expected, bounds) if fits else None
@@ -332,8 +330,7 @@ def _wide_bound(expected: Array, numerics: Numerics) -> Array:
     sizes = np.abs(_without_infinities(expected))
     most = float(np.quantile(sizes[sizes > 0], USUAL)) if np.any(sizes > 0) else 0.0
     independent = WIDENING * numerics.spread
-    result: Array = min(4 * numerics.rounding, independent) * sizes + independent * np.maximum(sizes, most)
-    return result
+    return np.asarray(min(4 * numerics.rounding, independent) * sizes + independent * np.maximum(sizes, most))
 
 
 def _without_infinities(array: Array) -> Array:
@@ -356,11 +353,16 @@ def _logical_inputs(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
 
 def _widened(arrays: Arrays) -> dict[str, Array]:
     """Floats as float64, in which small integers are exact and rounding is out of sight."""
-    return {name: a.astype(np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+    return {name: np.asarray(a, np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+
+
+def _given_by(reference: Reference, arrays: Arrays) -> dict[str, Array]:
+    """What a reference gives, as arrays: what NumPy computes of arrays without dimensions are numbers."""
+    return {name: np.asarray(value) for name, value in reference(arrays).items()}
 
 
 def _magnitude(array: Array) -> Array:
-    return array if array.dtype.kind in "bu" else np.abs(array)
+    return array if array.dtype.kind in "bu" else np.asarray(np.abs(array))
 
 
 def _finite_max(array: Array) -> float:

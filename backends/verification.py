@@ -154,14 +154,14 @@ def _compare_poisons(name: str, a: Array, b: Array) -> None:
 
 def _compare_output(name: str, sample: Sample, value: Array, expected: Array, bound: Array | None) -> float:
     """The largest absolute error of one output; infinities must agree."""
-    good = value == expected
+    good = np.asarray(value == expected)
     if good.all():
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(np.subtract(value, expected, dtype=np.float64))
+        error = np.asarray(np.abs(np.subtract(value, expected, dtype=np.float64)))
     error[good] = 0.0
     if bound is not None:
-        good = error <= bound
+        good = np.asarray(error <= bound)
         if value.dtype.kind == "f":  # of a result that its type may not hold, the infinity that it becomes is right
             largest = np.abs(expected) + bound >= np.finfo(value.dtype).max
             good |= np.isinf(value) & (np.sign(value) == np.sign(expected)) & largest

@@ -594,3 +594,21 @@ def test_sparse_weights_of_a_branch_are_its_own() -> None:
     other = helper.make_graph([node("Identity", "x", "e")], "else", [], [value("e", (2,))])
     made = model([node("If", "c", "y", then_branch=branch, else_branch=other)], {"x": (2,)}, {"c": np.array(True)})
     np.testing.assert_array_equal(evaluate(read(made), {"x": np.ones(2, np.float32)})["y"], [1, 6])
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Attention"])
+def test_rows_of_which_all_is_masked(op: str) -> None:
+    """The lowest number is not -inf: a row of it alone has equal shares, beside one of -inf as ONNX has it."""
+    lowest = np.finfo(np.float32).min
+    mask = np.zeros((5, 5), np.float32)
+    mask[0], mask[1], mask[2, :2], mask[2, 2:], mask[3, 1:] = -np.inf, lowest, lowest, -np.inf, -np.inf
+    shapes: dict[str, tuple[int, ...]] = {"x": (5, 5)}
+    arrays, nodes = {"x": mask}, [node(op, "x", "y")]
+    if op == "Attention":
+        shapes, nodes = {"q": (1, 2, 5, 4), "k": (1, 2, 5, 4), "x": (5, 5)}, [node(op, "q k k x", "y")]
+        arrays |= {name: normal(1, 2, 5, 4) for name in ("q", "k")}
+    made = model(nodes, shapes, {}, opset=23)
+    with np.errstate(invalid="ignore"):
+        (wanted,) = ReferenceEvaluator(made).run(None, arrays)
+        found = evaluate(read(made), arrays)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
