@@ -41,7 +41,8 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
     network = fused(source, target)
-    return without_subnormals(with_winograd(network) if winograd and target.kind == "cpu" else network)
+    fewer = with_winograd(network, cache=target.l3_bytes) if winograd and target.kind == "cpu" else network
+    return without_subnormals(fewer)
 
 
 def compile(
