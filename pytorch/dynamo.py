@@ -253,18 +253,20 @@ def model_of(part: Part, options: Options) -> Model | None:
     """The kernels of a part, if the database has enough of them."""
     from ..models.api import compiled
     from ..models.chosen import as_kept
+    from ..models.forms import fastest
     from ..models.run.kernels import best_record
     from ..models.tasks import tasks_of
     from ..search.records.database import Database
 
     target = options.target
     with Database(options.db, read_only=True) as database:
-        tasks = tasks_of(as_kept(part.network, target, database), target)
+        network = fastest(part.forms, target, database)
+        tasks = tasks_of(as_kept(network, target, database), target)
         weights = [t.weight for t in tasks if best_record(t.task, database) is not None]
     if sum(weights) < ENOUGH * sum(t.weight for t in tasks):
-        log.info("%s, %d operators: no kernels", part.node.target, len(part.network.nodes))
+        log.info("%s, %d operators: no kernels", part.node.target, len(network.nodes))
         return None
-    return compiled(part.network, target, options.db)
+    return compiled(network, target, options.db)
 
 
 class Guarded:
