@@ -12,6 +12,7 @@ from record_makers import make_record
 
 import stridesmith as ss
 from stridesmith.backends.devices import discover
+from stridesmith.models import api
 from stridesmith.models.api import fastest_of, forms, network_of
 from stridesmith.models.network import Network, Operator
 from stridesmith.models.tasks import tasks_of
@@ -86,14 +87,14 @@ def test_a_form_with_a_program_that_was_not_measured_is_unknown(tmp_path: Path) 
     assert fastest_of(made, SMALL_CACHE, str(db)) is made[1]
 
 
-@pytest.mark.slow
-def test_compiled_models_are_of_the_fastest_form(tmp_path: Path) -> None:
-    """By the kernels that two short runs have found, in either order."""
-    db, network = str(tmp_path / "tuned.db"), convolution()
-    for winograd in (False, True):
-        ss.compile(network, seconds=4, db=db, threads=1, winograd=winograd)
-    target = discover("cpu", threads=1)
-    wanted = fastest_of(forms(network, target), target, db)
-    found = [node.name for node in ss.compile(network, db=db, threads=1).network.nodes]
-    assert {node.name for node in wanted.nodes} <= set(found)
-    assert any(name.endswith("sums") for name in found) == (len(wanted.nodes) == 3)
+@pytest.mark.parametrize("winograd", [True, False])
+def test_compiled_models_are_of_the_fastest_form(
+    winograd: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is asked for the one as it is written."""
+    monkeypatch.setattr(api, "compiled", lambda network, *_: network)
+    db, made = tmp_path / "measured.db", forms(convolution(), SMALL_CACHE)
+    measure(list(zip(made, (30.0, 20.0), strict=True)), db)
+    found: object = ss.compile(convolution(), SMALL_CACHE, db=str(db), winograd=winograd)
+    assert isinstance(found, Network)
+    assert programs(found) == (FEWER if winograd else ["conv2d"])
