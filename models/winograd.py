@@ -159,7 +159,7 @@ class Convolution:
     @property
     def products(self) -> int:
         """The multiplications that are left."""
-        return ROWS ** len(self.windows) * prod(e for v, e in self.extents.items() if v not in self.taps)
+        return int(ROWS ** len(self.windows)) * prod(e for v, e in self.extents.items() if v not in self.taps)
 
     @property
     def elements(self) -> int:

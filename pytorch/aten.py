@@ -210,8 +210,8 @@ def _attention(call: Call) -> Result:
     product = call.part("MatMul", [query, turned], scores)
     logits = product if scale == 1.0 else call.part("Mul", [product, call.number(scale, dtype)], scores)
     if call["is_causal"]:
-        mask = np.triu(np.full((shape[-2], seen), -np.inf, dtype), 1)
-        logits = call.part("Add", [logits, call.constant(mask)], scores)
+        later = np.triu(np.full((shape[-2], seen), -np.inf, dtype), 1)
+        logits = call.part("Add", [logits, call.constant(later)], scores)
     if not call.has("attn_mask"):
         return (call.last("MatMul", [call.part("Softmax", [logits], scores, axis=rank - 1), value], 0),)
     wide = "float32" if dtype == "float16" else dtype  # in which PyTorch adds a mask of -65504, and scores stay apart

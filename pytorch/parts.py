@@ -137,9 +137,9 @@ def _part(
         operators += built
     if not operators or len(names) < len(results):
         return None
-    made = forms(network_of(graph, operators), target, winograd=winograd)
+    networks = forms(network_of(graph, operators), target, winograd=winograd)
     constants = frozenset(source.name for source in node.all_input_nodes) - {source.name for source in inputs}
-    return Part(node, module, made, constants, tuple(graph.outputs.index(name) for name in names))
+    return Part(node, module, networks, constants, tuple(graph.outputs.index(name) for name in names))
 
 
 def _results(module: fx.GraphModule) -> tuple[fx.Node, ...]:

@@ -42,7 +42,8 @@ def keep_roundings(stmt: Stmt) -> Stmt:
     held: set[Holder] = set()
     while not held.issuperset(found := set(_held(stmt, held))):
         held |= found
-    result: Stmt = _marked(stmt, held)
+    result = _marked(stmt, held)
+    assert isinstance(result, Stmt)
     return result
 
 

@@ -146,7 +146,7 @@ def test_a_number_is_no_result() -> None:
     """A kernel cannot write into it."""
     kernel = ss.build(program("sum"))
     with pytest.raises(TypeError, match="`y` must be an array"):
-        kernel(np.ones(40, np.float32), out=NUMBER(0))
+        kernel(np.ones(40, np.float32), out=NUMBER(0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -14,6 +14,7 @@ from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.ir.target import Target
 from stridesmith.search.calling.kernel import build
 from stridesmith.space.schedule import Schedule
 
@@ -59,7 +60,7 @@ def inputs(seed: int) -> tuple[np.ndarray, ...]:
     return a, np.where(rng.random(EXTENT) < 0.5, a, rng.permutation(a)), np.array([0.1], np.float32)
 
 
-def assert_as_written(func: PrimFunc, schedule: Schedule, target: object) -> None:
+def assert_as_written(func: PrimFunc, schedule: Schedule, target: Target) -> None:
     kernel = build(schedule.func, target=target)
     for seed in range(8):
         given, expected = inputs(seed), np.zeros(EXTENT, np.int32)
@@ -82,7 +83,7 @@ def test_a_step_of_a_cpu_is_that_of_the_definition(name: str, vectorized: bool) 
 
 @pytest.mark.parametrize("target", OPENCL)
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_of_a_device_is_that_of_the_definition(name: str, target: object) -> None:
+def test_a_step_of_a_device_is_that_of_the_definition(name: str, target: Target) -> None:
     """In vectors and one by one: the ragged end runs apart."""
     func = stepped(STEPS[name])
     schedule = Schedule(func)
