@@ -171,6 +171,8 @@ class ExpressionMaker:
         """Indices of `lanes` lanes into a buffer."""
         if lanes == 1:
             return tuple(self.any_index(e) for e in buffer.shape)
+        if not buffer.shape:
+            return None
         axis = self.number(0, len(buffer.shape) - 1)
         ramp = self.ramp(buffer.shape[axis], lanes)
         if ramp is None:
