@@ -303,7 +303,7 @@ class ExpressionMaker:
         known = self.inputs if self.certain else self.buffers
         found = [
             (b, v) for b in known for v, e in self.extents.items()
-            if b.dtype == dtype and b.shape[0] >= e > 1 and v.dtype == dtypes.INDEX
+            if b.dtype == dtype and b.shape and b.shape[0] >= e > 1 and v.dtype == dtypes.INDEX
         ]  # fmt: skip
         if not found:
             return None

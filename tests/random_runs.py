@@ -29,9 +29,9 @@ def _array(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
     if dtypes.is_float(base):
         values = rng.integers(-8, 9, shape) / 2
-        return bfloat16_bits(values) if base == "bfloat16" else values.astype(base)
+        return bfloat16_bits(values) if base == "bfloat16" else np.asarray(values, base)
     low = 0 if base in ("bool", "uint8") else -9
-    return rng.integers(low, 2 if base == "bool" else 10, shape).astype(boundary_dtype(base))
+    return np.asarray(rng.integers(low, 2 if base == "bool" else 10, shape), boundary_dtype(base))
 
 
 def scalars(func: PrimFunc, arrays: list[Any]) -> list[Any]:
