@@ -88,8 +88,7 @@ def unpack(argument: Argument, physical: Array) -> Array:
     """The logical array that lies in `physical`."""
     if is_in_place(argument):
         return physical.reshape(argument.logical_shape)
-    result: Array = physical.reshape(-1)[positions(argument)]
-    return result
+    return np.asarray(physical.reshape(-1)[positions(argument)])
 
 
 def padding(argument: Argument, physical: Array) -> Array:

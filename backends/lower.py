@@ -31,6 +31,7 @@ from .passes.partition import partition_loops, split_ranges
 from .passes.plain import plain_statements
 from .passes.prefetch import prefetch_streams
 from .passes.recurrences import carry_recurrences
+from .passes.roundings import keep_roundings
 from .passes.storage_rewrite import rewrite_storage
 from .passes.vectorize import guard_vectors, settle_masks, vectorize_loops
 from .passes.workspaces import place_workspaces
@@ -113,7 +114,7 @@ def lower(func: PrimFunc, target: Target, strict: bool = False) -> Lowered:
     check_in_bounds(last)
     if target.kind == "cpu":
         last = prefetch_streams(last, params)  # which may go beyond the end, as no access may
-    body, workspaces = place_workspaces(last)
+    body, workspaces = place_workspaces(keep_roundings(last))
     scalars = [p for p in func.params if isinstance(p, Var)]
     return Lowered(func.name, params, workspaces, _with_scalars(body, scalars), strict)
 

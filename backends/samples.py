@@ -19,7 +19,7 @@ that one is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
 from ..ir.node import Node, children, walk
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
+from .passes.roundings import is_step
 
 Arrays: TypeAlias = Mapping[str, Array]
 Reference: TypeAlias = Callable[[Arrays], dict[str, Array]]
@@ -40,6 +41,8 @@ INTEGERS = ((4, 1.0), (2, 1.0), (1, 1.0), (1, 1 / 4), (1, 1 / 16), (1, 1 / 64))
 LONGEST = 1 << 40
 """Iterations of a loop beyond which nothing is known of it but the type of its extent."""
 WIDENING = 16.0
+NUDGES = 3
+"""How often inputs are changed by little, to see which results lie at a step."""
 USUAL = 0.9
 VISIBLE = 0.1
 """What the bound may allow of a term of a sum."""
@@ -55,12 +58,29 @@ DRAWS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Logical inputs and the outputs that they give; `bounds` is None where these are exact."""
+    """Logical inputs and the outputs that they give; `bounds` is None where these are exact.
+
+    `steps` says of outputs of a program with steps, such as a `floor`, where another result is right as well.
+    """
 
     name: str
     inputs: Arrays
     expected: Arrays
     bounds: Arrays | None
+    steps: Mapping[str, Steps] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Results on the other side of a step: those `as_rounded` in the program's own types, and a few elements more.
+
+    Inputs that differ by as much as errors may move some elements by a step.  As often as that was seen, twice over, an
+    element may be off, and by no more than then.
+    """
+
+    as_rounded: Array
+    most: int
+    size: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ def make_samples(func: PrimFunc, reference: Reference, seed: int, first: bool = 
     if exact and first:
         return (exact,)
     normal = _normal_sample(func, reference, numerics, rng)
+    if any(isinstance(n, Expr) and is_step(n) for n in walk(func)):
+        normal = _with_steps(normal, reference, numerics, rng)
     if exact or first:
         return (exact, normal) if exact else (normal,)
     edges = _edge_sample(func, reference, numerics, normal)
@@ -189,7 +211,7 @@ def _exact_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng:
         return None
     for amplitude, share in INTEGERS:
         sample = _integer_sample(func, reference, rng, amplitude, share)
-        sizes = reference({name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
+        sizes = _given_by(reference, {name: _magnitude(a) for name, a in _widened(sample.inputs).items()})
         if all(_finite_max(a) < _exact_limit(func) for a in sizes.values()):
             return sample
     return None
@@ -205,8 +227,8 @@ def _integer_sample(
             values = values * rng.choice(np.array([-1, 1]), shape)
         if share < 1:
             values = np.where((rng.random(shape) < share) | _last(shape), values, 0)
-        inputs[buffer.name] = values.astype(buffer.dtype)
-    expected = _checked(reference(_widened(inputs)))
+        inputs[buffer.name] = np.asarray(values, buffer.dtype)
+    expected = _checked(_given_by(reference, _widened(inputs)))
     given = {b.name: b.dtype for b in func.buffers if b.name in expected}
     return Sample("integers", inputs, {n: _rounded(a, given[n]) for n, a in expected.items()}, None)
 
@@ -224,8 +246,7 @@ def _rounded(array: Array, dtype: str) -> Array:
     if array.dtype.kind != "f" or dtype not in ("float16", "float32"):
         return array
     with np.errstate(over="ignore"):
-        rounded: Array = array.astype(dtype).astype(array.dtype)
-    return rounded
+        return np.asarray(array.astype(dtype).astype(array.dtype))
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
@@ -233,19 +254,42 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         inputs = {}
         for buffer, shape in _logical_inputs(func):
             values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
-            inputs[buffer.name] = values.astype(buffer.dtype)
+            inputs[buffer.name] = np.asarray(values, buffer.dtype)
         wide = _widened(inputs)
         with np.errstate(all="ignore"):
-            expected = reference(wide)
+            expected = _given_by(reference, wide)
         if not _has_nan(expected):
             break
     _checked(expected)
     if not (numerics.exact and numerics.monotone):
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
     else:
-        sizes = reference({name: _magnitude(a) for name, a in wide.items()})
-        bounds = {name: 4 * numerics.rounding * _without_infinities(sizes[name]) for name in expected}
+        sizes = _given_by(reference, {name: _magnitude(a) for name, a in wide.items()})
+        bounds = {n: np.asarray(4 * numerics.rounding * _without_infinities(sizes[n])) for n in expected}
     return Sample("normal", inputs, expected, bounds)
+
+
+def _with_steps(normal: Sample, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
+    """The sample with what else is right where the smallest difference decides between two results."""
+    assert normal.bounds is not None
+    wide, found = _widened(normal.inputs), {}
+    with np.errstate(all="ignore"):
+        own = _given_by(reference, normal.inputs)
+        nudged = [
+            _given_by(reference, {n: _nudged(a, numerics, rng) if a.dtype.kind == "f" else a for n, a in wide.items()})
+            for _ in range(NUDGES)
+        ]
+        for name, value in normal.expected.items():
+            apart = [np.asarray(np.abs(np.subtract(other[name], value, dtype=np.float64))) for other in (own, *nudged)]
+            moved = [gap[(gap > normal.bounds[name]) & np.isfinite(gap)] for gap in apart]
+            most, size = max(gap.size for gap in moved), max(float(np.max(gap, initial=0.0)) for gap in moved)
+            found[name] = Steps(own[name], 2 * most, size)
+    return replace(normal, steps=found)
+
+
+def _nudged(array: Array, numerics: Numerics, rng: np.random.Generator) -> Array:
+    """Elements changed by as much as errors may change a result."""
+    return np.asarray(array * (1 + WIDENING * numerics.spread * rng.uniform(-1, 1, array.shape)))
 
 
 def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, normal: Sample) -> Sample | None:
@@ -259,9 +303,9 @@ def _edge_sample(func: PrimFunc, reference: Reference, numerics: Numerics, norma
     if 2 * WIDENING * numerics.spread * longest < VISIBLE:
         return None
     inputs = {n: a + EDGE * _ends(a.shape) if a.dtype.kind == "f" else a for n, a in normal.inputs.items()}
-    inputs = {name: array.astype(normal.inputs[name].dtype) for name, array in inputs.items()}
+    inputs = {name: np.asarray(array, normal.inputs[name].dtype) for name, array in inputs.items()}
     with np.errstate(all="ignore"):
-        expected, own = reference(_widened(inputs)), reference(inputs)
+        expected, own = _given_by(reference, _widened(inputs)), _given_by(reference, inputs)
         bounds = {name: _wide_bound(value, numerics) for name, value in expected.items()}
         fits = all(np.all(np.abs(own[n] - value) <= bounds[n] / 2) for n, value in expected.items())
     return Sample("edge", inputs, expected, bounds) if fits else None
@@ -286,8 +330,7 @@ def _wide_bound(expected: Array, numerics: Numerics) -> Array:
     sizes = np.abs(_without_infinities(expected))
     most = float(np.quantile(sizes[sizes > 0], USUAL)) if np.any(sizes > 0) else 0.0
     independent = WIDENING * numerics.spread
-    result: Array = min(4 * numerics.rounding, independent) * sizes + independent * np.maximum(sizes, most)
-    return result
+    return np.asarray(min(4 * numerics.rounding, independent) * sizes + independent * np.maximum(sizes, most))
 
 
 def _without_infinities(array: Array) -> Array:
@@ -310,11 +353,16 @@ def _logical_inputs(func: PrimFunc) -> Iterator[tuple[Buffer, tuple[int, ...]]]:
 
 def _widened(arrays: Arrays) -> dict[str, Array]:
     """Floats as float64, in which small integers are exact and rounding is out of sight."""
-    return {name: a.astype(np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+    return {name: np.asarray(a, np.float64) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+
+
+def _given_by(reference: Reference, arrays: Arrays) -> dict[str, Array]:
+    """What a reference gives, as arrays: what NumPy computes of arrays without dimensions are numbers."""
+    return {name: np.asarray(value) for name, value in reference(arrays).items()}
 
 
 def _magnitude(array: Array) -> Array:
-    return array if array.dtype.kind in "bu" else np.abs(array)
+    return array if array.dtype.kind in "bu" else np.asarray(np.abs(array))
 
 
 def _finite_max(array: Array) -> float:

@@ -20,7 +20,7 @@ from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
 from .artifact import Argument
 from .data import Array, pack, pad_values, padding, unpack
-from .samples import Sample
+from .samples import Sample, Steps
 
 GUARD_BYTES = 256
 POISONS = (0xFF, 0x7B)
@@ -107,7 +107,7 @@ def compare(sample: Sample, outputs: dict[str, Array]) -> float:
     for name, value in outputs.items():
         expected = sample.expected[name]
         bound = None if sample.bounds is None else sample.bounds[name]
-        worst = max(worst, _compare_output(name, sample.name, value, expected, bound))
+        worst = max(worst, _compare_output(name, sample, value, expected, bound))
     return worst
 
 
@@ -152,27 +152,37 @@ def _compare_poisons(name: str, a: Array, b: Array) -> None:
     )
 
 
-def _compare_output(name: str, sample: str, value: Array, expected: Array, bound: Array | None) -> float:
+def _compare_output(name: str, sample: Sample, value: Array, expected: Array, bound: Array | None) -> float:
     """The largest absolute error of one output; infinities must agree."""
-    good = value == expected
+    good = np.asarray(value == expected)
     if good.all():
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(np.subtract(value, expected, dtype=np.float64))
+        error = np.asarray(np.abs(np.subtract(value, expected, dtype=np.float64)))
     error[good] = 0.0
     if bound is not None:
-        good = error <= bound
+        good = np.asarray(error <= bound)
         if value.dtype.kind == "f":  # of a result that its type may not hold, the infinity that it becomes is right
             largest = np.abs(expected) + bound >= np.finfo(value.dtype).max
             good |= np.isinf(value) & (np.sign(value) == np.sign(expected)) & largest
+        if name in sample.steps and not good.all():
+            good |= _beyond_a_step(sample.steps[name], value, error, bound, good)
     if not good.all():
         at = np.unravel_index(int(np.argmin(good)), good.shape)
         allowed = "" if bound is None else f" within {bound[at]:.3g}"
         raise WrongResult(
             f"`{name}`{_point(at)} is {value[at]}, but should be {expected[at]}{allowed} "
-            f"({int((~good).sum())} of {good.size} elements are wrong, {sample} sample)"
+            f"({int((~good).sum())} of {good.size} elements are wrong, {sample.name} sample)"
         )
     return float(np.max(error, initial=0.0, where=np.isfinite(error)))
+
+
+def _beyond_a_step(steps: Steps, value: Array, error: Array, bound: Array, good: Array) -> Array:
+    """Where a result is right on the other side of a step."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        as_rounded = np.abs(np.subtract(value, steps.as_rounded, dtype=np.float64)) <= bound
+    few: Array = ~good & ~as_rounded & (error <= steps.size + bound)
+    return as_rounded | few if int(few.sum()) <= steps.most else as_rounded
 
 
 def _point(at: tuple[np.intp, ...]) -> str:

@@ -67,7 +67,8 @@ class Case:
 def case_of(rule: str, source: Network, target: Target) -> Case:
     """A network, as it is read from a file, under a rule."""
     is_apart = rule == "apart"
-    network = without_subnormals(with_winograd(source)) if is_apart else network_of(source, target)
+    apart = with_winograd(source, cache=target.l3_bytes)
+    network = without_subnormals(apart) if is_apart else network_of(source, target)
     found = alternatives(network, target)
     if rule == "agreed":
         return Case(network, found)

@@ -46,7 +46,7 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     target = target_of(options)
     output.event({"event": "phase", "phase": f"reading {options['model']}"})
     with reading(started, seconds):
-        network = _network(options, target, output)
+        network = _network(options, target, output, tuning=True)
     measuring = min(MEASURING * seconds, MOST_MEASURING)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
     with Progress(output, state) as progress:
@@ -180,12 +180,13 @@ class ModelState(State):
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
 
 
-def _network(options: Mapping[str, Any], target: Target, output: Output) -> Network:
-    from ..models.api import network_of
+def _network(options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False) -> Network:
+    from ..models.api import fastest_of, forms
 
     output.line(f"stridesmith: reading {options['model']}")
     shapes = input_shapes(options.get("input") or ())
-    return network_of(options["model"], target, shapes, options.get("winograd", True))
+    made = forms(options["model"], target, shapes, options.get("winograd", True))
+    return fastest_of(made, target, options.get("db"), tuning)
 
 
 def _model(options: Mapping[str, Any], network: Network, target: Target, output: Output) -> Model:

@@ -30,9 +30,15 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
     multiplications on CPUs where that pays (`models.winograd`).  Subnormal weights count as zeros (`models.weights`).
     Raises ToolMissing for a file where the package `onnx` is not installed.
     """
+    return forms(source, target, inputs, winograd)[0]
+
+
+def forms(
+    source: Source, target: Target, inputs: Shapes | None = None, winograd: bool = True
+) -> tuple[Network, ...]:
+    """`network_of`, and the other forms of the same network (`models.forms`)."""
+    from .forms import forms_of
     from .fusion import fused
-    from .weights import without_subnormals
-    from .winograd import with_winograd
 
     if not isinstance(source, Network):
         _refuse_programs(source)
@@ -46,8 +52,18 @@ def network_of(source: Source, target: Target, inputs: Shapes | None = None, win
             ) from None
 
         source = read(source, {name: tuple(shape) for name, shape in (inputs or {}).items()})
-    network = fused(source, target)
-    return without_subnormals(with_winograd(network) if winograd and target.kind == "cpu" else network)
+    return forms_of(fused(source, target), target, winograd)
+
+
+def fastest_of(made: Sequence[Network], target: Target, db: str | None = None, tuning: bool = False) -> Network:
+    """Of several forms of a network the one that was measured to be the fastest (`models.forms`)."""
+    from ..search.records.database import Database
+    from .forms import fastest
+
+    if len(made) == 1:
+        return made[0]
+    with Database(db, read_only=True) as database:
+        return fastest(made, target, database, tuning)
 
 
 def _refuse_programs(source: object) -> None:
@@ -86,7 +102,8 @@ def compile(
     or with 0, the best kernels that the database has are used, and what the estimate likes best for operators that it
     has none of; what has been compiled once is read from the user's cache then.
     `inputs` gives shapes to the inputs of a file, by name, where the file leaves them open.  Without `winograd` no
-    convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart.
+    convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart, and
+    with it the form that was measured to be the faster one is used.
     """
     from ..search.tasks.task import device_of
     from .tuning import tune_network
@@ -94,10 +111,13 @@ def compile(
     started = time.monotonic()
     device = device_of(target, threads)
     with reading(started, seconds):
-        network = network_of(source, device, inputs, winograd)
+        made = forms(source, device, inputs, winograd)
+        network = fastest_of(made, device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
-        return found.model
+        if (other := fastest_of(made, device, db)) is network:
+            return found.model
+        network = other
     return compiled(network, device, db)
 
 

@@ -25,7 +25,8 @@ What must hold, by number:
    data is an iterator, or, in one or two of its dimensions, ``s + k``, where s is an iterator of the result and k one
    of three taps of the weights;
 3. what computes the data is computed once, before, and is no part of what follows;
-4. the multiplications that are saved are worth writing and reading V and M (`Convolution.saved`).
+4. the multiplications that are saved are worth writing and reading U, V and M (`Convolution.saved`): more of them where
+   these three are larger than the last cache, so that they come from memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -68,18 +69,21 @@ WEIGHTS = ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (-0.5, 0.5, -0.5), (0.5, 0.5, 0.5)
 """What each row of U has of each tap."""
 WORTH = 12.7
 """Multiplications that must be saved for each element of U, V and M: above, all shapes that were measured gain."""
+WORTH_UNCACHED = 45.5
+"""The same where U, V and M do not fit the last cache: as many are done while an element is written and read."""
 
 
-def with_winograd(network: Network, worth: float = WORTH) -> Network:
+def with_winograd(network: Network, worth: float = WORTH, cache: float = inf) -> Network:
     """The network in which convolutions of three taps are three operators each, where that pays.
 
-    `worth` is how many multiplications must be saved for each element of U, V and M.
+    `worth` is how many multiplications must be saved for each element of U, V and M, where these fit `cache` bytes;
+    where they do not, `WORTH_UNCACHED` at least.  Both are fitted to what was measured (`benchmarks/winograd.py`).
     """
     made = _Made(dict(network.tensors), dict(network.constants))
     nodes: list[Node] = []
     for node in network.nodes:
         found = convolution(network, node) if isinstance(node, Operator) else None
-        if isinstance(node, Operator) and found is not None and found.saved >= worth:
+        if isinstance(node, Operator) and found is not None and found.pays(worth, cache):
             nodes += made.operators(node, found)
         else:
             nodes.append(node)
@@ -149,9 +153,23 @@ class Convolution:
     @property
     def saved(self) -> float:
         """The multiplications that are saved for each element of U, V and M."""
-        products = ROWS ** len(self.windows) * prod(e for v, e in self.extents.items() if v not in self.taps)
-        saved = prod(item.extent for item in self.block.iters) - products
-        return float(saved / sum(buffer.size for buffer in self.transformed))
+        saved = prod(item.extent for item in self.block.iters) - self.products
+        return float(saved / self.elements)
+
+    @property
+    def products(self) -> int:
+        """The multiplications that are left."""
+        return int(ROWS ** len(self.windows)) * prod(e for v, e in self.extents.items() if v not in self.taps)
+
+    @property
+    def elements(self) -> int:
+        """The elements of U, V and M, which are written and read in place of the multiplications that are saved."""
+        return sum(buffer.size for buffer in self.transformed)
+
+    def pays(self, worth: float, cache: float) -> bool:
+        """Condition 4: whether enough is saved for what is written and read."""
+        fits = 4 * self.elements <= cache
+        return self.saved >= (worth if fits else max(worth, WORTH_UNCACHED))
 
 
 def convolution(network: Network, node: Operator) -> Convolution | None:

@@ -217,19 +217,40 @@ def _attention(call: Call) -> Result:
     product = call.part("MatMul", [query, turned], scores)
     logits = product if scale == 1.0 else call.part("Mul", [product, call.number(scale, dtype)], scores)
     if call["is_causal"]:
-        mask = np.triu(np.full((shape[-2], seen), -np.inf, dtype), 1)
-        logits = call.part("Add", [logits, call.constant(mask)], scores)
+        later = np.triu(np.full((shape[-2], seen), -np.inf, dtype), 1)
+        logits = call.part("Add", [logits, call.constant(later)], scores)
     if not call.has("attn_mask"):
         return (call.last("MatMul", [call.part("Softmax", [logits], scores, axis=rank - 1), value], 0),)
-    # A row of which everything is masked is 0 in PyTorch, where softmax would divide infinities.
-    logits = call.part("Add", [logits, call.operand("attn_mask", dtype)], scores)
-    lowest = call.number(float(np.finfo(dtype).min), dtype)
-    rows = (*scores[:-1], 1)
-    highest = call.part("ReduceMax", [logits], rows, axes=[rank - 1], keepdims=1)
-    seen_any = call.part("Greater", [highest, lowest], rows, "bool")
-    shares = call.part("Softmax", [call.part("Max", [logits, lowest], scores)], scores, axis=rank - 1)
-    kept = call.part("Where", [seen_any, shares, call.number(0, dtype)], scores, dtype)
-    return (call.last("MatMul", [kept, value], 0),)
+    wide = "float32" if dtype == "float16" else dtype  # in which PyTorch adds a mask of -65504, and scores stay apart
+    mask = call.operand("attn_mask", dtype)
+    if wide != dtype:
+        logits = call.part("Cast", [logits], scores, wide)
+        mask = call.part("Cast", [mask], call.type(mask).shape, wide)
+    shares = call.part("Where", _shares(call, call.part("Add", [logits, mask], scores), rank - 1), scores, wide)
+    if wide != dtype:
+        shares = call.part("Cast", [shares], scores, dtype)
+    return (call.last("MatMul", [shares, value], 0),)
+
+
+def _safe_softmax(call: Call) -> Result:
+    tensor = call.tensor("self")
+    if call.type(tensor) != call.result() or not call.shape("self"):
+        raise Unsupported(f"{call.node.target} changes the type, or has no dimensions")
+    return call.last("Where", _shares(call, tensor, call.axis("dim", len(call.shape("self")))))
+
+
+def _shares(call: Call, logits: str, axis: int) -> list[str]:
+    """The operands of a choice: a softmax, but 0 for rows of -inf alone, where it would divide nothing by nothing.
+
+    The lowest number is not -inf: a row of it alone has equal shares.
+    """
+    shape, dtype = call.type(logits).shape, call.type(logits).dtype
+    rows = tuple(1 if at == axis else extent for at, extent in enumerate(shape))
+    none, zero = call.number(-math.inf, dtype), call.number(0, dtype)
+    highest = call.part("ReduceMax", [logits], rows, axes=[axis], keepdims=1)
+    is_empty = call.part("Equal", [highest, none], rows, "bool")
+    some = call.part("Where", [is_empty, zero, logits], shape, dtype)
+    return [is_empty, zero, call.part("Softmax", [some], shape, axis=axis)]
 
 
 def _pool_values(call: Call, rank: int) -> dict[str, Any]:
@@ -412,6 +433,7 @@ _BY_NAME: Mapping[str, Convert] = {
     "native_group_norm": _group_norm,
     "_softmax": _softmax("Softmax"),
     "_log_softmax": _softmax("LogSoftmax"),
+    "_safe_softmax": _safe_softmax,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "max_pool2d_with_indices": _max_pool,
     "max_pool3d_with_indices": _max_pool,

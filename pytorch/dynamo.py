@@ -24,8 +24,9 @@ from torch._guards import TracingContext, tracing
 from ..errors import InternalError, UsageError, did_you_mean
 from .operators import Caller, for_part
 from .parts import Divided, Part, divided
+from .probes import probes
 from .race import Race, race
-from .strides import in_c_order, is_laid_out, laid_out, random_like
+from .strides import in_c_order, is_laid_out, laid_out
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -226,16 +227,15 @@ def _placed(found: Divided, part: Part, options: Options) -> Caller | None:
     if model is None:
         return None
     caller = Caller(model)
-    sources = part.node.all_input_nodes
-    given = {s: found.known[s.name] if s.name in found.known else random_like(s.meta["val"]) for s in sources}
-    given |= {in_c_order(source): value.contiguous() for source, value in given.items() if is_laid_out(source)}
     inputs = [in_c_order(source) for source in part.inputs]
-    ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
     with torch.no_grad():
-        right = part.module.forward(*theirs)
-        if not _agree(caller.run(*ours), right, part.outputs):
-            log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
-            return None
+        for drawn in reversed(probes(part, found.known)):  # the first is plain, and timed
+            given = drawn | {in_c_order(s): value.contiguous() for s, value in drawn.items() if is_laid_out(s)}
+            ours, theirs = [given[source] for source in inputs], fx.node.map_arg(part.node.args, given.__getitem__)
+            right = part.module.forward(*theirs)
+            if not _agree(caller.run(*ours), right, part.outputs):
+                log.warning("%s stays with PyTorch: its kernels give other results", part.node.target)
+                return None
         copied = [at for at in range(len(right)) if not right[at].is_contiguous() and _is_read_outside(part, at)]
 
         def run() -> Any:
@@ -289,18 +289,20 @@ def model_of(part: Part, options: Options) -> Model | None:
     """The kernels of a part, if the database has enough of them."""
     from ..models.api import compiled
     from ..models.chosen import as_kept
+    from ..models.forms import fastest
     from ..models.run.kernels import best_record
     from ..models.tasks import tasks_of
     from ..search.records.database import Database
 
     target = options.target
     with Database(options.db, read_only=True) as database:
-        tasks = tasks_of(as_kept(part.network, target, database), target)
+        network = fastest(part.forms, target, database)
+        tasks = tasks_of(as_kept(network, target, database), target)
         weights = [t.weight for t in tasks if best_record(t.task, database) is not None]
     if sum(weights) < ENOUGH * sum(t.weight for t in tasks):
-        log.info("%s, %d operators: no kernels", part.node.target, len(part.network.nodes))
+        log.info("%s, %d operators: no kernels", part.node.target, len(network.nodes))
         return None
-    return compiled(part.network, target, options.db)
+    return compiled(network, target, options.db)
 
 
 class Guarded:

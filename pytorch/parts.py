@@ -16,7 +16,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from ..models.api import network_of as fused
+from ..models.api import forms
 from ..models.network import Network, Operator
 from ..models.operators.building import network_of, programs
 from ..models.operators.graph import Graph
@@ -42,15 +42,20 @@ WORTH_IT_ALONE = [
 class Part:
     """A call in the graph, of what is cut out, as a module of PyTorch and as a network.
 
-    `constants` are the names of the nodes whose values the network has; `outputs` say for each result of the module
-    which of the network's it is.
+    `forms` are those of the network (`models.forms`); `constants` are the names of the nodes whose values it has, and
+    `outputs` say for each result of the module which of the network's it is.
     """
 
     node: fx.Node
     module: fx.GraphModule
-    network: Network
+    forms: tuple[Network, ...]
     constants: frozenset[str]
     outputs: tuple[int, ...]
+
+    @property
+    def network(self) -> Network:
+        """The form that is tuned."""
+        return self.forms[0]
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -130,9 +135,9 @@ def _part(
         operators += built
     if not operators or len(names) < len(results):
         return None
-    network = fused(network_of(graph, operators), target, winograd=winograd)
+    networks = forms(network_of(graph, operators), target, winograd=winograd)
     constants = frozenset(source.name for source in node.all_input_nodes) - {source.name for source in inputs}
-    return Part(node, module, network, constants, tuple(graph.outputs.index(name) for name in names))
+    return Part(node, module, networks, constants, tuple(graph.outputs.index(name) for name in names))
 
 
 def _results(module: fx.GraphModule) -> tuple[fx.Node, ...]:

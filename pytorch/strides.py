@@ -76,6 +76,8 @@ def random_like(value: Tensor) -> Tensor:
     spanned = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     if value.is_floating_point():
         memory = torch.randn(max(spanned, 0), device="cpu").to(value.dtype)
+    elif value.dtype == torch.bool:
+        memory = torch.rand(max(spanned, 0), device="cpu") < 0.5
     else:
         memory = torch.zeros(max(spanned, 0), dtype=value.dtype, device="cpu")
     return memory.as_strided(shape, strides)

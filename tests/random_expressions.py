@@ -178,6 +178,8 @@ class ExpressionMaker:
         """Indices of `lanes` lanes into a buffer."""
         if lanes == 1:
             return tuple(self.any_index(e) for e in buffer.shape)
+        if not buffer.shape:
+            return None
         axis = self.number(0, len(buffer.shape) - 1)
         ramp = self.ramp(buffer.shape[axis], lanes)
         if ramp is None:
@@ -336,7 +338,7 @@ class ExpressionMaker:
         known = self.inputs if self.certain else self.buffers
         found = [
             (b, v) for b in known for v, e in self.extents.items()
-            if b.dtype == dtype and b.shape[0] >= e > 1 and v.dtype == dtypes.INDEX
+            if b.dtype == dtype and b.shape and b.shape[0] >= e > 1 and v.dtype == dtypes.INDEX
         ]  # fmt: skip
         if not found:
             return None

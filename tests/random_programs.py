@@ -39,7 +39,7 @@ from stridesmith.ir.stmt import (
     seq,
 )
 
-SHAPES = ((8,), (4, 4), (2, 3, 2), (16,), (5,))
+SHAPES = ((8,), (4, 4), (2, 3, 2), (16,), (5,), ())
 LOOPS = 4
 """The largest extent of a loop."""
 

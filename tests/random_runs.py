@@ -33,12 +33,12 @@ def _array(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     shape = buffer.shape if lanes == 1 else (*buffer.shape, lanes)
     if dtypes.is_float(base):
         values = rng.integers(-8, 9, shape) / 2
-        return bfloat16_bits(values) if base == "bfloat16" else values.astype(base)
+        return bfloat16_bits(values) if base == "bfloat16" else np.asarray(values, base)
     low = 0 if base in ("bool", "uint8") else -9
     values = rng.integers(low, 2 if base == "bool" else 10, shape)
     if base != "bool":
         values = np.where(rng.random(shape) < 1 / 3, rng.choice(ends(base), shape), values)
-    return values.astype(boundary_dtype(base))
+    return np.asarray(values, boundary_dtype(base))
 
 
 def scalars(func: PrimFunc, arrays: list[Any]) -> list[Any]:

@@ -139,6 +139,8 @@ class Kernel:
         return moved
 
     def _input(self, argument: Argument, value: Any) -> Any:
+        if isinstance(value, np.generic):  # what NumPy makes of arrays without dimensions
+            value = np.asarray(value)
         if argument.name in self._packers:
             return self._moved(argument.name, self._packers[argument.name], value, to_logical=False)
         return _checked(argument, self._shape(argument), value)

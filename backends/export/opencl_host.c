@@ -102,11 +102,14 @@ static void *find_device(void) {
 
 static void build(void *device) {
     int code = 0;
+    uint64_t floats = 0;
+    if (clGetDeviceInfo(device, 0x101B, sizeof floats, &floats, NULL)) floats = 0;
+    const char *options = floats & CORRECTLY_ROUNDED ? OPTIONS " " ROUNDED_OPTION : OPTIONS;
     for (int n = 0; n < PROGRAMS; n++) {
         const char *text = sources[n];
         programs[n] = clCreateProgramWithSource(context, 1, &text, NULL, &code);
         check(code, "clCreateProgramWithSource");
-        code = clBuildProgram(programs[n], 1, &device, OPTIONS, NULL, NULL);
+        code = clBuildProgram(programs[n], 1, &device, options, NULL, NULL);
         if (code) {
             static char log[1 << 16];
             clGetProgramBuildInfo(programs[n], device, 0x1183, sizeof log - 1, log, NULL);

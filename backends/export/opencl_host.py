@@ -18,6 +18,7 @@ from ...ir import dtypes
 from ...ir.expr import Buffer
 from ..artifact import Argument
 from ..data import is_in_place
+from ..opencl.exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from ..opencl.images import channel_of, image_shape, is_image
 from ..opencl.launch import Launch, Source
 from ..opencl.runtime import build_options
@@ -64,6 +65,8 @@ def host_text(library: Library) -> str:
         *_launches("prepare", plan.prepare),
         *_launches("compute", plan.compute),
         f"#define OPTIONS {_string(' '.join(build_options(sources)))}",
+        f"#define CORRECTLY_ROUNDED {CORRECTLY_ROUNDED if ROUNDS in sources else 0}",
+        f"#define ROUNDED_OPTION {_string(' '.join(ROUNDING))}",
         f"#define PLATFORM {_string(library.target.platform)}",
         f"#define DEVICE {_string(library.target.name)}",
         "",

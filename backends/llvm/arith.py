@@ -200,15 +200,15 @@ def extremum(out: Builder, op: str, a: Linear, b: Linear) -> Linear:
 # --- values -----------------------------------------------------------------------------------
 
 
-def binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
-    """``a op b`` of one element type, lane by lane."""
+def binary(out: Builder, op: str, a: str, b: str, dtype: str, exact: bool = False) -> str:
+    """``a op b`` of one element type, lane by lane; `exact` floats are rounded once, by this operation."""
     base = dtypes.element(dtype)
     if base == "bfloat16":
         wide = dtypes.with_lanes("float32", dtypes.lanes(dtype))
         left, right = cast(out, a, dtype, wide), cast(out, b, dtype, wide)
-        return cast(out, binary(out, op, left, right, wide), wide, dtype)
+        return cast(out, binary(out, op, left, right, wide, exact), wide, dtype)
     if dtypes.is_float(base):
-        return _float_binary(out, op, a, b, dtype)
+        return _float_binary(out, op, a, b, dtype, exact)
     if base == "bool":
         if op in ("min", "max", "*", "+"):
             return out.emit(f"{'and' if op in ('min', '*') else 'or'} {value_type(dtype)} {a}, {b}")
@@ -216,10 +216,11 @@ def binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
     return _int_binary(out, op, a, b, dtype)
 
 
-def _float_binary(out: Builder, op: str, a: str, b: str, dtype: str) -> str:
+def _float_binary(out: Builder, op: str, a: str, b: str, dtype: str, exact: bool) -> str:
     kind = value_type(dtype)
     if op in _FLOAT_OPS:
-        return out.emit(f"{_FLOAT_OPS[op]} {STRICT if out.module.strict else FAST} {kind} {a}, {b}")
+        flags = "" if exact else f"{STRICT if out.module.strict else FAST} "
+        return out.emit(f"{_FLOAT_OPS[op]} {flags}{kind} {a}, {b}")
     if op in ("min", "max"):
         function = out.module.intrinsic("minimum" if op == "min" else "maximum", dtype, 2)
         return out.emit(f"call {'' if out.module.strict else 'nsz '}{kind} {function}({kind} {a}, {kind} {b})")

@@ -32,6 +32,7 @@ from ...ir.expr import (
     reads_memory,
 )
 from ...ir.node import walk
+from ..passes.roundings import EXACT
 from . import arith
 from .dots import dot_of_bytes
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
@@ -348,6 +349,8 @@ class Expressions(Loads):
     def _call(self, expr: Call) -> Value:
         if expr.name == "if_then_else":
             return self._if_then_else(expr)
+        if expr.name == EXACT:
+            return self._exact(expr.args[0])
         operands = [self.operand(a) for a in expr.args]
         if expr.name in DOT_CALLS:
             return dot_of_bytes(self, expr.name, operands, expr.dtype)
@@ -355,6 +358,14 @@ class Expressions(Loads):
             text = f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {', '.join(operands)}"
             return self.wrapped(self.emit(text), expr.dtype)
         return self.wrapped(call_math(self, expr.name, operands, expr.dtype), expr.dtype)
+
+    def _exact(self, expr: Expr) -> Value:
+        """An operation without the flags of others; functions have none."""
+        if not isinstance(expr, Binary):
+            return self.value(expr)
+        dtype = self.dtype(expr)
+        a, b = self.operand(expr.a), self.operand(expr.b)
+        return self.wrapped(arith.binary(self, expr.op, a, b, dtype, exact=True), dtype)
 
     def _cast(self, expr: Cast) -> Value:
         source, target = self.dtype(expr.a), expr.dtype

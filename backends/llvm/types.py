@@ -21,7 +21,10 @@ _SCALARS = {
 
 FAST = "reassoc nsz arcp contract afn"
 STRICT = "contract"
-"""Flags of float arithmetic; strict programs keep the order of sums and the sign of zero."""
+"""Flags of float arithmetic; strict programs keep the order of sums and the sign of zero.
+
+What decides a step has none (`passes.roundings`).
+"""
 
 
 class CodegenError(ProgramError):

@@ -34,7 +34,9 @@ from ...ir.expr import (
 from ...ir.node import walk
 from ..llvm.types import CodegenError
 from ..neighbours import Picks, picks
+from ..passes.roundings import EXACT
 from .access import lane
+from .exact import exact_operation
 from .masks import Masks
 from .types import bare, dot_builtin, literal, memory_type, narrow_value
 
@@ -94,6 +96,8 @@ class Expressions(Masks):
                 return self.steady(expr, self.ctype(expr.dtype), 0, 1, choose)
             if expr.name in DOT_CALLS:
                 return self._dot(expr, self.scalar, 1)
+            if expr.name == EXACT:
+                return self._exact(expr.args[0], self.scalar, 1)
             return self._call(expr.name, [self.scalar(a) for a in expr.args], expr.dtype, 1)
         if isinstance(expr, Undef):
             return literal(0, "float32" if expr.dtype in self.emulated else expr.dtype, self.index_type)
@@ -223,6 +227,23 @@ class Expressions(Masks):
         function = self.helpers.built_in(_UNARY[name], own, own, count, len(args))
         return self.rounded(f"{function}({', '.join(args)})", base)
 
+    def _exact(self, expr: Expr, write: Callable[[Expr], str], count: int) -> str:
+        """An operation that is rounded once, and not combined with others."""
+        assert isinstance(expr, (Binary, Call))
+        own = self.value_type(expr.dtype)
+
+        def function(op: str) -> str:
+            return exact_operation(self.helpers, op, own, count)
+
+        if isinstance(expr, Binary):
+            text = f"{function(expr.op)}({bare(write(expr.a))}, {bare(write(expr.b))})"
+        else:
+            text = f"{function('sqrt')}({bare(write(expr.args[0]))})"
+            if expr.name == "rsqrt":
+                one = literal(1.0, "float32", self.index_type)
+                text = f"{function('/')}(({own if count == 1 else f'{own}{count}'})({one}), {text})"
+        return self.rounded(text, dtypes.element(expr.dtype))
+
     def _exponential(self, base: str, count: int) -> str:
         """The function for ``e**x``: on a CPU our own, which is code in place of a call."""
         own = self.value_type(base)
@@ -265,6 +286,8 @@ class Expressions(Masks):
             return f"({a} {expr.op} {b})"
         if isinstance(expr, Call) and expr.name in DOT_CALLS:
             return self._dot(expr, lambda e: self.vector(e, start, count), count)
+        if isinstance(expr, Call) and expr.name == EXACT:
+            return self._exact(expr.args[0], lambda operand: self.vector(operand, start, count), count)
         if isinstance(expr, Call) and expr.name != "if_then_else":
             return self._call(expr.name, [self.vector(a, start, count) for a in expr.args], expr.dtype, count)
         if isinstance(expr, Cast) and dtypes.element(expr.a.dtype) not in self.by_lane:

@@ -23,6 +23,7 @@ from .binary import POCL, export_binary, import_binary
 from .calling_thread import device_in_caller
 from .contexts import context_of
 from .devices import device_of
+from .exact import CORRECTLY_ROUNDED, ROUNDING, ROUNDS
 from .failures import meaning, on_device, on_threads_of_driver
 from .images import image_shape, is_image, make_image
 from .launch import Launch
@@ -90,7 +91,8 @@ def _options(code: str, target: Target) -> tuple[str, ...]:
     own = (f"-DVECTOR_BITS={target.vector_bits}",) if target.platform == POCL else ()
     # Kernels on stridesmith's threads are code of this processor, to which all memories are one.
     flat = (f"-D{ONE_MEMORY}",) if target.has_thread_pool and ONE_MEMORY in code else ()
-    return (*build_options(code), *flat, *own)
+    rounds = ROUNDING if ROUNDS in code and device_of(target).single_fp_config & CORRECTLY_ROUNDED else ()
+    return (*build_options(code), *rounds, *flat, *own)
 
 
 @on_device

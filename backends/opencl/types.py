@@ -158,7 +158,7 @@ def _looks_builtin(name: str) -> bool:
     vector = r"(?:u?(?:char|short|int|long)|half|float|double|bool)\d+(?:_u)?"
     prefix = (
         r"get_|as_|convert_|cl_|CL|atom|native_|half_|image\d|LOAD|STORE|nan_|floor_|round_|from_b|to_b|odd_|component_"
-        r"|dot_int\d|dot_[us]{2}_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|pairs\d_|sub_group_|subgroup_"
+        r"|dot_int\d|dot_[us]{2}_int\d|dot_4x8|halves_|load_within_|load_or_|load_masked_|store_masked_|mask_bits_|lane_|pick_|exp_|exact_|pairs\d_|sub_group_|subgroup_"
     )
     whole = rf"{vector}|[a-z]+_view|[A-Z][A-Z0-9_]{{2,}}"
     return re.fullmatch(whole, name) is not None or re.match(prefix, name) is not None
@@ -197,6 +197,10 @@ class Helpers:
     def text(self) -> str:
         """The definitions, in order of first use."""
         return "".join(self._texts.values())
+
+    def define(self, name: str, text: str) -> None:
+        """Write the function `name`, once."""
+        self._texts.setdefault(name, text)
 
     def built_in(self, name: str, given: str, got: str, count: int, parameters: int = 1) -> str:
         """The built-in function ``got name(given, ...)`` of vectors, or one that calls it for both halves of long ones.

@@ -112,6 +112,8 @@ def _scalar(param: Var, given: Any) -> Value:
 
 
 def _checked(param: Buffer, given: Any, written: bool) -> NDArray[Any]:
+    if isinstance(given, np.generic) and not written:  # what NumPy makes of arrays without dimensions
+        given = np.asarray(given)
     if not isinstance(given, np.ndarray):
         raise InterpreterError(f"`{param.name}` must be a NumPy array, but got {type(given).__name__}")
     width = dtypes.lanes(param.dtype)

@@ -9,6 +9,7 @@ With ``[c]`` an index of output channels and all factors constant:
 
 Each is done only where nothing else reads what lies between, in float64, rounded once, and where the new scales, or
 the weights of every output channel, keep their digits in the type of the result, as in float16 from 6e-5 to 65504.
+Nothing is done to what decides a step (`steps`), where a division by 0.1 is another than a product with 10.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from ..network import Array
 from .graph import OWN_DOMAIN, Graph, Node
 from .site import is_native
+from .steps import deciding
 
 Vector = NDArray[np.float64]
 
@@ -36,11 +38,11 @@ class Affine:
 
 def simplify(graph: Graph) -> None:
     """Rewrite the graph as this module says."""
-    users = graph.users()
+    users, decisive = graph.users(), deciding(graph)
     nodes: list[Node] = []
     place: dict[str, int] = {}
     for node in graph.nodes:
-        at = _operand(graph, node)
+        at = None if decisive.intersection(node.outputs) else _operand(graph, node)
         source = "" if at is None else node.inputs[at]
         before = nodes[place[source]] if source in place else None
         axis = len(graph.types[source].shape) - 1 if before is not None and before.op == "MatMul" else 1

@@ -294,6 +294,8 @@ class _Expected:
         if type(array) is np.ndarray and array.dtype == self.dtype and array.shape == self.shape:  # noqa: SIM102
             if array.flags.num & flags == flags:
                 return array
+        if isinstance(array, np.generic) and flags == _READABLE:  # what NumPy makes of arrays without dimensions
+            array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"`{self.name}` must be a NumPy array, but got {type(array).__name__}")
         if self.native and array.dtype.name == "bfloat16" and self.dtype == np.uint16:

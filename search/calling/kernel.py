@@ -299,6 +299,8 @@ class Kernel:
         """An input as an array of the expected shape and of NumPy's own types."""
         if argument.is_scalar:
             return _scalar(argument, value)
+        if isinstance(value, np.generic):  # what NumPy makes of arrays without dimensions
+            value = np.asarray(value)
         return _check(argument, self._shape(argument), value)
 
     def _results(self, out: Array | Sequence[Array] | None) -> list[Array]:

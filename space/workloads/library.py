@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError, UnknownWorkload, did_you_mean
+from ...ir import dtypes
 from ...ir.caches import cached
 from ...ir.script.programs import Program
 from ...ir.script.programs import func_of as function
@@ -135,12 +136,12 @@ def from_func(func: Program) -> Workload:
 
 
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
-    """Run `func` on `arrays`: as it is on inputs of its own types, and else with all floats in their widest type."""
+    """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
     from .retype import with_floats
 
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
-    is_own = all(str(arrays[b.name].dtype) == b.dtype for b in func.buffers if b.name in arrays)
+    is_own = all(arrays[b.name].dtype == b.dtype for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype))
     typed = func if is_own or not floats else with_floats(func, np.result_type(*floats).name)
     written = {b.name for b in written_buffers(typed)}
     given: list[Array] = []

@@ -15,6 +15,7 @@ from stridesmith.backends.verification import compare, verify
 from stridesmith.errors import WrongResult
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
+from stridesmith.search.workers.reference import reference_of
 from stridesmith.space.workloads import workload
 
 M, N, K = 5, 7, 6
@@ -457,3 +458,48 @@ def main(a: T.Buffer((64,), "float32"), c: T.Buffer((64,), "float32")):
     assert not np.isnan(sample.expected["c"]).any() and len(np.unique(sample.inputs["a"])) > 32
     (usual,) = made(text.replace(function, "T.exp(a[i])"), np.exp)
     assert (usual.inputs["a"] < 0).any()
+
+
+QUANTIZE = """@T.prim_func
+def f(x: T.Buffer((6000, 16), "float32"), y: T.Buffer((6000,), "int32")):
+    t = T.alloc_buffer((6000,), "float32")
+    for i in range(6000):
+        t[i] = T.float32(0)
+        for k in range({count}):
+            t[i] = t[i] + x[i, k]
+    for i in range(6000):
+        y[i] = T.Cast("int32", T.floor(t[i] / T.float32(0.0001)))
+"""
+
+
+def quantized(count: int) -> Sample:
+    """The normal sample of rows of sums that are divided by a step."""
+    func = parse(QUANTIZE.format(count=count))
+    assert isinstance(func, PrimFunc)
+    return make_samples(func, reference_of(func), seed=0)[-1]
+
+
+def test_what_a_program_gives_in_its_own_types_is_right_at_a_step() -> None:
+    """A quotient that lies below a whole number in float64 may be that number in float32."""
+    sample = quantized(1)
+    own = np.floor(sample.inputs["x"][:, 0] / np.float32(0.0001)).astype(np.int32)
+    assert (own != sample.expected["y"]).any()
+    compare(sample, {"y": own})
+    at = int(np.flatnonzero(own == sample.expected["y"])[0])
+    for change in (2, 100):
+        wrong = own.copy()
+        wrong[at] += change
+        with pytest.raises(WrongResult, match=r"1 of 6000 elements are wrong, normal sample"):
+            compare(sample, {"y": wrong})
+
+
+def test_a_sum_in_another_order_may_cross_a_step_now_and_then() -> None:
+    """A few elements are one off, as when inputs are changed by as much as the error is; not many, and not by two."""
+    sample = quantized(16)
+    backwards = np.add.accumulate(sample.inputs["x"][:, ::-1], axis=1, dtype=np.float32)[:, -1]
+    other = np.floor(backwards / np.float32(0.0001)).astype(np.int32)
+    assert 0 < (other != sample.expected["y"]).sum() < 60
+    compare(sample, {"y": other})
+    for wrong in (other + (np.arange(6000) == 7) * 2, other + 1):
+        with pytest.raises(WrongResult, match="normal sample"):
+            compare(sample, {"y": wrong.astype(np.int32)})

@@ -53,6 +53,41 @@ def test_normalisations_and_scales_go_into_the_convolution() -> None:
     assert same(model(nodes, {"x": (1, 3, 6, 5)}, constants)) == ["conv2d"]
 
 
+STEP_CONSTANTS = {**NORM, "d": np.float32(0.1), "h": np.full((4, 1, 1), 0.5, np.float32), "w": normal(4, 3, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("first", "operators"),
+    [
+        ([node("Div", "x d", "a"), node("Add", "a h", "n")], ["div", "add"]),
+        ([node("BatchNormalization", "x s b m v", "n")], ["batch_norm"]),
+        ([node("Conv", "x w", "a"), node("Mul", "a h", "n")], ["conv2d", "mul"]),
+    ],
+    ids=["a division and a sum", "a normalisation", "a convolution and a factor"],
+)
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [
+        (node("Floor", "n", "y"), "floor"),
+        (node("QuantizeLinear", "n d", "y"), "quantizelinear"),
+        (node("Less", "n h", "y"), "less"),
+        (node("Relu", "n", "y"), "relu"),
+    ],
+    ids=["floor", "quantize", "less", "relu"],
+)
+def test_what_decides_a_step_is_computed_as_it_is_written(
+    first: list[onnx.NodeProto], operators: list[str], step: onnx.NodeProto, name: str
+) -> None:
+    """Scales are folded but where the smallest difference may become a whole one."""
+    channels = 3 if first[0].op_type == "Conv" else 4
+    network = read(model([*first, step], {"x": (1, channels, 6, 5)}, STEP_CONSTANTS))
+    found = [n.func.name for n in network.nodes if isinstance(n, Operator)]
+    if name == "relu":
+        assert len(found) == 2 and found[0] in ("scale_shift", "conv2d")
+    else:
+        assert found == [*operators, name]
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_scales_go_into_transposed_convolutions(groups: int) -> None:
     """Their weights have the channels of the output second, group by group."""
@@ -563,3 +598,21 @@ def test_sparse_weights_of_a_branch_are_its_own() -> None:
     other = helper.make_graph([node("Identity", "x", "e")], "else", [], [value("e", (2,))])
     made = model([node("If", "c", "y", then_branch=branch, else_branch=other)], {"x": (2,)}, {"c": np.array(True)})
     np.testing.assert_array_equal(evaluate(read(made), {"x": np.ones(2, np.float32)})["y"], [1, 6])
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Attention"])
+def test_rows_of_which_all_is_masked(op: str) -> None:
+    """The lowest number is not -inf: a row of it alone has equal shares, beside one of -inf as ONNX has it."""
+    lowest = np.finfo(np.float32).min
+    mask = np.zeros((5, 5), np.float32)
+    mask[0], mask[1], mask[2, :2], mask[2, 2:], mask[3, 1:] = -np.inf, lowest, lowest, -np.inf, -np.inf
+    shapes: dict[str, tuple[int, ...]] = {"x": (5, 5)}
+    arrays, nodes = {"x": mask}, [node(op, "x", "y")]
+    if op == "Attention":
+        shapes, nodes = {"q": (1, 2, 5, 4), "k": (1, 2, 5, 4), "x": (5, 5)}, [node(op, "q k k x", "y")]
+        arrays |= {name: normal(1, 2, 5, 4) for name in ("q", "k")}
+    made = model(nodes, shapes, {}, opset=23)
+    with np.errstate(invalid="ignore"):
+        (wanted,) = ReferenceEvaluator(made).run(None, arrays)
+        found = evaluate(read(made), arrays)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

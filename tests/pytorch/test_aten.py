@@ -12,29 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from stridesmith.ir.target import Target  # noqa: E402
+from torch_parts import parts_of, rows_masked  # noqa: E402
+
 from stridesmith.models.evaluate import evaluate  # noqa: E402
-from stridesmith.pytorch.dynamo import capture, divide  # noqa: E402
 from stridesmith.pytorch.parts import Divided  # noqa: E402
 
-TARGET = Target("cpu", threads=1)
 Shape = tuple[int, ...]
-
-
-def parts_of(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = None) -> Divided:
-    """The parts of the one graph that a call has."""
-    found: list[Divided] = []
-
-    def collect(module: Any, example_inputs: Any) -> Any:
-        captured = capture(module, example_inputs)
-        found.append(divide(captured.aten, captured.values, TARGET))
-        return module
-
-    torch._dynamo.reset()
-    with torch.no_grad():
-        torch.compile(model, backend=collect, dynamic=dynamic)(*inputs)
-    assert len(found) == 1
-    return found[0]
 
 
 def checked(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-5) -> Divided:
@@ -164,20 +147,41 @@ def test_modules(name: str) -> None:
         assert one.name.startswith("convolution")
 
 
-def test_a_row_of_which_all_is_masked_is_zero() -> None:
-    """As in PyTorch, where a softmax would divide nothing by nothing."""
-    x = drawn(1, 4, 8)
-    bias = torch.zeros(1, 1, 4, 4)
-    bias[..., 0, :] = float("-inf")
-    bias[..., 1, 2:] = float("-inf")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_rows_of_which_all_is_masked(dtype: Any) -> None:
+    """By -inf the result is 0, by the lowest number the mean of the values, and by a mixture that of the lowest."""
+    torch.manual_seed(0)
+    q, kv, mask = torch.randn(1, 2, 6, 4).to(dtype), torch.randn(1, 2, 5, 4).to(dtype), rows_masked(5, dtype)
 
-    def model(x: Any, bias: Any) -> Any:
-        q = k = v = x.view(1, 4, 2, 4).transpose(1, 2)
-        return F.scaled_dot_product_attention(q * 2, k, v, attn_mask=bias).relu()
+    def model(q: Any, kv: Any, mask: Any) -> Any:
+        return F.scaled_dot_product_attention(q * 2, kv, kv, attn_mask=mask)
 
     with torch.no_grad():
-        assert (model(x, bias)[:, :, 0] == 0).all()
-    checked(model, x, bias)
+        result = model(q, kv, mask).to(torch.float32)
+    assert (result[:, :, 0] == 0).all()
+    if dtype == torch.float32:
+        torch.testing.assert_close(result[:, :, 1], kv.mean(-2))
+        torch.testing.assert_close(result[:, :, 2], kv[..., :2, :].mean(-2))
+    checked(model, q, kv, mask, tolerance=1e-5 if dtype == torch.float32 else 3e-3)
+
+
+def test_rows_that_a_bool_masks() -> None:
+    """True is what is seen; a row of False is 0."""
+    torch.manual_seed(0)
+    q, kv, seen = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 5, 4), rows_masked(5, torch.float32) == 0
+    checked(lambda q, kv, seen: F.scaled_dot_product_attention(q * 2, kv, kv, attn_mask=seen), q, kv, seen)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "log_softmax", "_safe_softmax"])
+def test_softmax_of_masked_rows(kind: str) -> None:
+    """A row of -inf is NaN, but 0 for the one that is safe; a row of the lowest number has equal shares."""
+    operator = torch.ops.aten._safe_softmax if kind == "_safe_softmax" else getattr(torch, kind)
+    mask = rows_masked(5, torch.float32)
+    with torch.no_grad():
+        first = operator(mask, -1)[0]
+    assert (first == 0).all() if kind == "_safe_softmax" else first.isnan().all()
+    checked(lambda x: operator(x, -1) * 2, mask)
+    checked(lambda x: operator(x, 0) * 2, mask)
 
 
 def test_embedding() -> None:

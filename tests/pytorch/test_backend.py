@@ -13,8 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch_parts import rows_masked  # noqa: E402
+
 import stridesmith as ss  # noqa: E402
 from stridesmith.pytorch import dynamo  # noqa: E402
+from stridesmith.pytorch.call import Call  # noqa: E402
 from stridesmith.pytorch.race import Race, race  # noqa: E402
 from stridesmith.pytorch.weights import Weights  # noqa: E402
 
@@ -311,3 +314,33 @@ def test_a_race_is_won_by_more_than_noise(ours: float, won: bool) -> None:
     result = race(clock.takes(ours * 1e-3), clock.takes(1e-3), clock)
     assert result.won is won
     assert result.ours == pytest.approx(ours * 1e-3) and result.theirs == pytest.approx(1e-3)
+
+
+def masked_attention(q: Any, kv: Any, mask: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q * 2, kv, kv, attn_mask=mask)
+
+
+def test_masked_rows_are_right_with_kernels(caplog: pytest.LogCaptureFixture) -> None:
+    """A row of -inf is 0, one of the lowest number the mean of the values."""
+    caplog.set_level(logging.INFO)
+    given = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 5, 4), rows_masked(5, torch.float32)
+    made, races = compiled(masked_attention, True, True)
+    with torch.no_grad():
+        result, expected = made(*given), masked_attention(*given)
+    assert ran_here(caplog) and not races.results
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", [torch.finfo(torch.float32).min, -torch.inf])
+def test_kernels_that_take_the_lowest_number_for_infinity_stay_out(
+    turned: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A random mask would not tell them apart."""
+    caplog.set_level(logging.INFO)
+    right = Call.number
+    monkeypatch.setattr(Call, "number", lambda self, value, dtype: right(self, max(value, turned), dtype))
+    made, _ = compiled(masked_attention, True, True)
+    with torch.no_grad():
+        made(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 5, 4), torch.zeros(6, 5))
+    told = any("its kernels give other results" in record.getMessage() for record in caplog.records)
+    assert told == (turned == torch.finfo(torch.float32).min)
