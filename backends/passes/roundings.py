@@ -5,8 +5,8 @@
     floor(a / b)            ->  floor(exact(a / b))
     c = a * b;  c + d < e   ->  c = exact(a * b);  exact(c + d) < e
 
-A *step* is where the smallest difference decides: `floor` and `ceil`, `//` and `%`, a float that becomes an integer
-or a bool, a comparison.  Elsewhere a division may be a product with a reciprocal, and a product and a sum one
+A *step* is where the smallest difference decides: `floor`, `ceil` and `nearbyint`, `//` and `%`, a float that becomes
+an integer or a bool, a comparison.  Elsewhere a division may be a product with a reciprocal, and a product and a sum one
 multiply-add, at the price of one rounding; before a step that price may be a whole one: 1.55 / 0.1 is 15.499999 and
 becomes 15, but 1.55 * 10 is 15.5 and becomes 16.
 
@@ -29,7 +29,7 @@ EXACT = "exact"
 
 ROUNDED = ("+", "-", "*", "/")
 ROUNDED_CALLS = ("sqrt", "rsqrt")
-STEPS = ("floor", "ceil")
+STEPS = ("floor", "ceil", "nearbyint")
 
 Holder: TypeAlias = str | Var
 """The name of a memory, or a variable."""

@@ -42,8 +42,11 @@ def as_integers(node: ModelNode, graph: ModelGraph, result: Type | None) -> list
     single = (a_scale, a_zero, b_zero, y_scale, y_zero)
     if any(types[name].size != 1 for name in single) or types[a_scale].dtype != "float32":
         return None
-    name, label = (lambda what: graph.fresh(f"{node.outputs[0]}/{what}")), node.name or node.outputs[0]
+    label = node.name or node.outputs[0]
     parts: list[ModelNode] = []
+
+    def name(what: str) -> str:
+        return graph.fresh(f"{node.outputs[0]}/{what}")
 
     def part(op: str, inputs: list[str], output: str = "", **values: int) -> str:
         output = output or name(op)
@@ -59,9 +62,9 @@ def as_integers(node: ModelNode, graph: ModelGraph, result: Type | None) -> list
             return None
         total = part("Add", [total, _constant(graph, node, "bias", bias.reshape(-1, *around))])
     scale = part("Div", [part("Mul", [a_scale, b_scale]), y_scale])
-    result = part("Mul", [part("Cast", [total], to=TensorProto.FLOAT), scale])
+    scaled = part("Mul", [part("Cast", [total], to=TensorProto.FLOAT), scale])
     one = _constant(graph, node, "one", np.ones(types[y_zero].shape, np.float32))
-    part("QuantizeLinear", [result, one, y_zero], node.outputs[0])
+    part("QuantizeLinear", [scaled, one, y_zero], node.outputs[0])
     return parts
 
 

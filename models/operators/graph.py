@@ -82,8 +82,7 @@ class Quantised:
         along = [-1 if d == self.axis % max(self.data.ndim, 1) else 1 for d in range(self.data.ndim)]
         scale, zero = (v.reshape(along) if v.size > 1 else v.reshape(()) for v in (self.scale, self.zero))
         apart = self.data.astype(np.int64) - zero.astype(np.int64)
-        found: Array = apart.astype(scale.dtype) * scale
-        return found
+        return np.multiply(apart.astype(scale.dtype), scale)
 
 
 @dataclass

@@ -90,14 +90,6 @@ def _kind(dtype: str) -> str:
     return "f" if is_float(dtype) else "i" if is_int(dtype) else "b"
 
 
-def rounded(x: str, n: Callable[[float], str]) -> str:
-    """Halves go to the even neighbour.  The floor and the distance from it are exact, where `x + 0.5` is rounded."""
-    low = f"T.floor({x})"
-    even = f"T.floor({low} / {n(2)}) * {n(2)} == {low}"
-    down = f"{x} - {low} < {n(0.5)} or ({x} - {low} == {n(0.5)} and {even})"
-    return f"T.Select({down}, {low}, {low} + {n(1)})"
-
-
 def _gelu(x: str, n: Callable[[float], str], site: Site) -> str:
     if site.attribute("approximate", "none") == "tanh":
         inner = f"{n(math.sqrt(2 / math.pi))} * ({x} + {n(0.044715)} * {x} * {x} * {x})"
@@ -159,7 +151,7 @@ _UNARY: Mapping[str, Builder] = {
     "Reciprocal": _unary("reciprocal", lambda x, n, s: f"{n(1)} / {x}"),
     "Floor": _unary("floor", lambda x, n, s: f"T.floor({x})"),
     "Ceil": _unary("ceil", lambda x, n, s: f"T.ceil({x})"),
-    "Round": _unary("round", lambda x, n, s: rounded(x, n)),
+    "Round": _unary("round", lambda x, n, s: f"T.nearbyint({x})"),
     "Neg": _unary("neg", lambda x, n, s: f"{n(0)} - {x}", "fi"),
     "Abs": _unary("abs", lambda x, n, s: _absolute(x, n, s), "fi"),
     "Sign": _unary("sign", lambda x, n, s: sign(x, n), "f"),

@@ -8,7 +8,6 @@ from ...ir.dtypes import int_range
 from ...space.workloads.precision import plain
 from ...space.workloads.text import Program, element, literal
 from .movement import point
-from .pointwise import rounded
 from .site import Builder, Built, Site
 
 
@@ -47,7 +46,7 @@ def _quantize(site: Site) -> Built:
     if made is None or kind not in ("int8", "uint8") or site.dtype() != "float32" or site.dtype(1) != "float32":
         return None
     program, loads, names, passed = made
-    text = rounded(f"({loads[0]} / {loads[1]})", lambda value: literal(value, "float32"))
+    text = f"T.nearbyint({loads[0]} / {loads[1]})"
     if len(loads) > 2:
         text += f" + T.Cast('float32', {loads[2]})"
     low, high = (literal(bound, "float32") for bound in int_range(kind))
