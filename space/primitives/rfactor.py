@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...ir import dtypes
 from ...ir.affine.sets import Domain, NotAffine, Unknown, box, points
 from ...ir.arith.constants import neutral
 from ...ir.arith.simplify import simplify
@@ -18,6 +19,7 @@ from ...ir.expr import (
     as_expr,
     conjuncts,
     free_variables,
+    in_type,
     substitute,
 )
 from ...ir.stmt import (
@@ -123,10 +125,11 @@ class _Plan:
         new_loops: list[tuple[Var, int]] = []
         iters: list[Iter] = []
         for item in self.block.spatial:
-            var = Var(fresh(f"{self.block.name}_ax{len(new_loops)}", taken), item.var.dtype)
+            dtype = item.var.dtype if item.extent <= dtypes.int_range(item.var.dtype)[1] else dtypes.INDEX
+            var = Var(fresh(f"{self.block.name}_ax{len(new_loops)}", taken), dtype)
             taken.add(var.name)
             new_loops.append((var, item.extent))
-            iters.append(replace(item, binding=var))
+            iters.append(replace(item, binding=in_type(var, item.var.dtype)))
         last = Var(fresh(f"{self.outer.var.name}_rf", taken), self.outer.var.dtype)
         part = Iter(Var(fresh("vq", taken), last.dtype), extent_of(self.outer), "reduce", last)
         taken |= {last.name, part.var.name}

@@ -333,3 +333,33 @@ def test_a_copy_of_a_padded_input_holds_its_data_whatever_the_scalars_are(kind: 
     a, c = np.arange(9, dtype=np.int32), np.zeros(5, np.int32)
     interpret(sch.func, a, 7, c)
     np.testing.assert_array_equal(c, a[1:6] + 7)
+
+
+FULL = """
+@T.prim_func
+def main(A: T.Buffer((128, 6), "int32"), C: T.Buffer((128,), "int32")):
+    for i in range(T.int8(2)):
+        for j in range(T.int8(64)):
+            for k in range(T.int8(6)):
+                with T.block("b"):
+                    vi = T.axis.spatial(T.int8(128), i * T.int8(64) + j)
+                    vk = T.axis.reduce(T.int8(6), k)
+                    with T.init():
+                        C[vi] = 0
+                    C[vi] = C[vi] + A[vi, vk]
+"""
+WHOLE: dict[str, Step] = {
+    "rfactor": lambda sch: sch.rfactor(sch.split("k", [2, 3])[1], 0),
+    "reindex_cache_write": lambda sch: sch.reindex_cache_write("b", 0, "global", "lambda i, k: [i]"),
+    "reindex_cache_read": lambda sch: sch.reindex_cache_read("b", 0, "global", "lambda i, k: [k, i]"),
+    "decompose_reduction": lambda sch: sch.decompose_reduction("b", "k"),
+    "blockize": lambda sch: sch.blockize("j"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_iterator_with_every_number_of_its_type_gets_loops_that_count_them(name: str) -> None:
+    """An iterator may run over 128 points in int8, whose last one is 127; a loop may not have that extent."""
+    sch = schedule(FULL)
+    WHOLE[name](sch)
+    same(sch, FULL)
