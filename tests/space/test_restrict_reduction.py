@@ -75,6 +75,7 @@ REFUSED = {
     "no congruence": (program("vi + vk < 8", "vi + vk"), "k", r"\(3\) no conjunct of .* is a congruence"),
     "a common divisor": (program("(vi + vk * 2) % 4 == 0", "(vi + vk * 2) // 4"), "k", r"\(3\) no conjunct"),
     "what memory holds": (program("(T.Cast('int64', w[vi]) + vk) % 2 == 0"), "k", r"\(3\) no conjunct"),
+    "a sum that wraps around": (program("(vi + vk * 4611686018427387905) % 3 == 0"), "k", r"\(3\) no conjunct"),
     "no linear form": (program("(vi + vk // 2) % 2 == 0", "(vi + vk) // 2"), "k", r"\(3\) no conjunct"),
 }
 

@@ -281,3 +281,24 @@ def f(A: T.Buffer((4096,))):
 '''
     with pytest.raises(VerifyError, match=r"rule 8: .*not provable"):
         verify(parse(text))
+
+
+@pytest.mark.parametrize("condition, right", [("vk < n", True), ("vi * 8 + vk + 1 < n", True), ("n + vk < 5", False)])
+def test_an_argument_that_wraps_around_decides_no_init(condition: str, right: bool) -> None:
+    """With the largest n, ``n + vk < 5`` does not hold at the first point of the sum, and does at the second."""
+    func = parse(f'''
+@T.prim_func
+def f(A: T.Buffer((4, 8)), n: T.int64, B: T.Buffer((4,))):
+    for i, k in T.grid(4, 8):
+        with T.block("b"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.where({condition.replace("v", "")})
+            with T.init():
+                B[vi] = 0.0
+            B[vi] += A[vi, vk]
+''')
+    if right:
+        verify(func)
+    else:
+        with pytest.raises(VerifyError, match=r"rule 8: .*the order of its instances is unknown"):
+            verify(func)
