@@ -204,8 +204,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "zero point is added; the reference adds it before.", _always, _near(0, 1), (REFERENCE,),
     ),
     Difference(
-        ("QLinearConv",), "Scales may be `1-D tensors (per output channel)`, for images of any rank; the reference makes "
-        "four dimensions of them.", lambda c: _rank(c) != 2,
+        ("QLinearConv",), "Scales may be `1-D tensors (per output channel)`, for images of any rank; the reference "
+        "makes four dimensions of them.", lambda c: _rank(c) != 2,
         lambda c, ours, theirs: ours.shape != theirs.shape, (REFERENCE,),
     ),
     Difference(
