@@ -204,6 +204,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         "zero point is added; the reference adds it before.", _always, _near(0, 1), (REFERENCE,),
     ),
     Difference(
+        ("QLinearConv",), "Scales may be `1-D tensors (per output channel)`, for images of any rank; the reference "
+        "makes four dimensions of them.", lambda c: _rank(c) != 2,
+        lambda c, ours, theirs: ours.shape != theirs.shape, (REFERENCE,),
+    ),
+    Difference(
         ("Slice",), "For negative stepping `ends` is clamped to [-1, dims[axes[i]] - 1]: from the last element to "
         "INT_MAX there is none; ONNX Runtime takes it for the other end.",
         lambda c: c.opset >= 10 and (steps := c.given(4)) is not None and bool(np.any(steps < 0)),

@@ -6,9 +6,9 @@
     c = a * b;  c + d < e   ->  c = exact(a * b);  exact(c + d) < e
 
 A *step* is where the smallest difference decides: `floor`, `ceil` and `nearbyint`, `//` and `%`, a float that becomes
-an integer or a bool, a comparison.  Elsewhere a division may be a product with a reciprocal, and a product and a sum one
-multiply-add, at the price of one rounding; before a step that price may be a whole one: 1.55 / 0.1 is 15.499999 and
-becomes 15, but 1.55 * 10 is 15.5 and becomes 16.
+an integer or a bool, a comparison.  Elsewhere a division may be a product with a reciprocal, and a product and a sum
+one multiply-add, at the price of one rounding; before a step that price may be a whole one: 1.55 / 0.1 is 15.499999
+and becomes 15, but 1.55 * 10 is 15.5 and becomes 16.
 
 What decides is followed from the step through expressions, variables and all buffers that the program itself writes.
 It ends at a statement that adds to what its buffer holds, the step of a sum, whose order is the schedule's in any case.

@@ -8,8 +8,10 @@ another number for halves where it is odd.  The sum is of int32 (MatMulInteger, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper
 
 from ..network import Array
 from ..operators.building import programs
@@ -42,30 +44,36 @@ def as_integers(node: ModelNode, graph: ModelGraph, result: Type | None) -> list
     single = (a_scale, a_zero, b_zero, y_scale, y_zero)
     if any(types[name].size != 1 for name in single) or types[a_scale].dtype != "float32":
         return None
-    label = node.name or node.outputs[0]
-    parts: list[ModelNode] = []
-
-    def name(what: str) -> str:
-        return graph.fresh(f"{node.outputs[0]}/{what}")
-
-    def part(op: str, inputs: list[str], output: str = "", **values: int) -> str:
-        output = output or name(op)
-        attributes = [helper.make_attribute(key, value) for key, value in values.items()]
-        parts.append(model_node(op, "", f"{label}/{op}", inputs, [output], attributes))
-        return output
-
-    total = name("sum")
-    parts.append(model_node(INTEGER[node.op], "", label, [a, b, a_zero, b_zero], [total], node.attributes))
-    if len(node.inputs) > 8 and node.inputs[8]:
-        bias = graph.constants.get(node.inputs[8])
-        if bias is None:
-            return None
-        total = part("Add", [total, _constant(graph, node, "bias", bias.reshape(-1, *around))])
-    scale = part("Div", [part("Mul", [a_scale, b_scale]), y_scale])
-    scaled = part("Mul", [part("Cast", [total], to=TensorProto.FLOAT), scale])
+    bias = graph.constants.get(node.inputs[8]) if len(node.inputs) > 8 and node.inputs[8] else None
+    if bias is None and any(node.inputs[8:]):
+        return None
+    made = _Parts(graph, node)
+    total = made.add(INTEGER[node.op], [a, b, a_zero, b_zero], attributes=node.attributes)
+    if bias is not None:
+        total = made.add("Add", [total, _constant(graph, node, "bias", bias.reshape(-1, *around))])
+    scale = made.add("Div", [made.add("Mul", [a_scale, b_scale]), y_scale])
+    single_precision = [helper.make_attribute("to", int(TensorProto.FLOAT))]
+    result = made.add("Mul", [made.add("Cast", [total], attributes=single_precision), scale])
     one = _constant(graph, node, "one", np.ones(types[y_zero].shape, np.float32))
-    part("QuantizeLinear", [scaled, one, y_zero], node.outputs[0])
-    return parts
+    made.add("QuantizeLinear", [result, one, y_zero], node.outputs[0])
+    return made.nodes
+
+
+class _Parts:
+    """The nodes that take the place of one, in order."""
+
+    def __init__(self, graph: ModelGraph, whole: ModelNode) -> None:
+        self.graph, self.whole = graph, whole
+        self.nodes: list[ModelNode] = []
+
+    def add(
+        self, op: str, inputs: Sequence[str], output: str = "", attributes: Sequence[AttributeProto] = ()
+    ) -> str:  # fmt: skip
+        """Add a node; the name of its result, a new one where none is given."""
+        output = output or self.graph.fresh(f"{self.whole.outputs[0]}/{op}")
+        name = f"{self.whole.name or self.whole.outputs[0]}/{op}"
+        self.nodes.append(model_node(op, "", name, inputs, [output], attributes))
+        return output
 
 
 def _constant(graph: ModelGraph, node: ModelNode, what: str, value: Array) -> str:

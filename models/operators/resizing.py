@@ -309,14 +309,14 @@ def _along(
         update = f"{target} = {target} + {load(place)} * weights{at}[{names[at]}, vt]"
         program.add(f"along{at}", [*axes, ("t", how, "R")], update, f"{target} = {program.zero()}")
         return
-    number = f"({how.text(names[at])}) % {how.c}"
-    part = f"T.Cast({types.accumulator!r}, {number}) * {literal(1 / how.c, types.accumulator)}"
+    over = f"({how.text(names[at])}) % {how.c}"
+    part = f"T.Cast({types.accumulator!r}, {over}) * {literal(1 / how.c, types.accumulator)}"
     first, second = (load(how.place(names[at], size, count, more)) for more in (0, 1))
     # A call of `fma`, since compilers make of the plain sum what the difference of the neighbours stands in.
     one = literal(1, types.accumulator)
     text = f"T.fma({second}, {part}, {first} * ({one} - {part}))" if how.c > 1 else first
     if how.c > 1 and not how.rest(count).all():  # 0 times an infinite neighbour is no number
-        text = f"T.Select({number} == 0, {first}, {text})"
+        text = f"T.Select({over} == 0, {first}, {text})"
     program.add(f"along{at}", axes, f"{target} = {types.narrow(text) if into == 'y' else text}")
 
 
