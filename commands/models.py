@@ -37,13 +37,14 @@ SHOWN_ROWS = 40
 def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
     from ..models.api import reading
+    from ..search.tuning.events import Phase
 
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
     if not options["resume"]:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
     seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
-    output.event({"event": "phase", "phase": f"reading {options['model']}"})
+    output.event(Phase(phase=f"reading {options['model']}").to_json())
     with reading(started, seconds):
         network = _network(options, target, output)
     measuring = min(MEASURING * seconds, MOST_MEASURING)
