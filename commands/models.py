@@ -214,7 +214,7 @@ def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
 
 def _measured(model: Model, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> float:
     """Microseconds of a run of the whole, alone on this host; on small random numbers without `inputs`."""
-    return statistics.median(_alone(lambda: model.measure(inputs, seconds))) * 1e6
+    return statistics.median(_alone(lambda: model.measure(inputs, seconds=seconds))) * 1e6
 
 
 def _alone(measure: Callable[[], R]) -> R:
