@@ -358,6 +358,9 @@ ROWS: dict[str, tuple[str, Callable[[Asked], Iterator[Figure]]]] = {
     "processes": (
         "Ctrl-C; a worker, an actor, a process of Ray's lost", command("faults.py", "--repeat {repeat}", long=True),
     ),
+    "limits": (
+        "a limit in seconds", command("limits.py", "--repeat {repeat}", "--busy 2", "--out limits.jsonl", long=True),
+    ),
     "addresses": ("addresses of no Ray", command("faults.py", "--repeat {repeat}", f"--only {NO_RAY}")),
     "network": (
         "nodes lost, cut off, late, of other hardware; head lost",

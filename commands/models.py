@@ -38,13 +38,14 @@ SHOWN_ROWS = 40
 def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
     from ..models.api import reading
+    from ..search.tuning.events import Phase
 
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
     if not options["resume"]:
         raise UsageError("--fresh does not go with --model: give a database of its own with --db to begin anew")
     seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
-    output.event({"event": "phase", "phase": f"reading {options['model']}"})
+    output.event(Phase(phase=f"reading {options['model']}").to_json())
     with reading(started, seconds):
         network = _network(options, target, output, tuning=True)
     measuring = min(MEASURING * seconds, MOST_MEASURING)
@@ -212,7 +213,7 @@ def _refuse(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
 
 def _measured(model: Model, inputs: Sequence[Array] | None = None, seconds: float = 1.0) -> float:
     """Microseconds of a run of the whole, alone on this host; on small random numbers without `inputs`."""
-    return statistics.median(_alone(lambda: model.measure(inputs, seconds))) * 1e6
+    return statistics.median(_alone(lambda: model.measure(inputs, seconds=seconds))) * 1e6
 
 
 def _alone(measure: Callable[[], R]) -> R:

@@ -54,7 +54,8 @@ def test_a_model_is_tuned_run_replayed_and_shown(
     for seconds in ("20", "40", "80"):  # a slow or busy machine measures nothing in too few
         assert main(["--model", file, "--seconds", seconds, *shape]) == 0
         told = events(capsys)
-        assert told[0]["event"] == "tasks" and told[-1]["fallback"] == ["Det"]
+        assert [event["event"] for event in told if event["event"] != "note"][:3] == ["phase", "phase", "tasks"]
+        assert told[-1]["fallback"] == ["Det"]
         if told[-1]["untuned"] == 0:
             break
     assert {e["event"] for e in told} >= {"tasks", "turn", "model"} and told[-1]["untuned"] == 0
@@ -87,7 +88,7 @@ def test_given_inputs_are_what_is_measured(
     """How long a model takes may depend on its data, and random ones may be none that it takes."""
     monkeypatch.setenv("STRIDESMITH_DB", str(tmp_path / "own.db"))
     seen: list[Any] = []
-    monkeypatch.setattr(Model, "measure", lambda model, inputs=None: seen.append(inputs) or [1.0])
+    monkeypatch.setattr(Model, "measure", lambda model, inputs=None, seconds=1.0: seen.append(inputs) or [1.0])
     shape = ["--input", "x=2x24x24", "--format", "json"]
     assert main(["run", str(folder / "net.onnx"), "--data", str(folder / "in.npz"), *shape]) == 0
     ((given,),) = seen
