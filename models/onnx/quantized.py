@@ -53,9 +53,9 @@ def as_integers(node: ModelNode, graph: ModelGraph, result: Type | None) -> list
         total = made.add("Add", [total, _constant(graph, node, "bias", bias.reshape(-1, *around))])
     scale = made.add("Div", [made.add("Mul", [a_scale, b_scale]), y_scale])
     single_precision = [helper.make_attribute("to", int(TensorProto.FLOAT))]
-    result = made.add("Mul", [made.add("Cast", [total], attributes=single_precision), scale])
+    scaled = made.add("Mul", [made.add("Cast", [total], attributes=single_precision), scale])
     one = _constant(graph, node, "one", np.ones(types[y_zero].shape, np.float32))
-    made.add("QuantizeLinear", [result, one, y_zero], node.outputs[0])
+    made.add("QuantizeLinear", [scaled, one, y_zero], node.outputs[0])
     return made.nodes
 
 
