@@ -85,7 +85,6 @@ def test_the_sign_of_what_is_no_number_is_as_in_pytorch() -> None:
     checked(lambda x: torch.sign(x * 2) + 1, x)
 
 
-
 @pytest.mark.parametrize("name", UNARY)
 def test_operators_of_one_tensor(name: str) -> None:
     """Each computes what PyTorch computes, and nothing of it is left to PyTorch."""
@@ -102,7 +101,8 @@ CONVOLUTIONS: dict[str, tuple[Shape, Callable[[], Any]]] = {
     "one dimension": ((1, 4, 9), lambda: torch.nn.Conv1d(4, 5, 3, dilation=2)),
     "transposed": ((1, 4, 5, 6), lambda: torch.nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1)),
     "batch norm": (
-        (1, 4, 5, 6), lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 5, 1), torch.nn.BatchNorm2d(5), torch.nn.ReLU())
+        (1, 4, 5, 6),
+        lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 5, 1), torch.nn.BatchNorm2d(5), torch.nn.ReLU()),
     ),
     "group norm": ((2, 4, 5, 6), lambda: torch.nn.GroupNorm(2, 4)),
     "max pool": ((1, 4, 7, 6), lambda: torch.nn.Sequential(torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1))),
