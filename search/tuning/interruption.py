@@ -20,7 +20,7 @@ ENDING: dict[int, type[Interrupted]] = {signal.SIGTERM: Terminated, signal.SIGHU
 HEARD = (signal.SIGINT, *ENDING)
 WHOLE = ("<frozen importlib._bootstrap>", "__del__")
 """The file of frames, or the name of functions, that an exception does not leave as it came."""
-AGAIN, PATIENCE = 0.02, 0.3
+AGAIN, PATIENCE = 0.02, 2.0
 """Seconds after which a signal that met one of those is looked at again, and for which it waits in all."""
 
 _waiting: list[tuple[int, float]] = []
