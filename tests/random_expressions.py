@@ -197,8 +197,6 @@ class ExpressionMaker:
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
         makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
-        if dtypes.is_int(base) or base == "bool":
-            makers += [self._algebra, self._algebra, self._algebra]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -235,6 +233,8 @@ class ExpressionMaker:
 
     def _operation(self, dtype: str, depth: int) -> Expr:
         base, lanes = dtypes.split_dtype(dtype)
+        if not dtypes.is_float(base) and self.chance(2):
+            return self._algebra(dtype, depth)
         if base == "bool":
             return self.condition(lanes, depth)
         a = self.value(dtype, depth)
