@@ -202,7 +202,7 @@ def _finish(run: Run, reason: str | Cut, study: Study | None) -> Record:
         try:
             with run.clock.during("race"):
                 outcome = final_race(run)
-                run.results.writer.settle()
+                run.results.writer.settle(None if run.clock.limit is None else max(run.clock.left or 0.0, 0.0))
         except KeyboardInterrupt as interrupt:
             reason = Cut.by(interrupt)
     with uninterrupted(), run.clock.during("other"):

@@ -32,6 +32,7 @@ CLOSE_SECONDS = 2.0
 FIRST_BUILDERS = 8  # of this process, before there is a Ray; a first batch keeps no more busy
 LOOK_SECONDS = 0.05
 UP_SECONDS = 5.0  # how long builders that are still starting here are waited for once the first one lives
+WAITING_SHARE = 0.25  # of what is left of a run, in which nothing is measured while a private Ray starts
 NO_NODE = Failed(status="infrastructure", message="Ray has no node that runs our actors")
 TOO_LATE = Failed(status="infrastructure", message="the time of the run was over")
 
@@ -122,6 +123,8 @@ class RayExecutor:
         """Start a private Ray if that `pays`; use the cluster that is being joined in any case."""
         if pays or self._session.address is not None:
             self._is_scaled = True
+            if self.until is not None:
+                self._session.patience = WAITING_SHARE * (self.until - time.monotonic())
             self._session.begin()
 
     def wait(self, tell: Callable[[str], None] | None = None) -> None:

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import secrets
 import signal
@@ -59,6 +60,7 @@ class RaySession:
             check_address(self.address)
         self.cpus = cpus or usable_cores()
         self.private = False
+        self.patience = math.inf  # seconds, beyond which the start of a private one is not worth waiting for
         self._guardian: subprocess.Popen[bytes] | None = None
         self._token = secrets.token_hex(16)
         self._folder = ""
@@ -93,7 +95,8 @@ class RaySession:
     @property
     def is_slow(self) -> bool:
         """Whether a private Ray that has begun to start takes longer than is worth waiting for."""
-        return self.address is None and self._started is not None and time.monotonic() - self._began > PATIENCE_SECONDS
+        waited = time.monotonic() - self._began
+        return self.address is None and self._started is not None and waited > min(self.patience, PATIENCE_SECONDS)
 
     @property
     def ray(self) -> Any:

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stridesmith as ss  # noqa: E402
+from stridesmith.errors import NoSchedule  # noqa: E402
 from stridesmith.models.chosen import Chosen, keep, kept  # noqa: E402
 from stridesmith.models.evaluate import evaluate  # noqa: E402
 from stridesmith.models.network import problems  # noqa: E402
@@ -102,13 +103,21 @@ def test_a_model_in_training_is_refused() -> None:
         ss.torch.tune(torch.nn.BatchNorm1d(6).train(), torch.randn(3, 6), seconds=1)
 
 
+def _tuned(model: torch.nn.Module, x: torch.Tensor, seconds: float, db: str) -> Any:
+    """What a run finds; None on a machine so busy that these seconds were over before."""
+    try:
+        return ss.torch.tune(model, x, seconds=seconds, db=db, threads=1)
+    except NoSchedule:
+        return None
+
+
 @pytest.mark.slow
 def test_what_was_tuned_is_found(tmp_path: Path) -> None:
     """After tuning the database has kernels for the parts, and a model of them is right."""
     torch._dynamo.reset()
     db = str(tmp_path / "torch.db")
     model, x = torch.nn.Linear(6, 8).eval(), torch.randn(3, 6)
-    found = ss.torch.tune(model, x, seconds=8, db=db, threads=1)
+    found = next(filter(None, (_tuned(model, x, seconds, db) for seconds in (20, 60, 180))))
     assert found.parts == 1 and found.operators >= 1 and found.trials > 0 and not found.left
 
     def spied(part: Any, options: Any, _model_of: Any = dynamo.model_of) -> Any:

@@ -434,14 +434,18 @@ def test_a_package_of_ray_that_does_not_import_is_done_without_unless_a_cluster_
             executor.build([SelfTest(what="ping")])
 
 
-def test_a_start_that_takes_long_holds_no_measurement_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Benches of this process measure meanwhile; what comes late is used."""
+@pytest.mark.parametrize(("patience", "left"), [(0.2, None), (60.0, 2.0)])
+def test_a_start_that_takes_long_holds_no_measurement_up(
+    patience: float, left: float | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Benches of this process measure meanwhile; of a run with few seconds a quarter is waited for."""
     ray = late_ray("init", monkeypatch, tmp_path)
     monkeypatch.setattr(RaySession, "_start_private", lambda self, module: module.init())
-    monkeypatch.setattr(ray_session, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(ray_session, "PATIENCE_SECONDS", patience)
     with RayExecutor(threads=1, first_here=True) as executor:
+        executor.until = None if left is None else time.monotonic() + left
         executor.scale_up(pays=True)
-        start = time.monotonic()
+        executor.until, start = None, time.monotonic()
         executor.wait()
         assert 0.1 < time.monotonic() - start < 5 and not executor.notes
         ray.go_on.set()
