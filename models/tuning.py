@@ -40,8 +40,8 @@ CHOOSING = 0.1
 """The share of what is left then for what layouts there are, and which to begin with."""
 LEAST_EACH = 1.5
 """Seconds for each task without which there is no choice of layouts: they go to the operators as they are."""
-MAKING, MAKING_EACH = 0.3, 0.01
-"""Seconds that a whole takes from its kernels to its first call, in all and for each operator, until one was made."""
+MAKING, MAKING_EACH = 0.3, 0.02
+"""Seconds that a whole takes from its kernels to its first call, in all and for each operator, on an idle machine."""
 PLACING = 0.3
 """The share of what is left then for kernels that write over their inputs, and for what they take beside others."""
 RACING = 0.08
@@ -96,7 +96,7 @@ def tune_network(
     file for the run's trace.
     """
     from ..search.records.database import Database
-    from ..search.tuning.clock import Clock
+    from ..search.tuning.clock import Clock, crowding
     from ..search.tuning.interruption import heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler
     from ..search.tuning.trace import check_writable, traced
@@ -114,10 +114,11 @@ def tune_network(
             _tell(emit, "choosing layouts")
             guide = _guide(network, target, layouts, prefers, earlier, clock)
             racing = racing_seconds(seconds) if guide.has_choices else 0.0
-            making = min(MAKING + MAKING_EACH * len(network.nodes), LARGEST_RACING * seconds)
+            making = (MAKING + MAKING_EACH * len(network.nodes)) * crowding()
+            ending = racing + min(making, LARGEST_RACING * seconds)
             scheduler = Scheduler(
                 guide.first_tasks(), database, executor, seconds,
-                seed=seed, start=clock.start, emit=emit, guide=guide, ending=racing + making,
+                seed=seed, start=clock.start, emit=emit, guide=guide, ending=ending,
             )  # fmt: skip
             tracing = traced(trace, network.name, timeline, scheduler.clock, emit)
             with tracing, _best_kept(guide, scheduler, earlier, database):

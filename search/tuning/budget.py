@@ -15,6 +15,7 @@ HELD_SHARE = 0.25  # of a batch, built while the next one is asked for
 FRESH_SECONDS = 0.4  # what a race takes beside builds and racing: fresh data
 ROOF_SECONDS = 1.2  # what the device's limits take
 LONG_SECONDS = 16.0  # what must be left for the start of more workers, a quarter of it, to pay
+SHORT_SECONDS = 15.0  # of a run, in which candidates and their race are not to be lost to what is measured beside them
 RACE_SHARE, END_SHARE = 0.1, 0.25  # of the seconds of a run, at most
 ASKING_SHARE, LEAST_ASKING = 0.1, 0.1  # of what is left, and seconds, for the choice of a batch
 FIRST_SHARE = 0.75  # of what is left, for builds of which none has been measured yet
@@ -70,7 +71,8 @@ class Budget:
         if limit is None or run.results.best_us is None:
             return 0.0
         build = run.settings.finalists * (self.per_trial or 0.0)
-        return min(race_seconds(run) + build + FRESH_SECONDS + ROOF_SECONDS, END_SHARE * limit)
+        roof = 0.0 if limit < SHORT_SECONDS else ROOF_SECONDS
+        return min(race_seconds(run) + build + FRESH_SECONDS + roof, END_SHARE * limit)
 
     def patience(self) -> float | None:
         """When what is under way in a round is given up (`time.monotonic`): half of the end's share is left then."""

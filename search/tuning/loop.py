@@ -25,7 +25,7 @@ from ..workers.protocol import Build, Built, CheckDevice, Choice, Failed, Measur
 from ..workers.threads import daemon_thread
 from ..workers.timeline import Sample
 from . import events
-from .budget import BASELINE_SHARE, Budget
+from .budget import BASELINE_SHARE, SHORT_SECONDS, Budget
 from .elsewhere import BUILD_SECONDS, TRIED, try_elsewhere
 from .mirror import mirror_round
 from .trace import DRIVER, PROPOSING
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted
 FIRST_RESULTS = 2  # candidates that are measured before others are asked for, so that there is a result at once
-SHORT_SECONDS = 15.0  # of a run that has one such candidate: on a busy machine the second one would delay the first
 CLEARLY = 1.25  # times faster than the rival: no luck
 ONE_ITEM = 2.5e8, 2e7
 """Operations and elements a second, of one work-item of a GPU: an H200 took 8.3 s for 2.1e9 operations; a load takes
@@ -148,7 +147,10 @@ class Loop:
         return None
 
     def _first_results(self, count: int) -> list[Trial]:
-        """The first of `count` candidates, which wait for no others; what they teach is for the next batch."""
+        """The first of `count` candidates, which wait for no others; what they teach is for the next batch.
+
+        Of a short run it is one: on a busy machine a second one would delay the first.
+        """
         is_short = (self.run.settings.seconds or inf) < SHORT_SECONDS
         candidates = self.ask(min(count, 1 if is_short else FIRST_RESULTS)).result()
         trials = self.build(candidates) if candidates else []

@@ -13,7 +13,7 @@ from ..records.record import Record, script_hash
 from ..workers import protocol
 from ..workers.protocol import Build, Built, Compiled, Failed, Measure, Measured, MeasureRoof, Raced, Roofed
 from . import events
-from .budget import has_time_for_race, has_time_for_roof, race_seconds
+from .budget import SHORT_SECONDS, has_time_for_race, has_time_for_roof, race_seconds
 from .elsewhere import in_interface
 from .run import Run, fastest, versions
 
@@ -27,7 +27,6 @@ Entrant: TypeAlias = "tuple[Record | None, Compiled]"
 FAR_SLOWER = 3.0  # a program that took so many times as long as the fastest cannot win, and does not race
 FRESH_SEED = 1_000_003
 ATTEMPTS = 3
-SHORT_SECONDS = 15.0  # of a run, in which a race is not to be lost to what is measured beside it
 UNRACED = 2  # of earlier runs' fastest that take part though no race has had them: their run may have been cut short
 
 

@@ -415,6 +415,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Network, Ta
     """Two convolutions, and an executor whose every measurement takes a quarter of a second, however long it takes."""
     make, executor = Maker(), Here()
     monkeypatch.setattr(tuning.time, "monotonic", lambda: executor.measured / 4)
+    monkeypatch.setattr("stridesmith.search.tuning.clock.crowding", lambda: 1.0)
     monkeypatch.setattr(scheduler, "FIRST", 2)
     monkeypatch.setattr(scheduler, "BATCH", 3)
     network = fused(make.network(_conv(make, _conv(make, make.input(1, 3, 8, 8), 16), 4, k=1)), CPU)
