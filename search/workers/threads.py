@@ -64,20 +64,24 @@ if hasattr(os, "register_at_fork"):  # threads are not in a child
     os.register_at_fork(after_in_child=daemon_thread.cache_clear)
 
 
-def leave(code: int) -> None:
-    """End the process now, with this exit code, if threads `cannot_end`; else let it end as any other.
+def leave(code: int, at_once: bool = False) -> None:
+    """End the process now, with this exit code, if it is to end `at_once` or threads `cannot_end`; else go on.
 
-    They would crash, and the process with them, when the C library takes down what they use.  What is registered for
-    the exit has `LEAVE_SECONDS`: it may be of the same library, and wait for them.
+    Such threads would crash, and the process with them, when the C library takes down what they use.  And an
+    interpreter that ends by itself takes apart all that a run has made, which for a large network takes seconds.  What
+    is registered for the exit runs in any case; beside such threads it has `LEAVE_SECONDS`, since it may be of the same
+    library, and wait for them.
     """
+    if not at_once and not cannot_end.is_set():
+        return
+    _flush()
     if cannot_end.is_set():
-        _flush()
         late = threading.Timer(LEAVE_SECONDS, os._exit, (code,))
         late.daemon = True
         late.start()
-        atexit._run_exitfuncs()
-        _flush()
-        os._exit(code)
+    atexit._run_exitfuncs()
+    _flush()
+    os._exit(code)
 
 
 def _flush() -> None:
