@@ -37,7 +37,6 @@ SHOWN_ROWS = 40
 
 def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     """Tune every operator of a model together, compile it, and say where its time goes."""
-    from ..models.api import reading
     from ..search.tuning.events import Phase
 
     _refuse(options, (*OTHER_WORK, *OTHER_SEARCH))
@@ -46,8 +45,7 @@ def tune(options: Mapping[str, Any], output: Output, started: float) -> int:
     seconds = float(options.get("seconds") or DEFAULT_SECONDS)
     target = target_of(options)
     output.event(Phase(phase=f"reading {options['model']}").to_json())
-    with reading(started, seconds):
-        network = _network(options, target, output, tuning=True)
+    network = _network(options, target, output, tuning=True)
     measuring = min(MEASURING * seconds, MOST_MEASURING)
     state = ModelState(f"tuning {network.name} for {target.key}", limit_seconds=seconds, started=started)
     with Progress(output, state) as progress:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ToolMissing
-from ..ir.deadline import until
 from .network import Network
 
 if TYPE_CHECKING:
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from .run.model import Model
 
 Source: TypeAlias = "str | os.PathLike[str] | Network"
-READING = 0.4
-"""The share of the seconds of a run that may go to reading a network and to putting its operators in groups."""
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
@@ -76,13 +72,6 @@ def _refuse_programs(source: object) -> None:
         )
 
 
-@contextlib.contextmanager
-def reading(started: float, seconds: float | None) -> Iterator[None]:
-    """Have a network read, and its operators put in groups, in a share of the seconds of a run that began then."""
-    with until(started + READING * seconds if seconds else None):
-        yield
-
-
 def compile(
     source: Source,
     target: str | Target = "cpu",
@@ -110,14 +99,10 @@ def compile(
 
     started = time.monotonic()
     device = device_of(target, threads)
-    with reading(started, seconds):
-        made = forms(source, device, inputs, winograd)
-        network = fastest_of(made, device, db, tuning=bool(seconds))
+    network = fastest_of(forms(source, device, inputs, winograd), device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)
-        if (other := fastest_of(made, device, db)) is network:
-            return found.model
-        network = other
+        return found.model
     return compiled(network, device, db)
 
 

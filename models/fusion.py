@@ -22,14 +22,12 @@ What must hold, by number:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from ..errors import ProgramError
 from ..ir.caches import cached
-from ..ir.deadline import OutOfTime, look
 from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
 from ..ir.node import children, transform, walk
 from ..ir.script.printer import expr_text
@@ -52,13 +50,12 @@ CHEAP = 4
 def fused(network: Network, target: Target) -> Network:
     """The network with its operators in groups; it computes the same.
 
-    After a deadline (`ir.deadline`) groups stay as they are then.
+    Groups depend on the network and the target alone: what a run has tuned is found by every later one.
     """
     network = _tidied(network)
-    with contextlib.suppress(OutOfTime):
-        for pick in (_followers, _readers):
-            while (found := next(pick(network, target), None)) is not None:
-                network = found
+    for pick in (_followers, _readers):
+        while (found := next(pick(network, target), None)) is not None:
+            network = found
     return network
 
 
@@ -87,7 +84,6 @@ def _merging_into(network: Network, second: Operator, target: Target) -> Iterato
         if not isinstance(first, Operator) or not _may_merge(network, first, second):
             continue
         (passed,) = first.outputs
-        look()
         one = _merged(first, second, target)
         if one is None:
             continue

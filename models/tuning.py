@@ -97,7 +97,7 @@ def tune_network(
     """
     from ..search.records.database import Database
     from ..search.tuning.clock import Clock, crowding
-    from ..search.tuning.interruption import heard, uninterrupted
+    from ..search.tuning.interruption import error_of, heard, uninterrupted
     from ..search.tuning.scheduler import Scheduler
     from ..search.tuning.trace import check_writable, traced
     from ..search.workers.executor import RayExecutor
@@ -134,6 +134,8 @@ def tune_network(
             winner = _winner(list(models), times)
             keep(wholes[winner], network, target, database)
             name = database.name
+    except KeyboardInterrupt as error:
+        raise error_of(error)(f"interrupted before `{network.name}` was tuned; what was measured is stored") from None
     finally:
         with uninterrupted():
             executor.close()

@@ -62,13 +62,11 @@ def tune(
     finds the kernels.  Raises UsageError if
     no part of the model can run here.
     """
-    from ..models.api import reading
     from ..models.tuning import tune_network
 
     started = time.monotonic()
     options = Options(db=db, threads=threads, winograd=winograd)
-    with reading(started, seconds):
-        networks, left = _networks(model, example, options)
+    networks, left = _networks(model, example, options)
     if not networks:
         raise UsageError(f"nothing of this model can be tuned here: {'; '.join(left[:5]) or 'it computes nothing'}")
     whole = networks[0] if len(networks) == 1 else union(networks)

@@ -16,7 +16,8 @@ beside the tile, once for all of its rows::
             for i: for j: C[i, j] = C[i, j] - D[j]
 
 Conditions: (1) the loops are serial or unrolled, each directly inside of the one before, around that one store to
-registers; (2) those that say which element is stored are inside of all others.  Other dot products stay as they are.
+registers; (2) those that say which element is stored are inside of all others; (3) the operands are of other memory.
+Other dot products stay as they are.
 The offset is that of oneDNN's int8 products.
 """
 
@@ -45,7 +46,7 @@ from ...ir.expr import (
     substitute,
 )
 from ...ir.isa import dot_product
-from ...ir.node import rebuild
+from ...ir.node import rebuild, walk
 from ...ir.stmt import Allocate, For, Seq, Stmt, Store, fresh, names_below
 from ...ir.target import Target
 
@@ -89,7 +90,7 @@ def _visit(stmt: Stmt, wanted: frozenset[str], taken: set[str]) -> Stmt:
 
 
 def _sum_of(loop: For) -> _Sum | None:
-    """The nest that `loop` begins, by conditions (1) and (2); None where it is another."""
+    """The nest that `loop` begins, by conditions (1) to (3); None where it is another."""
     nest: list[For] = []
     body: Stmt = loop
     while isinstance(body, For) and body.kind in ("serial", "unrolled") and isinstance(body.extent, Const):
@@ -99,6 +100,8 @@ def _sum_of(loop: For) -> _Sum | None:
         return None
     call, stored = body.value, variables_of(body.indices[0])
     if not isinstance(call, Call) or call.name not in DOT_CALLS or call.args[2] != Load(body.buffer, body.indices):
+        return None
+    if any(isinstance(n, Load) and n.buffer.memory == body.buffer.memory for a in call.args[:2] for n in walk(a)):
         return None
     first = next((n for n, item in enumerate(nest) if item.var in stored), len(nest))
     if first == 0 or not all(item.var in stored for item in nest[first:]):

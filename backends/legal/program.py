@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import Buffer, Load
-from ...ir.node import rebuild, walk
+from ...ir.expr import Buffer, Call, Load
+from ...ir.node import Node, rebuild, walk
 from ...ir.passes.renaming import with_own_names
 from ...ir.stmt import Allocate, Block, Declare, PrimFunc, Stmt, Store
 from ...ir.target import Target
+from ..passes.roundings import EXACT
 from .dots import dot_products
 from .offsets import offset_dots
 
@@ -51,8 +52,14 @@ def as_function(lowered: Lowered) -> PrimFunc:
             body = Declare(view, body)
     for workspace in reversed(lowered.workspaces):
         body = Allocate(workspace, body)
-    body = with_own_names(body, {param.name for param in lowered.params})
+    body = with_own_names(_unmarked(body), {param.name for param in lowered.params})
     return PrimFunc(lowered.name, lowered.params, Block("root", (), body))
+
+
+def _unmarked(node: Node) -> Any:
+    """The program without the marks of `passes.roundings`: the language rounds each operation in any case."""
+    made: Node = rebuild(node, _unmarked)
+    return made.args[0] if isinstance(made, Call) and made.name == EXACT else made
 
 
 def _declared(stmt: Stmt, views: list[Buffer]) -> Stmt:

@@ -275,11 +275,9 @@ class Builder:
     # --- addresses ----------------------------------------------------------------------------
 
     def root(self, buffer: Buffer) -> str:
-        """The name under which the memory of `buffer` is known: its own, or that of its `data`."""
-        if buffer.name in self.pointers:
-            return buffer.name
-        if buffer.data and buffer.data in self.pointers:
-            return buffer.data
+        """The name under which the memory of `buffer` is known: its own, or of a view that of its `data`."""
+        if buffer.memory in self.pointers:
+            return buffer.memory
         raise CodegenError(f"buffer `{buffer.name}` is neither a parameter, a workspace nor allocated around its use")
 
     def address(self, buffer: Buffer, offset: Linear) -> str:

@@ -108,6 +108,8 @@ def quantised(graph: ModelGraph, node: Node) -> Quantised | None:
     """The constants that a DequantizeLinear makes floats of; None for any other node, and for blocks of scales."""
     if node.op != "DequantizeLinear" or node.domain or node.values.get("block_size", 0):
         return None
+    if node.values.get("output_dtype", 0):
+        return None
     data, scale, *zero = (graph.constants[name] for name in node.inputs if name)
     if data.dtype.kind not in "iu" or scale.ndim > 1 or scale.dtype not in (np.float32, np.float16):
         return None

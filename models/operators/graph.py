@@ -78,11 +78,12 @@ class Quantised:
     axis: int
 
     def values(self) -> Array:
-        """The numbers in floats, of the type of the scale."""
+        """The numbers in floats, of the type of the scale; those of halves are computed in float32."""
         along = [-1 if d == self.axis % max(self.data.ndim, 1) else 1 for d in range(self.data.ndim)]
         scale, zero = (v.reshape(along) if v.size > 1 else v.reshape(()) for v in (self.scale, self.zero))
         apart = self.data.astype(np.int64) - zero.astype(np.int64)
-        return np.multiply(apart.astype(scale.dtype), scale)
+        wide = np.float64 if scale.dtype == np.float64 else np.float32
+        return np.multiply(apart.astype(wide), scale.astype(wide)).astype(scale.dtype)
 
 
 @dataclass

@@ -77,7 +77,11 @@ def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
     """Constant weights without their zero point, which may differ along `axis`; None where they are no bytes then."""
     wide = weights.astype(np.int32)
     if zero is not None and zero.size > 1:
-        wide = wide - zero.astype(np.int32).reshape([-1 if d == axis else 1 for d in range(wide.ndim)])
+        if zero.ndim == 1 and zero.size == wide.shape[axis]:
+            zero = zero.reshape([-1 if d == axis else 1 for d in range(wide.ndim)])
+        if zero.ndim != wide.ndim or np.broadcast_shapes(zero.shape, wide.shape) != wide.shape:
+            return None
+        wide = wide - zero.astype(np.int32)
     elif zero is not None:
         wide = wide - zero.astype(np.int32).reshape(())
     for dtype in BYTES:
@@ -291,7 +295,9 @@ def _qlinear_matmul(site: Site) -> Built:
     scales, dtype, found = _known(site, 1, 4, 6), site.result().dtype, _factors(site, 0, 3, 2, 5)
     if found is None or scales is None or dtype not in BYTES or site.is_open(7):
         return None
-    if scales[0].size != 1 or scales[2].size != 1 or scales[1].size not in (1, site.result().shape[-1]):
+    if scales[0].size != 1 or scales[2].size != 1:
+        return None
+    if scales[1].size != 1 and scales[1].shape != site.result().shape[-1:]:
         return None
     return product(site, *found, requantised(site.result().shape[-1], scales, site.constant(7), dtype, None))
 

@@ -89,7 +89,7 @@ def listen() -> list[int]:
     found = [number for number in HEARD if signal.getsignal(number) in own]
     for number in found:
         signal.signal(number, _raise)
-    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and not signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.signal(signal.SIGALRM, _again)
     return found
 
@@ -108,7 +108,7 @@ def heard() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL if number in ENDING else signal.default_int_handler)
-        if alarm is not _again:
+        if alarm is not _again and signal.getsignal(signal.SIGALRM) is _again:  # else it is another's
             signal.setitimer(signal.ITIMER_REAL, 0)
             _waiting.clear()
             signal.signal(signal.SIGALRM, alarm)

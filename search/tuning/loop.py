@@ -445,6 +445,9 @@ def build_all(run: Run, candidates: Iterable[tuple[Loop, Candidate]]) -> list[tu
 
     def jobs() -> Iterator[Build]:
         for loop, candidate in candidates:
+            until = run.executor.until
+            if trials and until is not None and time.monotonic() > until:
+                return  # a schedule, with all its proofs, would come too late to be built
             trials.append((loop, loop.trial(candidate)))
             if (job := trials[-1][1].job) is not None:
                 loop.run.results.trials += 1

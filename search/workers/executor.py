@@ -310,7 +310,7 @@ class _Batch(Generic[R]):
                     self._finish(self.queue.popleft(), NO_NODE)
             if self._unfinished():
                 made = self.kind == "build" and self._make()
-                for actor in pool.wait(0.0 if made else 1.0):
+                for actor in pool.wait(0.0 if made else _seconds_until(until())):
                     self._receive(pool, actor)
         return [self.replies[index] for index in range(len(self.jobs))]
 
@@ -365,6 +365,11 @@ class _Batch(Generic[R]):
         self.replies[index] = reply
         if self.done is not None:
             self.done(index, reply)
+
+
+def _seconds_until(until: float | None) -> float:
+    """How long to wait before looking around again: a second, or less where the time is over before."""
+    return 1.0 if until is None else min(1.0, max(0.0, until - time.monotonic()))
 
 
 def _is_over(until: float | None) -> bool:

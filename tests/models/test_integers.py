@@ -230,6 +230,21 @@ def test_products_between_quantised_tensors_are_of_bytes(form: str) -> None:
     assert apart.max() <= 1 and (apart > 0).mean() < 0.1
 
 
+@pytest.mark.parametrize("count, of_bytes", [(60_000, False), (3_000, True)])
+def test_sums_that_may_leave_32_bits_stay_floats(count: int, of_bytes: bool) -> None:
+    """Floats do not wrap around: 60,000 products of 255 by 127 are more than 32 bits hold."""
+    a = np.full((1, count), 255, np.uint8)
+    constants: dict[str, Array] = {
+        "as": np.float32(1e-3), "az": np.uint8(0), "b": np.full((count, 2), 127, np.int8), "bs": np.float32(1e-3),
+        "bz": np.int8(0), "ys": np.float32(20), "yz": np.uint8(0),
+    }  # fmt: skip
+    nodes = [node("DequantizeLinear", "a as az", "ad"), node("DequantizeLinear", "b bs bz", "bd")]
+    nodes += [node("MatMul", "ad bd", "c"), node("QuantizeLinear", "c ys yz", "y")]
+    found, programs = computed(nodes, {"a": a}, constants)
+    assert ("matmul_of_bytes" in programs) == of_bytes
+    np.testing.assert_array_equal(found["y"], np.full((1, 2), round(count * 255 * 127 * 1e-6 / 20), np.uint8))
+
+
 def test_what_else_reads_stays() -> None:
     """A sum that something else reads is left in floats, for both; a scale that is computed leaves the convolution."""
     nodes, constants = quantised_conv()

@@ -210,6 +210,23 @@ def test_the_instruction_is_that_of_the_table(target: str, signs: str, instructi
     assert instruction in text and other not in text
 
 
+def test_a_requantised_sum_is_a_program_of_the_language() -> None:
+    """What is rounded operation by operation in code is so by the language's own meaning: it has no marks for it."""
+    func = parse("""
+@T.prim_func
+def main(a: T.Buffer((8,), "int32"), s: T.Buffer((1,), "float32"), y: T.Buffer((8,), "int8")):
+    for i in range(8):
+        y[i] = T.Cast("int8", T.max(T.nearbyint(T.Cast("float32", a[i]) * s[0]), T.float32(-128)))
+""")
+    assert isinstance(func, PrimFunc)
+    made = as_function(legal(lower(func, TARGETS["vnni"]), TARGETS["vnni"]))
+    verify(made)
+    assert "exact" not in made.script()
+    out = np.zeros(8, np.int8)
+    interpret(made, np.asarray([1, 3, 5, -1, -3, 1000, -1000, 0], np.int32), np.full(1, 0.5, np.float32), out)
+    assert out.tolist() == [0, 2, 2, 0, -2, 127, -128, 0]
+
+
 def test_what_has_no_dot_products_refuses_the_node_by_its_name() -> None:
     """A program that asks for the node is lowered for machines that have it."""
     target = Target(kind="cpu", name="plain")
