@@ -135,7 +135,7 @@ def tune_network(
             keep(wholes[winner], network, target, database)
             name = database.name
     except KeyboardInterrupt as error:
-        raise error_of(error)(f"interrupted before `{network.name}` was tuned; what was measured is stored") from None
+        raise error_of(error)("interrupted; what was measured so far is stored") from None
     finally:
         with uninterrupted():
             executor.close()

@@ -468,7 +468,7 @@ def test_what_was_agreed_on_outlives_the_race(tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="what was measured so far is stored"):
         tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     with Database(db) as database:
         assert kept(network, target, database) is not None
@@ -489,7 +489,7 @@ def test_what_won_a_race_stays_until_it_loses_one(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tuning, "_apart_where_faster", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="what was measured so far is stored"):
         tuning.tune_network(network, target, 12, db=db, executor=executor)  # type: ignore[arg-type]
     with Database(db) as database:
         assert kept(network, target, database) == won
