@@ -66,12 +66,13 @@ def _name(node: fx.Node) -> str:
 
 
 def _can_mask(value: Tensor) -> bool:
-    return value.dim() > 0 and value.numel() > 0 and (value.is_floating_point() or value.dtype == torch.bool)
+    is_kind = value.is_floating_point() or value.dtype == torch.bool
+    return bool(value.dim() > 0 and value.numel() > 0 and is_kind)
 
 
 def rows(value: Tensor) -> int:
     """How many rows along the last dimension a tensor has."""
-    return value.numel() // value.shape[-1]
+    return int(value.numel() // value.shape[-1])
 
 
 def masked(value: Tensor, turn: int) -> Tensor:

@@ -117,7 +117,7 @@ def _result_of(graph: Graph, node: Node, users: Mapping[str, Sequence[Node]]) ->
 
 def _are_scales(scale: Array) -> bool:
     """Whether a scale keeps the order of numbers, and has an inverse."""
-    return bool(np.all(np.isfinite(scale)) and np.all(scale > 0))
+    return bool(np.all(np.isfinite(scale)) and np.all(np.greater(scale, 0)))
 
 
 def _only_user(graph: Graph, node: Node, users: Mapping[str, Sequence[Node]]) -> Node | None:

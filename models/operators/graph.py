@@ -83,7 +83,8 @@ class Quantised:
         scale, zero = (v.reshape(along) if v.size > 1 else v.reshape(()) for v in (self.scale, self.zero))
         apart = self.data.astype(np.int64) - zero.astype(np.int64)
         wide = np.float64 if scale.dtype == np.float64 else np.float32
-        return np.multiply(apart.astype(wide), scale.astype(wide)).astype(scale.dtype)
+        found: Array = np.multiply(apart.astype(wide), scale.astype(wide)).astype(scale.dtype)
+        return found
 
 
 @dataclass
