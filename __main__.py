@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command in this process, which it may end."""
+    """Run the command in this process, which ends with it."""
     try:
         from .search.tuning.interruption import listen
 
@@ -20,8 +20,11 @@ def main() -> int:
         return 130
     try:
         from .cli import main as run
+        from .search.workers.threads import leave
 
-        return run()
+        code = run()
+        leave(code, at_once=True)
+        return code
     except (KeyboardInterrupt, ImportError) as error:
         return ended(error, wants_json(sys.argv))
 

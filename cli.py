@@ -373,7 +373,7 @@ def doctor(**options: Any) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code and never raises.  Without `argv` it ends the process (`leave`).
+    """Run the command; returns its exit code and never raises.  Without `argv` it may end the process (`leave`).
 
     The seconds of a run count from the start of the process; from this call where a caller gives the arguments.
     """
@@ -382,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = _main(sys.argv[1:], STARTED)
     from .search.workers.threads import leave
 
-    leave(code, at_once=True)
+    leave(code)
     return code
 
 

@@ -152,6 +152,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "apart leave out; the reference does.", _leaps, witnesses=(REFERENCE,),
     ),
     Difference(
+        POOLS, "`auto_pad` SAME_*: output_shape[i] = ceil(input_shape[i] / strides[i]), with `ceil_mode` as without; "
+        "the reference counts windows as if the image were not padded.",
+        lambda c: _is_same(c) and bool(c.value("ceil_mode", 0)),
+        lambda c, ours, theirs: ours.shape != theirs.shape, witnesses=(REFERENCE,),
+    ),
+    Difference(
         ("Conv", *POOLS), "`pads` can take any value greater than or equal to 0, so that SAME_* does not cut off what "
         "windows that lie far apart leave out; ONNX Runtime does.", _leaps,
     ),

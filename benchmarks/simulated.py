@@ -37,12 +37,13 @@ from unittest import mock
 
 import numpy as np
 
+from stridesmith.ir import deadline
 from stridesmith.ir.target import Target
 from stridesmith.search.records.database import Database
 from stridesmith.search.tasks.interface import interface_of
 from stridesmith.search.tasks.recording import load
 from stridesmith.search.tasks.task import Roof, Task
-from stridesmith.search.tuning import clock, tuner
+from stridesmith.search.tuning import budget, clock, loop, mirror, tuner
 from stridesmith.search.tuning.record_space import record_space
 from stridesmith.search.tuning.settings import settings
 from stridesmith.search.workers import actor_pool, executor, ray_calls
@@ -277,10 +278,10 @@ def simulated(world: World) -> Iterator[RayExecutor]:
     """An executor in this world, in which everything that tells the time has the world's."""
     session = SimpleNamespace(
         address="simulated:1", cpus=1, ray=SimRay(world), core=[], is_ready=True, what="", private=False,
-        begin=lambda: None, close=lambda **_: None, abandon=lambda: None,
+        begin=lambda: None, close=lambda **_: None, abandon=lambda: None, is_slow=False, patience=None,
     )  # fmt: skip
     with contextlib.ExitStack() as patched:
-        for module in (actor_pool, executor, clock, tuner):
+        for module in (actor_pool, executor, clock, budget, loop, mirror, deadline):
             patched.enter_context(mock.patch.object(module, "time", world.time))
         patched.enter_context(mock.patch.object(actor_pool, "start_actor", world.start))
         patched.enter_context(mock.patch.object(executor, "RaySession", lambda *_: session))

@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 
 LANES = (2, 4, 8, 16)
 FLOATS = (0.0, 1.0, -1.0, 0.5, 2.0, -3.0)
-EXACT_CALLS = ("abs", "floor", "ceil", "sqrt")
+EXACT_CALLS = ("abs", "floor", "ceil", "nearbyint", "sqrt")
 SIGNED_DIVISORS = (1, 2, 3, 7, -1, -2, -5)
 DEPTH = 3
 

@@ -373,7 +373,7 @@ def _seconds_until(until: float | None) -> float:
 
 
 def _is_over(until: float | None) -> bool:
-    return until is not None and time.monotonic() > until
+    return until is not None and time.monotonic() >= until
 
 
 def node_cores(ray: Any) -> dict[str, int]:

@@ -117,7 +117,7 @@ def test_a_device_that_has_gone_is_lost_until_it_is_back(target: Target, meet: M
     with Bench() as bench:
         built = bench.build(build(target))
         assert isinstance(built, Built)
-        bench.close()
+        bench.worker.close()
         meet(Fault("no_device"))
         for job in (build(target), measure(built), CheckDevice(target=target)):
             reply = bench.measure(job)
