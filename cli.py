@@ -373,17 +373,13 @@ def doctor(**options: Any) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code and never raises.  Without `argv` it may end the process (`leave`).
+    """Run the command; returns its exit code and never raises.
 
     The seconds of a run count from the start of the process; from this call where a caller gives the arguments.
     """
     if argv is not None:
         return _main(argv, time.monotonic())
-    code = _main(sys.argv[1:], STARTED)
-    from .search.workers.threads import leave
-
-    leave(code)
-    return code
+    return _main(sys.argv[1:], STARTED)
 
 
 def _main(argv: Sequence[str], started: float) -> int:
