@@ -137,10 +137,6 @@ class Factor:
         """Whether there may be a zero point other than 0."""
         return self.zero != 0 or self.zero_at is not None
 
-    def zero_text(self, name: str) -> str:
-        """The zero point in int32; that of a tensor is read from the parameter `name`."""
-        return literal(self.zero, "int32") if self.zero_at is None else f"T.Cast('int32', {name})"
-
 
 def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epilogue) -> Built:
     """``sum over k of (a[..., i, k] - za) (b[..., k, j] - zb)`` of bytes, and what becomes of it.
@@ -159,17 +155,19 @@ def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epil
     passed: list[int | str] = [a.tensor, b.tensor]
     program.inputs([("a", a.shape)])
     program.inputs([("b", b.shape)], b.dtype)
+    zeros: list[str] = []
     for name, factor in (("za", a), ("zb", b)):
-        if factor.zero_at is not None:
-            program.inputs([(name, site.shape(factor.zero_at))], site.dtype(factor.zero_at))
-            passed.append(factor.zero_at)
+        at = factor.zero_at
+        if at is None:
+            zeros.append(literal(factor.zero, "int32"))
+            continue
+        program.inputs([(name, site.shape(at))], site.dtype(at))
+        passed.append(at)
+        zeros.append(f"T.Cast('int32', {element(name, ['0'] * len(site.shape(at)))})")
+    zero_a, zero_b = zeros
     for name, vector in epilogue.vectors().items():
         program.inputs([(name, vector.shape)], str(vector.dtype))
         passed.append(site.new_constant(vector))
-    zero_a, zero_b = (
-        factor.zero_text(element(name, ["0"] * len(site.shape(factor.zero_at or 0))))
-        for name, factor in (("za", a), ("zb", b))
-    )
     value, known = "{v}", [f"v{name}{{i}}" for name, _ in spatial]
     own_rows, own_columns = [*known[:-2], known[-2]], [*known[:-2], known[-1]]
     if a.has_zero and sums is not None:
