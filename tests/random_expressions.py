@@ -25,6 +25,7 @@ from stridesmith.ir.expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Var,
 )
 
@@ -197,6 +198,7 @@ class ExpressionMaker:
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
         makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
+        makers += [self._shuffle, self._masked]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -315,13 +317,13 @@ class ExpressionMaker:
             return Call("abs", (a,), dtype)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma", "multiply_accumulate")
         name = self.pick(EXACT_CALLS if self.exact else (*EXACT_CALLS, *inexact))
         if name in ("log", "rsqrt"):
             return Call(name, (Binary("+", size, one),), dtype)
         if name == "pow":
             return Call(name, (Binary("+", size, one), self.every(Const(0.5, base), lanes)), dtype)
-        if name == "fma":
+        if name in ("fma", "multiply_accumulate"):
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
@@ -352,6 +354,25 @@ class ExpressionMaker:
         with self.surely():
             cond = self.condition(lanes if self.chance(2) else 1, depth)
         return Select(cond, self.value(dtype, depth), self.value(dtype, depth))
+
+    def _masked(self, dtype: str, depth: int) -> Expr:
+        """A load under a condition, of all lanes or of each."""
+        base, lanes = dtypes.split_dtype(dtype)
+        load = self.load(base, lanes)
+        if load is None:
+            return self.value(dtype, depth)
+        by_lane = lanes > 1 and dtypes.lanes(load.buffer.dtype) == 1 and self.chance(2)
+        with self.surely():
+            cond = self.condition(lanes if by_lane else 1, depth)
+        other = (self.value(dtype, depth),) if self.chance(2) else ()
+        return Call("masked_load", (cond, load, *other), dtype)
+
+    def _shuffle(self, dtype: str, depth: int) -> Expr:
+        """Lanes of one or two values of this element type."""
+        base, lanes = dtypes.split_dtype(dtype)
+        width = self.pick((*LANES[:3], 1))
+        vectors = tuple(self.value(dtypes.with_lanes(base, width), depth) for _ in range(self.number(1, 2)))
+        return Shuffle(vectors, tuple(Const(self.number(0, width * len(vectors) - 1)) for _ in range(lanes)))
 
     def _cast(self, dtype: str, depth: int) -> Expr:
         source = dtypes.with_lanes(self.pick(dtypes.SCALAR_TYPES), dtypes.lanes(dtype))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import dtypes
 from ...ir.collection import uncollected
-from ...ir.expr import Buffer, Call, Load, Var, variables
+from ...ir.expr import PREFETCH, Buffer, Call, Load, Var, variables
 from ...ir.node import walk
 from ...ir.stmt import (
     Allocate,
@@ -35,17 +35,13 @@ from ...ir.stmt import (
 )
 from ...ir.target import Target
 from ..legal.program import legal
-from ..passes.prefetch import PREFETCH
 from ..registers import accumulators
-from .accumulate import has_tied_multiply_add, product_added, tied_multiply_add
 from .builder import plain
 from .expr import Expressions
 from .index import ONE, Lanes, Linear, Ramped
 from .known import Known, place_of
 from .load import Value
-from .order import best_order
-from .transpose import columns, transposed
-from .types import CodegenError, ModuleText, literal, memory_type, value_type
+from .types import CodegenError, ModuleText, memory_type, suffix, value_type
 
 if TYPE_CHECKING:
     from ..lower import Lowered
@@ -65,19 +61,9 @@ class _Context:
     attributes: str
     registers: int
     register_bytes: int
-    ties: bool
     keeps_masks: bool
     written: dict[int, set[str]]
-    orders: dict[int, For]
     accumulators: dict[int, int]
-
-    def ordered(self, stmt: For) -> For:
-        """The unrolled nest `stmt` in the order in which it is written."""
-        known = self.orders.get(id(stmt))
-        if known is None:
-            known = self.orders[id(stmt)] = best_order(stmt)
-            self.orders[id(known)] = known
-        return known
 
 
 def entry_name(name: str) -> str:
@@ -97,9 +83,8 @@ def generate(lowered: Lowered, target: Target) -> str:
             )
     module = ModuleText(lowered.strict, target.cpu_features)
     register_bytes = max(target.vector_bits // 8, 16)
-    ties, keeps_masks = has_tied_multiply_add(target), target.has_mask_registers
-    attributes = _attributes(target)
-    context = _Context(module, entry, attributes, target.registers, register_bytes, ties, keeps_masks, {}, {}, {})
+    attributes, keeps_masks = _attributes(target), target.has_mask_registers
+    context = _Context(module, entry, attributes, target.registers, register_bytes, keeps_masks, {}, {})
     buffers = (*lowered.params, *lowered.workspaces)
     context.module.functions.append(_entry(entry, len(buffers)))
     function = Statements(context, f"{entry}.body", ["i64 %threads", *_noalias(b.name for b in buffers)])
@@ -207,12 +192,7 @@ class Statements(Expressions):
             self._serial(stmt, extent)
 
     def _unrolled(self, stmt: For) -> None:
-        """The iterations one after the other, or as one that transposes; the extent is constant here."""
-        if (square := transposed(self, stmt)) is not None:
-            for start, column in zip(square.targets, columns(self, square), strict=True):
-                self._store_here(square.target, self.linear(start), ONE, column, square.dtype)
-            return
-        stmt = self.context.ordered(stmt)
+        """The iterations one after the other; the extent is constant here."""
         taken = self._accumulators(stmt)
         for number in range(self.linear(stmt.extent).const):
             if number and taken:
@@ -247,21 +227,11 @@ class Statements(Expressions):
             return
         assert isinstance(cond, str)
         if dtypes.lanes(self.dtype(stmt.cond)) > 1:
-            self._if_lanes(stmt, cond)
+            self._store_masked(stmt, cond)
             return
         orelse = stmt.orelse
         other = None if orelse is None else lambda: self.statement(orelse)
         self.branch(cond, lambda: self.statement(stmt.then), other, self._written(stmt))
-
-    def _if_lanes(self, stmt: If, mask: str) -> None:
-        """Each side for its own lanes."""
-        dtype = self.dtype(stmt.cond)
-        kind = value_type(dtype)
-        with self.under(mask, kind):
-            self.statement(stmt.then)
-        if stmt.orelse is not None:
-            with self.under(self.emit(f"xor {kind} {mask}, {literal(True, dtype)}"), kind):
-                self.statement(stmt.orelse)
 
     def _written(self, stmt: Stmt) -> set[str]:
         """The memory that `stmt` stores to, by root name."""
@@ -286,17 +256,14 @@ class Statements(Expressions):
 
     def _store(self, stmt: Store) -> None:
         buffer, dtype = stmt.buffer, self.dtype(stmt.value)
-        value = self._multiply_added(stmt, dtype) or self.operand(stmt.value)
-        offset = self.flat(buffer, stmt.indices)
+        value, offset = self.operand(stmt.value), self.flat(buffer, stmt.indices)
         count = dtypes.lanes(buffer.dtype) * (1 if isinstance(offset, Linear) else offset.lanes)
         if count != dtypes.lanes(dtype):
             raise CodegenError(f"a store of {dtype} to {count} elements of `{buffer.name}`")
-        if self.mask is not None:
-            self._store_masked(buffer, offset, value, dtype)
-        elif isinstance(offset, Linear):
+        if isinstance(offset, Linear):
             self._store_here(buffer, offset, None, value, dtype)
-        elif isinstance(offset, Ramped) and offset.stride == Linear(1):
-            self._store_here(buffer, offset.base, Linear(1), value, dtype)
+        elif isinstance(offset, Ramped) and offset.stride == ONE:
+            self._store_here(buffer, offset.base, ONE, value, dtype)
         else:
             self._store_lanes(buffer, offset, value, dtype)
 
@@ -309,28 +276,23 @@ class Statements(Expressions):
         function = self.module.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
         self.do(f"call void {function}(ptr {self.address(load.buffer, offset)}, i32 0, i32 {SECOND_CACHE}, i32 1)")
 
-    def _store_masked(self, buffer: Buffer, offset: Linear | Ramped | Lanes, value: str, dtype: str) -> None:
-        """The lanes of the mask; a register tile is written whole, with what it holds in the others."""
-        if not isinstance(offset, Ramped) or offset.stride != Linear(1) or offset.lanes != dtypes.lanes(dtype):
+    def _store_masked(self, stmt: If, mask: str) -> None:
+        """The lanes of a mask to memory, next to each other."""
+        store = stmt.then
+        if not isinstance(store, Store) or stmt.orelse is not None:
+            raise CodegenError(f"a condition of lanes is one of a single store before code generation: {stmt.cond!r}")
+        buffer, dtype, value = store.buffer, self.dtype(store.value), self.operand(store.value)
+        offset = self.flat(buffer, store.indices)
+        if not isinstance(offset, Ramped) or offset.stride != ONE or offset.lanes != dtypes.lanes(dtype):
             raise CodegenError(f"a store to `{buffer.name}` under a condition of lanes writes neighbours")
-        if not self.is_tile(buffer, offset):
-            self.store_masked(buffer, offset.base, value, dtype)
-            return
-        kind = value_type(dtype)
-        old = self._load_plain(buffer, offset.base, Linear(1), dtype)
-        chosen = self.emit(f"select <{offset.lanes} x i1> {self.mask}, {kind} {value}, {kind} {old}")
-        self._store_here(buffer, offset.base, Linear(1), chosen, dtype)
-
-    def _multiply_added(self, stmt: Store, dtype: str) -> str | None:
-        """The new value of an accumulator that stays in its register; None where LLVM may choose one."""
-        parts = product_added(stmt) if self.context.ties else None
-        callee = tied_multiply_add(dtype) if parts is not None else None
-        if parts is None or callee is None:
-            return None
-        own, *factors = parts
-        kind = value_type(dtype)
-        operands = ", ".join(f"{kind} {self.operand(e)}" for e in (*factors, own))
-        return self.emit(f"call {kind} {callee}({operands})")
+        kind, boolean = memory_type(dtype), value_type(self.dtype(stmt.cond))
+        if dtypes.is_bool(dtype):
+            value = self.emit(f"zext {boolean} {value} to {kind}")
+        tag = suffix(dtype.replace("bool", "int8"))
+        function = self.module.declare(f"llvm.masked.store.{tag}.p0", "void", kind, "ptr", "i32", boolean)
+        place = f"ptr {self.address(buffer, offset.base)}, i32 {self.alignment(buffer, offset.base)}"
+        self.do(f"call void {function}({kind} {value}, {place}, {boolean} {mask})")
+        self.forget({self.root(buffer)})
 
     def _store_here(self, buffer: Buffer, base: Linear, stride: Linear | None, value: str, dtype: str) -> None:
         kind, stored = memory_type(dtype), value

@@ -16,25 +16,29 @@ from ...ir.expr import (
     COMPARISONS,
     DOT_CALLS,
     LOGIC,
+    MASKED_LOAD,
+    MULTIPLY_ACCUMULATE,
     Binary,
     Broadcast,
     Call,
     Cast,
     Const,
     Expr,
+    LetExpr,
     Load,
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     Var,
     can_fail,
-    reads_memory,
 )
 from ...ir.node import walk
 from ..passes.roundings import EXACT
 from . import arith
 from .dots import dot_of_bytes
+from .fused import multiply_accumulate
 from .index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, difference, from_lanes
 from .load import Loads, Value
 from .math import call_math
@@ -57,7 +61,7 @@ class Expressions(Loads):
         self._eval: dict[type, Callable[[Any], Value]] = {
             Var: self._var, Const: self._const, Not: self._not, Select: self._select,
             Call: self._call, Cast: self._cast, Load: self.load, Ramp: self._ramp, Broadcast: self._broadcast,
-            Undef: self._undef,
+            Undef: self._undef, Shuffle: self.shuffle, LetExpr: self._let,
         }  # fmt: skip
 
     def bind(self, var: Var, value: Value) -> None:
@@ -301,59 +305,39 @@ class Expressions(Loads):
         return self.opaque(self.emit(text), min(alo, blo), max(ahi, bhi))
 
     def _if_then_else(self, expr: Call) -> Value:
-        """Lazy: a scalar condition branches unless neither side can fail, a vector one masks the loads.
-
-        A load beside a constant needs no branch where its index reads no memory: that is evaluated in any case.
-        """
+        """Lazy: the condition branches unless neither side can fail."""
         cond_expr, a, b = expr.args
         cond = self.value(cond_expr)
         if isinstance(cond, bool):
             return self.value(a if cond else b)
         mask, dtype = self.materialise(cond, "bool"), self.dtype(expr)
         if dtypes.lanes(self.dtype(cond_expr)) > 1:
-            return self._masked(mask, cond_expr, a, b, dtype)
+            raise CodegenError(f"a condition of lanes is a mask before code generation: {expr!r}")
         if not can_fail(a) and not can_fail(b):
             return self._chosen(mask, cond_expr, a, b, dtype)
-        other = b.value if isinstance(b, Broadcast) else b
-        if (
-            self.mask is None
-            and isinstance(a, Load)
-            and isinstance(other, Const)
-            and not any(map(reads_memory, a.indices))
-        ):
-            offset = self.flat(a.buffer, a.indices)
-            if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == Linear(1)):
-                return self.load_or_constant(mask, a.buffer, offset, self.operand(b), dtype)
         name = self.choose(mask, lambda: self.operand(a), lambda: self.operand(b), value_type(dtype))
         return self.wrapped(name, dtype)
 
-    def _masked(self, mask: str, cond: Expr, a: Expr, b: Expr, dtype: str) -> str:
-        """Each side in its own lanes; a load beside a value that reads nothing takes it in the other lanes."""
-        outer, kind, vector = self.mask, value_type(self.dtype(cond)), value_type(dtype)
-        inverse = mask
-        if any(isinstance(n, Load) for n in walk(b)):
-            inverse = self.emit(f"xor {kind} {mask}, {literal(True, self.dtype(cond))}")
-        elif isinstance(a, Load) and dtypes.lanes(self.dtype(a)) > 1:
-            other = self.operand(b)
-            with self.under(mask, kind):
-                return self.materialise(self.load(a, other), dtype)
-        sides = []
-        for side, own in ((a, mask), (b, inverse)):
-            with self.under(own, kind):
-                sides.append(self.operand(side))
-        assert self.mask == outer
-        return self.emit(f"select {kind} {mask}, {vector} {sides[0]}, {vector} {sides[1]}")
+    def _let(self, expr: LetExpr) -> Value:
+        self.bind(expr.var, self.value(expr.value))
+        value = self.value(expr.body)
+        self.unbind(expr.var)
+        return value
 
     # --- calls and casts ----------------------------------------------------------------------
 
     def _call(self, expr: Call) -> Value:
         if expr.name == "if_then_else":
             return self._if_then_else(expr)
+        if expr.name == MASKED_LOAD:
+            return self.masked_load(expr)
         if expr.name == EXACT:
             return self._exact(expr.args[0])
         operands = [self.operand(a) for a in expr.args]
         if expr.name in DOT_CALLS:
             return dot_of_bytes(self, expr.name, operands, expr.dtype)
+        if expr.name == MULTIPLY_ACCUMULATE:
+            return multiply_accumulate(self, operands, expr.dtype)
         if expr.name in _BITWISE:
             text = f"{_BITWISE[expr.name]} {value_type(expr.dtype)} {', '.join(operands)}"
             return self.wrapped(self.emit(text), expr.dtype)

@@ -1,4 +1,4 @@
-"""Loads: scalars, vectors of any stride, or from a constant instead.
+"""Loads: scalars, vectors of any stride, those of the lanes of a mask, or from a constant instead; and shuffles.
 
 What a load gave is known until a store to the same buffer, and is not loaded again.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from math import prod
 
 from ...ir import dtypes
-from ...ir.expr import Buffer, Expr, Load
-from ..neighbours import Picks, picks
+from ...ir.expr import Buffer, Call, Expr, Load, Shuffle
 from .index import INT64_MAX, INT64_MIN, ONE, ZERO, Lanes, Linear, Ramped, from_lanes
 from .known import Known, place_of
 from .mask import Masks
-from .types import CodegenError, ModuleText, literal, memory_type, value_type
+from .types import CodegenError, ModuleText, literal, memory_type, suffix, value_type
 
 Value = Linear | Ramped | Lanes | bool | str
 
@@ -31,6 +29,14 @@ class Loads(Masks):
     @abstractmethod
     def value(self, expr: Expr) -> Value:
         """The value of `expr` in its best form."""
+
+    @abstractmethod
+    def operand(self, expr: Expr) -> str:
+        """The LLVM operand that holds `expr`."""
+
+    @abstractmethod
+    def linear(self, expr: Expr) -> Linear:
+        """A scalar int64 as a linear form."""
 
     @abstractmethod
     def index_binary(self, op: str, a: Value, b: Value) -> Value:
@@ -95,19 +101,13 @@ class Loads(Masks):
         names = [self.emit(f"extractelement {kind} {vector}, i64 {n}") for n in range(count)]
         return from_lanes(self.opaque(name, INT64_MIN, INT64_MAX) for name in names)
 
-    def load(self, expr: Load, other: str | None = None) -> Value:
-        """What `expr` reads; in lanes that are not asked for, `other` or anything."""
+    def load(self, expr: Load) -> Value:
+        """What `expr` reads."""
         buffer, dtype = expr.buffer, self.dtype(expr)
         offset = self.flat(buffer, expr.indices)
         if isinstance(offset, Linear):
             return self.wrapped(self._load_plain(buffer, offset, None, dtype), dtype)
-        if self.mask is not None and not self.is_tile(buffer, offset):
-            return self.load_masked(buffer, offset, dtype, other)
-        value = self._load_vector(buffer, offset, dtype)
-        if self.mask is None or other is None:
-            return value
-        kind = value_type(dtype)
-        return self.emit(f"select <{offset.lanes} x i1> {self.mask}, {kind} {value}, {kind} {other}")
+        return self._load_vector(buffer, offset, dtype)
 
     def _load_vector(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
         if isinstance(offset, Ramped) and offset.stride == ZERO:
@@ -135,10 +135,6 @@ class Loads(Masks):
         self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
         return name
 
-    def load_neighbours(self, buffer: Buffer, base: Linear, dtype: str) -> str:
-        """The vector of type `dtype` that begins at an offset."""
-        return self._load_plain(buffer, base, ONE, dtype)
-
     def _load_here(self, buffer: Buffer, offset: Linear, dtype: str) -> str:
         return self._read(self.address(buffer, offset), dtype, self.alignment(buffer, offset))
 
@@ -150,33 +146,48 @@ class Loads(Masks):
         return self.emit(f"icmp ne {memory_type(dtype)} {name}, {zero}")
 
     def _load_lanes(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str) -> str:
-        """Lanes that do not lie next to each other: picked out of a few vectors, else loaded one by one."""
+        """Lanes that do not lie next to each other, one by one."""
         if dtypes.lanes(buffer.dtype) != 1:
             raise CodegenError(f"`{buffer.name}` holds {buffer.dtype}, which only scalar indices can address")
-        one, distances = dtypes.element(dtype), _distances(offset)
-        # A register tile has no addresses, and memory holds no vectors of bool.
-        if distances and self.root(buffer) not in self.tiles and not dtypes.is_bool(dtype):
-            first = _place_in_block(buffer, offset.lane(0), distances)
-            if first is not None:
-                whole = self._load_plain(buffer, offset.lane(0) - Linear(first), ONE, dtype)
-                return self._shuffled(whole, "poison", dtype, [first + distance for distance in distances])
-            chosen = picks(distances)
-            if chosen is not None:
-                return self._picked(buffer, offset.lane(0), chosen, dtype)
+        one = dtypes.element(dtype)
         lanes = [self._load_plain(buffer, offset.lane(n), None, one) for n in range(offset.lanes)]
         return self.gathered(lanes, dtype)
 
-    def _picked(self, buffer: Buffer, base: Linear, chosen: Picks, dtype: str) -> str:
-        """A vector of the lanes that were chosen from ``buffer[base + ...]``."""
-        length, holder, count = chosen.length, chosen.holder, len(chosen.holder)
-        part = dtypes.with_lanes(dtypes.element(dtype), length)
-        loaded = [self._load_plain(buffer, base + Linear(first), ONE, part) for first in chosen.starts]
-        lanes = [at + length * k if k < 2 else -1 for at, k in zip(chosen.inside, holder, strict=True)]
-        result = self._shuffled(loaded[0], loaded[1] if len(loaded) > 1 else "poison", part, lanes)
-        for k, vector in enumerate(loaded[2:], 2):
-            own = [at if h == k else -1 for at, h in zip(chosen.inside, holder, strict=True)]
-            wide = self._shuffled(vector, "poison", part, own)
-            result = self._shuffled(result, wide, dtype, [count + n if h == k else n for n, h in enumerate(holder)])
+    def shuffle(self, expr: Shuffle) -> Value:
+        """Lanes of vectors; those of loads from one memory are known until a store to it, as the loads are."""
+        part, dtype = self.dtype(expr.vectors[0]), self.dtype(expr)
+        vectors = [self.operand(vector) for vector in expr.vectors]
+        lanes = [self.linear(lane).const for lane in expr.lanes]
+        roots = {self.root(v.buffer) if isinstance(v, Load) else "" for v in expr.vectors}
+        root = roots.pop() if len(roots) == 1 else ""
+        if not root or len(lanes) == 1:
+            return self.wrapped(self._shuffled_all(vectors, part, lanes), dtype)
+        known = self.memory.setdefault(root, Known())
+        key = place_of(f"{dtypes.element(dtype)} {vectors} {lanes}", ZERO, ONE, len(lanes))
+        if key not in known:
+            name = self._shuffled_all(vectors, part, lanes)
+            known.learn(key, name)
+            self._bytes[name] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
+        return known[key]
+
+    def _shuffled_all(self, vectors: list[str], dtype: str, lanes: list[int]) -> str:
+        """Lanes of vectors of type `dtype`, numbered through.
+
+        An instruction takes two vectors: each further one is made as wide as the result, and its lanes are put there.
+        """
+        length, count = dtypes.lanes(dtype), len(lanes)
+        if count == 1:
+            vector, place = vectors[lanes[0] // length], lanes[0] % length
+            return vector if length == 1 else self.emit(f"extractelement {value_type(dtype)} {vector}, i64 {place}")
+        if length == 1:
+            return self.gathered([vectors[lane] for lane in lanes], dtypes.with_lanes(dtype, count))
+        near = [lane if lane < 2 * length else -1 for lane in lanes]
+        result = self._shuffled(vectors[0], vectors[1] if len(vectors) > 1 else "poison", dtype, near)
+        for number, vector in enumerate(vectors[2:], 2):
+            own = [lane % length if lane // length == number else -1 for lane in lanes]
+            wide = self._shuffled(vector, "poison", dtype, own)
+            chosen = [count + n if lane // length == number else n for n, lane in enumerate(lanes)]
+            result = self._shuffled(result, wide, dtypes.with_lanes(dtype, count), chosen)
         return result
 
     def _shuffled(self, first: str, second: str, dtype: str, lanes: list[int]) -> str:
@@ -185,7 +196,67 @@ class Loads(Masks):
         numbers = ", ".join(f"i32 {number}" if number >= 0 else "i32 poison" for number in lanes)
         return self.emit(f"shufflevector {kind} {first}, {kind} {second}, <{len(lanes)} x i32> <{numbers}>")
 
-    def load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
+    def masked_load(self, expr: Call) -> Value:
+        """What is loaded where a condition holds, beside what there is elsewhere."""
+        mask, load, *other = expr.args
+        assert isinstance(load, Load)
+        cond, dtype = self.value(mask), self.dtype(expr)
+        if isinstance(cond, bool):
+            return self.value(load if cond else other[0]) if cond or other else literal(0, dtype)
+        flag = self.materialise(cond, self.dtype(mask))
+        if dtypes.lanes(self.dtype(mask)) > 1:
+            beside = self.operand(other[0]) if other else None
+            return self._load_masked(load, flag, beside)
+        offset = self.flat(load.buffer, load.indices)
+        if isinstance(offset, Linear) or (isinstance(offset, Ramped) and offset.stride == ONE):
+            beside = self.operand(other[0]) if other else literal(0, dtype)
+            return self._load_or_constant(flag, load.buffer, offset, beside, dtype)
+        raise CodegenError(f"one condition for lanes of `{load.buffer.name}` that are not neighbours: {expr!r}")
+
+    def _load_masked(self, load: Load, mask: str, other: str | None) -> str:
+        """The lanes of a mask from memory, and those of `other`, or zero, elsewhere."""
+        buffer, dtype = load.buffer, self.dtype(load)
+        offset = self.flat(buffer, load.indices)
+        assert not isinstance(offset, Linear)
+        kind, count = memory_type(dtype), offset.lanes
+        boolean = f"<{count} x i1>"
+        tag = suffix(dtype.replace("bool", "int8"))
+        beside = "zeroinitializer"
+        if other is not None:
+            beside = self.emit(f"zext {boolean} {other} to {kind}") if dtypes.is_bool(dtype) else other
+        if not isinstance(offset, Ramped) or offset.stride != ONE:
+            return self._gather_masked(buffer, offset, dtype, mask, beside)
+        known = self.memory.setdefault(self.root(buffer), Known())
+        key = place_of(f"{dtypes.element(dtype)} {mask} {beside}", offset.base, ONE, count)
+        loaded = known.get(key)
+        if loaded is not None:
+            return loaded
+        function = self.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", boolean, kind)
+        place = f"ptr {self.address(buffer, offset.base)}"
+        align = self.alignment(buffer, offset.base)
+        loaded = self.emit(f"call {kind} {function}({place}, i32 {align}, {boolean} {mask}, {kind} {beside})")
+        if dtypes.is_bool(dtype):
+            loaded = self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
+        known.learn(key, loaded)
+        self._bytes[loaded] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
+        return loaded
+
+    def _gather_masked(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str, mask: str, beside: str) -> str:
+        """The lanes of a mask, each from an address of its own."""
+        kind, count = memory_type(dtype), offset.lanes
+        boolean, tag = f"<{count} x i1>", suffix(dtype.replace("bool", "int8"))
+        pointers = [self.address(buffer, offset.lane(n)) for n in range(count)]
+        vector = "poison"
+        for lane, pointer in enumerate(pointers):
+            vector = self.emit(f"insertelement <{count} x ptr> {vector}, ptr {pointer}, i64 {lane}")
+        name = f"llvm.masked.gather.{tag}.v{count}p0"
+        function = self.module.declare(name, kind, f"<{count} x ptr>", "i32", boolean, kind)
+        align = dtypes.nbytes(dtypes.element(buffer.dtype))
+        place = f"<{count} x ptr> {vector}"
+        loaded = self.emit(f"call {kind} {function}({place}, i32 {align}, {boolean} {mask}, {kind} {beside})")
+        return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer") if dtypes.is_bool(dtype) else loaded
+
+    def _load_or_constant(self, cond: str, buffer: Buffer, offset: Linear | Ramped, value: str, dtype: str) -> Value:
         """``buffer[offset] if cond else value`` without a branch: a load from the element or from a constant."""
         kind = memory_type(dtype)
         base = offset if isinstance(offset, Linear) else offset.base
@@ -194,22 +265,3 @@ class Loads(Masks):
         pointer = self.emit(f"select i1 {cond}, ptr {self.address(buffer, base)}, ptr {other}")
         align = min(self.alignment(buffer, base), dtypes.nbytes(dtypes.element(dtype)))
         return self.wrapped(self._read(pointer, dtype, align), dtype)
-
-
-def _distances(offset: Ramped | Lanes) -> tuple[int, ...]:
-    """How far each lane lies behind the first one; nothing where that is known only at run time."""
-    first = offset.lane(0)
-    apart = [offset.lane(number) - first for number in range(offset.lanes)]
-    return tuple(step.const for step in apart) if all(step.is_const for step in apart) else ()
-
-
-def _place_in_block(buffer: Buffer, base: Linear, distances: tuple[int, ...]) -> int | None:
-    """Where in an aligned block of as many elements as there are lanes the first lane's lies, if all lie in that block.
-
-    A buffer of whole blocks has all of a block of which it has one element.  Loads of other elements of the block, such
-    as of the next channel of a group, are then the same load.
-    """
-    count = len(distances)
-    first = base.const % count
-    whole = prod(buffer.shape) % count == 0 and all(factor % count == 0 for _, factor in base.terms)
-    return first if whole and first + min(distances) >= 0 and first + max(distances) < count else None

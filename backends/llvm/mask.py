@@ -1,4 +1,4 @@
-"""Conditions of all lanes of a vector, and loads and stores of the lanes for which they hold.
+"""Conditions of all lanes of a vector.
 
 A condition on a ramp compares ``base + step*lane`` with zero: one scalar, computed as far out as
 it can be, against a constant vector, in lanes as narrow as fill a register.  Where masks have
@@ -9,45 +9,27 @@ so the comparison's result is held as integers, all ones or zero, and tested by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ...ir import dtypes
 from ...ir.arith.compare import decide_zero
-from ...ir.expr import Buffer
 from .builder import Builder
-from .index import INLINE, Lanes, Linear, Ramped, difference
-from .known import Known, place_of
-from .types import ModuleText, memory_type, suffix, vector_literal
+from .index import INLINE, Linear, Ramped, difference
+from .types import ModuleText, vector_literal
 
 _ORDERS = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
 
 class Masks(Builder):
-    """A builder that knows the lanes for which it emits: those of `mask`, or all."""
+    """A builder of masks."""
 
     def __init__(self, module: ModuleText, name: str, parameters: Iterable[str]) -> None:
         super().__init__(module, name, parameters)
-        self.mask: str | None = None
         self.depths: dict[str, int] = {}
         self.vector_bits = 128
         self.keeps_masks = False
         self._held: dict[str, tuple[str, str, int]] = {}
-
-    @contextmanager
-    def under(self, mask: str, kind: str) -> Iterator[None]:
-        """What is emitted inside is for those lanes of `mask`, a vector of type `kind`, that are asked for here."""
-        outer = self.mask
-        self.mask = mask if outer is None else self._both(outer, mask, kind)
-        yield
-        self.mask = outer
-
-    def _both(self, a: str, b: str, kind: str) -> str:
-        key = ("both", a, b)
-        if key not in self.region:
-            self.region[key] = self.emit(f"and {kind} {a}, {b}")
-        return str(self.region[key])
 
     def compare_ramps(self, op: str, a: Ramped | None, b: Ramped | None) -> bool | str | None:
         """``a op b`` in each lane, or None where it is not one scalar against a constant vector."""
@@ -132,58 +114,3 @@ class Masks(Builder):
             return self.emit(f"icmp slt {kind} {self.emit(f'and {kind} {flags}, {held}', into)}, zeroinitializer", into)
 
         return self._kept(("where", flag, held), max(outside, depth), kind, make)
-
-    # --- memory -------------------------------------------------------------------------------
-
-    def is_tile(self, buffer: Buffer, offset: Ramped | Lanes) -> bool:
-        """Whether all the lanes lie in a register tile, which is read and written whole."""
-        if self.root(buffer) not in self.tiles:
-            return False
-        bounds = [offset.lane(number).bounds() for number in (0, offset.lanes - 1)]
-        ends = [end for pair in bounds for end in pair]
-        return isinstance(offset, Ramped) and min(ends) >= 0 and max(ends) < buffer.size
-
-    def load_masked(self, buffer: Buffer, offset: Ramped | Lanes, dtype: str, other: str | None) -> str:
-        """The lanes of the mask from memory; in those outside of it nothing is read, and `other`, or zero, taken."""
-        kind, count = memory_type(dtype), offset.lanes
-        align = dtypes.nbytes(dtypes.element(buffer.dtype))
-        boolean = f"<{count} x i1>"
-        tag = suffix(dtype.replace("bool", "int8"))
-        beside = "zeroinitializer"
-        if other is not None:
-            beside = self.emit(f"zext {boolean} {other} to {kind}") if dtypes.is_bool(dtype) else other
-        if isinstance(offset, Ramped) and offset.stride == Linear(1):
-            known = self.memory.setdefault(self.root(buffer), Known())
-            key = place_of(f"{dtypes.element(dtype)} {self.mask} {beside}", offset.base, Linear(1), count)
-            loaded = known.get(key)
-            if loaded is not None:
-                return loaded
-            function = self.module.declare(f"llvm.masked.load.{tag}.p0", kind, "ptr", "i32", boolean, kind)
-            place = f"ptr {self.address(buffer, offset.base)}"
-            align = self.alignment(buffer, offset.base)
-            loaded = self.emit(f"call {kind} {function}({place}, i32 {align}, {boolean} {self.mask}, {kind} {beside})")
-            if dtypes.is_bool(dtype):
-                loaded = self.emit(f"icmp ne {kind} {loaded}, zeroinitializer")
-            known.learn(key, loaded)
-            self._bytes[loaded] = dtypes.nbytes(dtype) if dtypes.is_float(dtype) else 0
-            return loaded
-        pointers = [self.address(buffer, offset.lane(n)) for n in range(count)]
-        vector = "poison"
-        for lane, pointer in enumerate(pointers):
-            vector = self.emit(f"insertelement <{count} x ptr> {vector}, ptr {pointer}, i64 {lane}")
-        name = f"llvm.masked.gather.{tag}.v{count}p0"
-        function = self.module.declare(name, kind, f"<{count} x ptr>", "i32", boolean, kind)
-        place = f"<{count} x ptr> {vector}"
-        loaded = self.emit(f"call {kind} {function}({place}, i32 {align}, {boolean} {self.mask}, {kind} {beside})")
-        return self.emit(f"icmp ne {kind} {loaded}, zeroinitializer") if dtypes.is_bool(dtype) else loaded
-
-    def store_masked(self, buffer: Buffer, base: Linear, value: str, dtype: str) -> None:
-        """The lanes of the mask to memory, next to each other from `base` on."""
-        kind, boolean = memory_type(dtype), f"<{dtypes.lanes(dtype)} x i1>"
-        if dtypes.is_bool(dtype):
-            value = self.emit(f"zext {boolean} {value} to {kind}")
-        tag = suffix(dtype.replace("bool", "int8"))
-        function = self.module.declare(f"llvm.masked.store.{tag}.p0", "void", kind, "ptr", "i32", boolean)
-        place = f"ptr {self.address(buffer, base)}, i32 {self.alignment(buffer, base)}"
-        self.do(f"call void {function}({kind} {value}, {place}, {boolean} {self.mask})")
-        self.forget({self.root(buffer)})

@@ -11,6 +11,8 @@ from ..expr import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,
+    MASKED_LOAD,
+    PREFETCH,
     Binary,
     Broadcast,
     Buffer,
@@ -23,6 +25,7 @@ from ..expr import (
     Not,
     Ramp,
     Select,
+    Shuffle,
     Undef,
     Var,
 )
@@ -99,6 +102,9 @@ class Texts:
                 return f"T.Ramp({self._args((e.base, e.stride))}, {e.lanes})"
             case Broadcast():
                 return f"T.Broadcast({self.typed(e.value)}, {e.lanes})"
+            case Shuffle():
+                vectors = ", ".join(self._paren(v, 0, True) for v in e.vectors)
+                return f"T.Shuffle([{vectors}], [{', '.join(map(self.typed, e.lanes))}])"
             case LetExpr():
                 return f"T.Let({self.typed(e.body)}, where={{{e.var.name}: {self.typed(e.value)}}})"
             case Call():
@@ -114,7 +120,9 @@ class Texts:
     def _call(self, e: Call) -> str:
         if e.name == "if_then_else" and len(e.args) == 3 and e.dtype == e.args[1].dtype:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
-        if e.name in FUNCTIONS and e.args and all(a.dtype == e.dtype for a in e.args):
+        if e.name == MASKED_LOAD and len(e.args) in (2, 3) and e.dtype == e.args[1].dtype:
+            return f"T.masked_load({self(e.args[0])}, {self._args(e.args[1:])})"
+        if e.name in (*FUNCTIONS, PREFETCH) and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)
         return f'T.call_extern("{e.dtype}", {quoted(e.name)}{tail})'
