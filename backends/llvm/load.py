@@ -202,7 +202,9 @@ class Loads(Masks):
         assert isinstance(load, Load)
         cond, dtype = self.value(mask), self.dtype(expr)
         if isinstance(cond, bool):
-            return self.value(load if cond else other[0]) if cond or other else literal(0, dtype)
+            if cond or other:
+                return self.value(load if cond else other[0])
+            return ZERO if dtype == dtypes.INDEX else literal(0, dtype)
         flag = self.materialise(cond, self.dtype(mask))
         if dtypes.lanes(self.dtype(mask)) > 1:
             beside = self.operand(other[0]) if other else None
