@@ -10,6 +10,7 @@
     if_then_else(c, A[r], e)       ->  masked_load(c, A[r], e)                    where e reads nothing
     if_then_else(c, e, f)          ->  let m = c in select(m, e under m, f under not m)
     if_then_else(s, A[i], 0.5)     ->  masked_load(s, A[i], 0.5)                  one condition, and a constant
+    if_then_else(s, e, f)          ->  select(s, e, f)                            where neither can fail
 
 Here `c` is a vector of conditions, and `r` are indices of as many lanes; under another mask, `m` is the conjunction of
 both.  A register tile is read and written whole, as long as all lanes are in bounds.  What has one value for all lanes
@@ -150,8 +151,10 @@ class _Masks:
         a, b = expr.args[1:]
         cond = self.expr(expr.args[0], at)
         if dtypes.lanes(cond.dtype) == 1:
-            name = MASKED_LOAD if at.mask is None and _is_one_access(a, b) else expr.name
-            return Call(name, (cond, self.expr(a, at), self.expr(b, at)), expr.dtype)
+            args = cond, self.expr(a, at), self.expr(b, at)
+            if not can_fail(a) and not can_fail(b):
+                return Select(*args)
+            return Call(MASKED_LOAD if at.mask is None and _is_one_access(a, b) else expr.name, args, expr.dtype)
         if isinstance(a, Load) and not reads_memory(b):
             own, other = at.under(cond).mask, self.expr(b, at)
             load = Load(a.buffer, tuple(self.expr(index, at.under(cond)) for index in a.indices))

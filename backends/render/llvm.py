@@ -35,7 +35,6 @@ from ...ir.expr import (
     Shuffle,
     Undef,
     Var,
-    can_fail,
 )
 from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
@@ -341,15 +340,11 @@ def _select(p: Printer, expr: Select) -> Value:
     cond = p.value(expr.cond)
     if isinstance(cond, bool):
         return p.value(expr.a if cond else expr.b)
-    return _chosen(p, p.out.materialise(cond, "bool"), expr.cond, (expr.a, expr.b), p.dtype(expr))
-
-
-def _chosen(p: Printer, flag: str, cond: Expr, sides: tuple[Expr, Expr], dtype: str) -> Value:
-    """Both sides evaluated, and one of them taken."""
-    a, b = p.value(sides[0]), p.value(sides[1])
+    flag, dtype = p.out.materialise(cond, "bool"), p.dtype(expr)
+    a, b = p.value(expr.a), p.value(expr.b)
     kind = value_type(dtype)
     operands = f"{kind} {p.out.materialise(a, dtype)}, {kind} {p.out.materialise(b, dtype)}"
-    name = p.out.emit(f"select {value_type(p.dtype(cond))} {flag}, {operands}")
+    name = p.out.emit(f"select {value_type(p.dtype(expr.cond))} {flag}, {operands}")
     if dtype != dtypes.INDEX:
         return name
     assert isinstance(a, Linear) and isinstance(b, Linear)
@@ -358,7 +353,7 @@ def _chosen(p: Printer, flag: str, cond: Expr, sides: tuple[Expr, Expr], dtype: 
 
 
 def _if_then_else(p: Printer, expr: Call) -> Value:
-    """Lazy: the condition branches unless neither side can fail."""
+    """Lazy: the condition branches."""
     cond_expr, a, b = expr.args
     cond = p.value(cond_expr)
     if isinstance(cond, bool):
@@ -366,8 +361,6 @@ def _if_then_else(p: Printer, expr: Call) -> Value:
     flag, dtype = p.out.materialise(cond, "bool"), p.dtype(expr)
     if dtypes.lanes(p.dtype(cond_expr)) > 1:
         raise CodegenError(f"a condition of lanes is a mask before code generation: {expr!r}")
-    if not can_fail(a) and not can_fail(b):
-        return _chosen(p, flag, cond_expr, (a, b), dtype)
     return p.out.computed(p.out.choose(flag, lambda: p.operand(a), lambda: p.operand(b), value_type(dtype)), dtype)
 
 
