@@ -2,11 +2,11 @@
 
     python benchmarks/legal.py [--programs 20000] [--seed 0] [--seconds 3600] [--compile] [--out legal.json]
 
-Each program is drawn at random, by its seed: over the whole grammar of the language, or a candidate of a small operator
-as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, made legal, verified,
-printed and parsed, and interpreted before and after: every defined element must be equal, bit by bit.  Where both are
-one program there is nothing to compare.  With `--compile` the code of what this machine has runs, too.  A file that
-exists is gone on with.  The exit code is 1 if any program failed.
+Each program is drawn at random, by its seed: over the whole grammar of the language, or a candidate of a small
+operator as a search draws it.  It is lowered for a processor of each row of the tables of instruction sets, made
+legal, verified, printed and parsed, and interpreted before and after: every defined element must be equal, bit by
+bit.  Where both are one program there is nothing to compare.  With `--compile` the code of what this machine has runs,
+too.  A file that exists is gone on with.  The exit code is 1 if any program failed.
 """
 
 from __future__ import annotations

@@ -198,7 +198,6 @@ class ExpressionMaker:
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
         makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
-        makers += [self._shuffle, self._masked]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -317,19 +316,22 @@ class ExpressionMaker:
             return Call("abs", (a,), dtype)
         one = self.every(Const(1.0, base), lanes)
         size = Call("abs", (a,), dtype)
-        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma", "multiply_accumulate")
+        inexact = ("exp", "log", "rsqrt", "tanh", "sigmoid", "erf", "pow", "fma")
         name = self.pick(EXACT_CALLS if self.exact else (*EXACT_CALLS, *inexact))
         if name in ("log", "rsqrt"):
             return Call(name, (Binary("+", size, one),), dtype)
         if name == "pow":
             return Call(name, (Binary("+", size, one), self.every(Const(0.5, base), lanes)), dtype)
-        if name in ("fma", "multiply_accumulate"):
+        if name == "fma":
+            name = "multiply_accumulate" if self.chance(3) else name
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
 
     def _conditional(self, dtype: str, depth: int) -> Expr:
+        if self.chance(3):
+            return self._masked(dtype, depth)
         guarded = self._guarded(dtype) if self.chance(2) else None
         if guarded is not None:
             return guarded
@@ -350,6 +352,8 @@ class ExpressionMaker:
         return Call("if_then_else", (Binary("<=", Const(1), var), Load(buffer, indices), self.leaf(dtype)), dtype)
 
     def _select(self, dtype: str, depth: int) -> Expr:
+        if self.chance(3):
+            return self._shuffle(dtype, depth)
         lanes = dtypes.lanes(dtype)
         with self.surely():
             cond = self.condition(lanes if self.chance(2) else 1, depth)

@@ -174,7 +174,7 @@ class _Masks:
 
 
 def _is_one_access(a: Expr, b: Expr) -> bool:
-    """Whether a load of one element, or of neighbours, stands beside a constant, and its place is known without loads."""
+    """Whether one element, or neighbours, at a place that reads nothing, are loaded beside a constant."""
     other = b.value if isinstance(b, Broadcast) else b
     if not isinstance(a, Load) or not isinstance(other, Const) or any(map(reads_memory, a.indices)):
         return False
