@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+from .version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it: `typing` would take a third of the time until a command hears Ctrl-C
 if TYPE_CHECKING:

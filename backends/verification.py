@@ -55,16 +55,16 @@ def verify(
     bound: Runnable,
     arguments: Sequence[Argument],
     samples: Sequence[Sample],
-    hopeless: Callable[[float], float | None] = lambda _: None,
+    too_slow: Callable[[float], float | None] = lambda _: None,
 ) -> Verdict:
     """Run every sample; the error is that of the last one.
 
-    `arguments` are the parameters of `bound` in order.  `hopeless` is asked once, with the seconds of the
+    `arguments` are the parameters of `bound` in order.  `too_slow` is asked once, with the seconds of the
     first call, whether such a kernel is of no interest however right it is; its answer is then what a call
     takes.  Raises WrongResult.
     """
     first, fastest = run_poisoned(bound, arguments, samples[0], POISONS[0])
-    if (slow := hopeless(fastest)) is not None:
+    if (slow := too_slow(fastest)) is not None:
         return Verdict(compare(samples[0], first), slow, complete=False)
     second, seconds = run_poisoned(bound, arguments, samples[0], POISONS[1])
     for name, value in first.items():

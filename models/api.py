@@ -94,11 +94,11 @@ def compile(
     convolution is computed with fewer multiplications than it has; a database keeps both forms of a model apart, and
     with it the form that was measured to be the faster one is used.
     """
-    from ..search.tasks.task import device_of
+    from ..search.tasks.device import Device
     from .tuning import tune_network
 
     started = time.monotonic()
-    device = device_of(target, threads)
+    device = Device.here(target, threads)
     network = fastest_of(forms(source, device, inputs, winograd), device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stridesmith.ir import expr, stmt
-from stridesmith.ir.script.words import EXPRESSIONS, STATEMENTS
+from stridesmith.ir.syntax.words import EXPRESSIONS, STATEMENTS
 from stridesmith.ir.verify.rules import listing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")

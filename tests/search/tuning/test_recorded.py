@@ -129,7 +129,7 @@ def test_recording_goes_on_where_the_last_call_ended(
         if found is not None:
             break
         lines = part.read_text().splitlines()
-        assert len(lines) > measured and len(machine.built) <= 32 + 2, "a call measures a chunk, and its rival"
+        assert len(lines) > measured and len(machine.built) <= 32 + 2, "a call measures a chunk, and its control"
         measured, calls = len(lines), calls + 1
         part.write_text(part.read_text() + '{"n": 3, "us"')
     assert calls > 2 and same(found, load(file)) and not part.exists()
