@@ -69,6 +69,14 @@ def bfloat16_bits(data: Any) -> NDArray[np.uint16]:
     return result.reshape(values.shape)
 
 
+def bfloat16_numbers(array: Any) -> NDArray[Any]:
+    """Floats of bfloat16 in any form that arrays of them have: their bits, the type of ml_dtypes, or floats already."""
+    data = np.asarray(array)
+    if data.dtype.kind == "f":
+        return data
+    return np.asarray(bfloat16_values(data.view(np.uint16)))
+
+
 def round_to(dtype: str, data: Any) -> Any:
     """A result rounded to a type that NumPy does not have, or wrapped around to int64."""
     if type(data) is int:

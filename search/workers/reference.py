@@ -25,7 +25,7 @@ from ...ir import dtypes
 from ...ir.caches import cached
 from ...ir.expr import Buffer, Const, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
-from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_values, numpy_dtype
+from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_numbers, bfloat16_values, numpy_dtype
 from ...ir.node import rebuild, walk
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers, stores, written_buffers
 from ...space.workloads import from_func
@@ -48,7 +48,11 @@ def reference_of(func: PrimFunc) -> Reference:
         wide = fast_reference(func)
         check_reference(func, wide)
         found = _in_types_given(func, wide)
-    return _between_layouts(func, found) if func.layouts else found
+    found = _between_layouts(func, found) if func.layouts else found
+    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
+    if not halves:
+        return found
+    return lambda arrays: found({name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()})
 
 
 def _in_types_given(func: PrimFunc, wide: Reference) -> Reference:

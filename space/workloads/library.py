@@ -139,9 +139,11 @@ def from_func(func: Program) -> Workload:
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
     """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
-    from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype, numpy_dtype
+    from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_numbers, boundary_dtype, numpy_dtype
     from .retype import with_floats
 
+    halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]
+    arrays = {name: bfloat16_numbers(a) if name in halves else a for name, a in arrays.items()}
     floats = [a.dtype for a in arrays.values() if a.dtype.kind == "f"]
     inputs = [b for b in func.buffers if b.name in arrays and dtypes.is_float(b.dtype)]
     is_own = all(arrays[b.name].dtype == numpy_dtype(b.dtype) for b in inputs)
@@ -158,8 +160,7 @@ def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
             array = array.astype(numpy_dtype(buffer.dtype), copy=False) if array.dtype.kind == "f" else array
             given.append(bfloat16_bits(array) if buffer.dtype == "bfloat16" else array)
     interpret(typed, *given)
-    halves = {b.name for b in typed.buffers if b.dtype == "bfloat16"}
-    return {name: bfloat16_values(value) if name in halves else value for name, value in outputs.items()}
+    return {name: bfloat16_numbers(value) if name in halves else value for name, value in outputs.items()}
 
 
 def _operator(name: str) -> type[Operator]:
