@@ -82,7 +82,7 @@ def _best(burst: Callable[[], float]) -> float:
 
 
 class Burst:
-    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency; of bfloat16 of dot products of pairs.
+    """Chains of ``x = x * a + b`` in registers, enough of them to hide the latency; of bfloat16 dot products of pairs.
 
     Written as a product and a sum that may be contracted, as in kernels: a CPU without fused multiply-adds has two
     instructions for them, where LLVM's intrinsic would be a call.

@@ -195,7 +195,7 @@ def _new(name: str, taken: set[str]) -> str:
 
 
 def _retyped(func: PrimFunc, narrow: frozenset[str], dtype: str) -> PrimFunc:
-    """The program with these buffers in another type, widened where they are read and rounded where they are written."""
+    """The program with these buffers in another type, widened where they are read, rounded where they are written."""
 
     def visit(node: Any) -> Any:
         if isinstance(node, Buffer) and node.name in narrow:
@@ -212,7 +212,8 @@ def _retyped(func: PrimFunc, narrow: frozenset[str], dtype: str) -> PrimFunc:
 
 def _stored(value: Expr, dtype: str) -> Expr:
     """A value rounded to a type; what is of this type already only moves."""
-    return _moved(value, dtype) or Cast(dtype, value)
+    moved = _moved(value, dtype)
+    return Cast(dtype, value) if moved is None else moved
 
 
 def _moved(value: Expr, dtype: str) -> Expr | None:

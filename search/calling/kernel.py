@@ -146,8 +146,8 @@ class Kernel:
     one.  They are NumPy's, or whatever else on the CPU has ``__dlpack__`` (PyTorch,
     JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
     their type, a bfloat16 array has dtype uint16 and holds the bits (`ss.bfloat16_bits`
-    makes them of floats), has the type that ml_dtypes gives to NumPy, or is PyTorch's.  TypeError and ValueError name the
-    argument that is not so.  `signature` has name, logical and physical shape,
+    makes them of floats), has the type that ml_dtypes gives to NumPy, or is PyTorch's.
+    TypeError and ValueError name the argument that is not so.  `signature` has name, logical and physical shape,
     dtype, index map and pad value of every argument.  Several threads may call it.
     """
 

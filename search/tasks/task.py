@@ -195,8 +195,8 @@ def check_tunable(func: PrimFunc) -> None:
     scalars = [param.name for param in func.params if isinstance(param, Var)]
     if scalars:
         raise ScriptProblem(
-            f"the program `{func.name}` cannot be tuned: `{scalars[0]}` is a number, and what verifies candidates draws "
-            f"arrays alone; schedule it by hand, and compile it with `ss.build`"
+            f"the program `{func.name}` cannot be tuned: `{scalars[0]}` is a number, and what verifies candidates "
+            f"draws arrays alone; schedule it by hand, and compile it with `ss.build`"
         )
 
 
