@@ -185,7 +185,7 @@ def _reduced(names: list[str], kind: str, lines: list[str]) -> str:
     return total
 
 
-def _burst_text(dtype: str, lanes: int, chains: int, pairs: bool) -> str:
+def _burst_text(dtype: str, lanes: int, chains: int, pairs: bool = False) -> str:
     kind = value_type(f"{dtype}x{lanes}") if lanes > 1 else value_type(dtype)
     vector = f"{dtype}x{lanes}" if lanes > 1 else dtype
     factor, addend = literal(0.999, vector), literal(0.001, vector)
