@@ -84,6 +84,7 @@ def run(options: Options, data: str | None, out: str | None, output: Output) -> 
         output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
     output.table("outputs", ("name", "shape", "type", "range"), rows)
+    _tell_differences(options, output, target, given, results)
     _tell_model(options, output, model, _measured(model, tuple(given[name] for name in network.inputs)))
     return 0
 
@@ -142,6 +143,9 @@ def show(options: RecordOptions, view: str | None, output: Output) -> int:
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    given = dict(zip(network.inputs, model.random_inputs(), strict=True))
+    if options.precision:
+        _tell_differences(options, output, target, given, model(given))
     _tell_model(options, output, model, measured)
     return 0
 
@@ -188,7 +192,8 @@ def _network(options: Options, target: Target, output: Output, tuning: bool = Fa
     from ..models.api import fastest_of, forms
 
     output.line(f"stridesmith: reading {options.model}")
-    made = forms(options.model or "", target, input_shapes(options.input), options.winograd)
+    shapes, precision = input_shapes(options.input), options.precision or "float32"
+    made = forms(options.model or "", target, shapes, options.winograd, precision)
     return fastest_of(made, target, options.db, tuning)
 
 
@@ -268,6 +273,24 @@ def _tell_model(
         rows += [("show", options.command("show")), ("replay", options.command("replay"))]
     output.line()
     output.table("model", ("", ""), rows)
+
+
+def _tell_differences(
+    options: Options, output: Output, target: Target, given: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    """What another precision than float32 costs: each output beside that of the same model in float32."""
+    from ..models.precision import WIDE, differences
+
+    if (options.precision or WIDE) == WIDE:
+        return
+    plain = replace(options, precision=None)
+    wide = _model(plain, _network(plain, target, output), target, output)(given)
+    found = differences(results, wide)
+    for name, item in found.items():
+        output.event({"event": "difference", "name": name, "largest": item.largest, "typical": item.typical})
+    rows = [(name, percent(item.largest), percent(item.typical)) for name, item in found.items()]
+    title = f"{options.precision} beside float32, as shares of the output"
+    output.table(title, ("output", "largest difference", "typical"), rows)
 
 
 def _row_event(row: Row) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def refuse_of_models(options: Options) -> None:
     """Raise UsageError for options that only models have."""
     if options.input:
         raise UsageError("--input goes with --model, whose inputs it gives shapes")
+    if options.precision:
+        raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
     if not options.winograd:
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
 

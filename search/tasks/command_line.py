@@ -25,6 +25,7 @@ class Options:
 
     model: str | None = None
     input: tuple[str, ...] = ()
+    precision: str | None = None
     workload: str | None = None
     shape: tuple[str, ...] = ()
     script: str | None = None
