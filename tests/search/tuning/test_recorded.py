@@ -265,7 +265,7 @@ def test_recording_joins_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     monkeypatch.setattr(executor_module, "LocalPool", MagicMock())
     monkeypatch.setattr(recorder, "record_space", measure)
-    options = {"workload": "matmul", "target": "cpu", "size": 16, "sketches": 1, "seed": 0}
+    options = command.SpaceOptions(workload="matmul", target="cpu", size=16, sketches=1)
     assert command.run(tmp_path / "a.space", options, Output("json")) == 0
     assert addresses == [None]
 
