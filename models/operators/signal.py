@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...space.workloads.precision import Precision
+from ...space.workloads.precision import plain
 from ...space.workloads.text import AxisText, Program, affine, element
 from .site import Builder, Built, Site, letters
 
@@ -35,28 +35,20 @@ def _transformed(
     waves: NDArray[np.float64],
     window: int | None = None,
 ) -> Built:
-    """``y[target] = sum over q, t of x[source] waves[q, t, c, f]``, over the iterators ``vq, vt, vc, vf``.
-
-    That of a whole tensor is added up in float64, so that what it takes apart can be put together again.
-    """
+    """``y[target] = sum over q, t of x[source] waves[q, t, c, f]``, over the iterators ``vq, vt, vc, vf``."""
     parts, times, _, _ = waves.shape
-    wide = "float64" if site.node.op == "DFT" else site.dtype()
-    program = Program(site.node.op.lower(), Precision(site.dtype(), wide, site.dtype()))
-    program.inputs([("x", site.shape())])
-    program.inputs([("waves", waves.shape)], wide)
-    arguments: list[int | str] = [0, site.new_constant(waves.astype(wide))]
+    program = Program(site.node.op.lower(), plain(site.dtype()))
+    program.inputs([("x", site.shape()), ("waves", waves.shape)])
+    arguments: list[int | str] = [0, site.new_constant(waves.astype(site.dtype()))]
     if window is not None:
         program.inputs([("window", site.shape(window))])
         arguments.append(window)
     program.output("y", site.result().shape)
-    total = program.alloc("total", site.result().shape) if program.precision.is_mixed else "y"
-    y = element(total, target)
+    y = element("y", target)
     factor = f"{element('window', ['vt'])} * " if window is not None else ""
-    value = f"{program.load('x', source)} * {factor}{element('waves', ['vq', 'vt', 'vc', 'vf'])}"
+    value = f"{element('x', source)} * {factor}{element('waves', ['vq', 'vt', 'vc', 'vf'])}"
     loops = [*spatial, ("t", times, "R"), ("q", parts, "R")]
     program.add("transform", loops, f"{y} = {y} + {value}", f"{y} = {program.zero()}")
-    if program.precision.is_mixed:
-        program.stages("y", total, [(a, e) for a, e, _ in spatial], [v[1:] for v in target], [("store", "{v}")])
     return [site.operator(program.text(), arguments)]
 
 
