@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..ir.expr import DOT_STEPS
 from ..space.design.contiguity import square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
 from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Identity, Layout, meeting
@@ -85,8 +84,8 @@ class Geometry:
 
     def _registers(self, cover: Cover, candidates: Candidates, out: Columns) -> None:
         dot = self.part.structure.dot
-        if dot is not None:  # a step is one of words of four bytes
-            cover = cover.in_steps(dot, DOT_STEPS)
+        if dot is not None:  # a step is one of words of 32 bits
+            cover = cover.in_steps(dot, self.part.anchor.dot_steps)
             out["products"] = np.full(1, self.target.products_at_once(self.part.anchor.signs), np.float32)
         lane = cover.levels["lane"][self.vec]
         vectors = cover.levels["reg"][self.vec] / lane

@@ -258,8 +258,8 @@ def check_device(job: CheckDevice, tick: Tick) -> Done:
 
 
 def _peak_dtype(dtype: str) -> str:
-    """The type whose multiply-adds make the peak for a program's dtype: narrower ones are summed in float32."""
-    return "float64" if dtype == "float64" else "float32"
+    """The type whose multiply-adds make the peak for a program's dtype: other ones are summed in float32."""
+    return dtype if dtype in ("float64", "bfloat16") else "float32"
 
 
 class _Ticking:
