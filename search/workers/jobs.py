@@ -102,7 +102,7 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 
 def build(job: Build, tick: Tick) -> Built | Failed:
-    from .programs import drawn
+    from .programs import drawn, estimated
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
         if job.fault:
@@ -112,9 +112,10 @@ def build(job: Build, tick: Tick) -> Built | Failed:
         return built(func, lowered, job.target, trace)
 
     def scheduled() -> tuple[PrimFunc, Trace | None]:
-        if job.choice is None:
+        choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
+        if choice is None:
             return _replayed(job), None
-        schedule = drawn(job.script, job.target, job.choice)
+        schedule = drawn(job.script, job.target, choice)
         return schedule.func, schedule.trace.to_json()
 
     return _with_lowered(job.target, scheduled, compiled)
