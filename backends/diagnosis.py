@@ -10,8 +10,7 @@ from typing import Any
 from ..ir.analysis import count_flops
 from ..ir.expr import Const
 from ..ir.node import children
-from ..ir.script.printer import script
-from ..ir.stmt import Allocate, For, Stmt, walk_stmts
+from ..ir.stmt import Allocate, For, Stmt, script, walk_stmts
 from ..ir.target import Target
 from .legal.program import as_function, legal
 from .lower import Lowered
@@ -77,8 +76,8 @@ def _flops(lowered: Lowered) -> int | None:
 
 def _cpu(lowered: Lowered, target: Target, compiled: bool) -> dict[str, Any]:
     from .assembly.inner_loop import inner_loop, isa_of
-    from .llvm.codegen import generate
     from .llvm.compile import binding, compile_assembly
+    from .render.llvm_module import generate
 
     source = generate(lowered, target)
     if not compiled:

@@ -39,6 +39,7 @@ MACHINES = {
     "avxvnniint8": machine("avx2", "avxvnni", "avxvnniint8"),
     "avx512": machine("avx512", "avx2", "fma"),
     "vnni": machine("avx512", "avx2", "fma", "avx512vnni"),
+    "bf16": machine("avx512", "avx2", "fma", "avx512bf16"),
     "neon": machine("neon", "neon"),
     "dotprod": machine("neon", "neon", "dotprod"),
     "i8mm": machine("neon", "neon", "dotprod", "i8mm"),

@@ -19,6 +19,7 @@ from ...ir.expr import (
     LOGIC,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
     PREFETCH,
     Binary,
     Broadcast,
@@ -40,7 +41,7 @@ from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
-from ..llvm.dots import dot_of_bytes
+from ..llvm.dots import dot_of_words
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
 from ..llvm.masks import mask_where
@@ -401,7 +402,7 @@ def _bitwise(p: Printer, expr: Call) -> Value:
 
 
 def _dot(p: Printer, expr: Call) -> Value:
-    return dot_of_bytes(p.out, expr.name, [p.operand(a) for a in expr.args], expr.dtype)
+    return dot_of_words(p.out, expr.name, [p.operand(a) for a in expr.args], expr.dtype)
 
 
 def _multiply_accumulate(p: Printer, expr: Call) -> Value:
@@ -546,7 +547,7 @@ EXPRESSIONS: Mapping[type[Expr], Callable[[Printer, Any], Value]] = {
 }  # fmt: skip
 CALLS: Mapping[str, Callable[[Printer, Call], Value]] = {
     "if_then_else": _if_then_else, MASKED_LOAD: _masked_load, EXACT: _exact, MULTIPLY_ACCUMULATE: _multiply_accumulate,
-    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys(DOT_CALLS, _dot),
+    **dict.fromkeys(BIT_CALLS, _bitwise), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), _dot),
 }  # fmt: skip
 """Functions that are not those of `math`."""
 STATEMENTS: Mapping[type[Stmt], Callable[[Printer, Any], None]] = {

@@ -33,8 +33,8 @@ from ..expr import (
     substitute,
 )
 from ..node import Node, changed, rebuild
-from ..script.printer import expr_text
 from ..stmt import Stmt
+from ..text import expr_text
 from .memory import InterpreterError
 
 

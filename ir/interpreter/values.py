@@ -20,6 +20,7 @@ from ..expr import (
     LOGIC,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -38,11 +39,11 @@ from ..expr import (
     as_conditional,
 )
 from ..node import walk
-from ..script.printer import expr_text
+from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
+from ..text import expr_text
 from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
-from .numbers import convert, dot_of_bytes, numpy_dtype, poison, round_to
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
@@ -62,6 +63,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     ),
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
+    **dict.fromkeys(PAIR_CALLS, dot_of_pairs),
 }  # fmt: skip
 
 

@@ -8,10 +8,10 @@ from cpu_programs import lowered, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.types import CodegenError, ModuleText, bfloat16_bits, float_literal, literal
 from stridesmith.backends.passes.vectorize import vectorize_loops
 from stridesmith.backends.render.llvm import Context, Printer
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.ir.expr import (
     Binary,
     Broadcast,

@@ -18,18 +18,18 @@ from stridesmith.backends.cpu import assembly
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.llvm import masks
 from stridesmith.backends.llvm.builder import Builder
-from stridesmith.backends.llvm.codegen import generate
 from stridesmith.backends.llvm.index import Linear
 from stridesmith.backends.lower import lower, lowering_steps
 from stridesmith.backends.passes.flatten import flat_buffer
+from stridesmith.backends.render.llvm_module import generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import verify
 from stridesmith.errors import WrongResult
-from stridesmith.ir.affine.bounds import OutOfBounds
 from stridesmith.ir.expr import Var
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.stmt import Block, For, If, PrimFunc, walk_stmts
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import OutOfBounds
 
 
 def loops_of(func: PrimFunc) -> list[Var]:

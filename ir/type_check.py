@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...errors import ProgramError
-from .. import dtypes
-from ..caches import cached
-from ..expr import (
+from ..errors import ProgramError
+from . import dtypes
+from .caches import cached
+from .expr import (
     BIT_CALLS,
     COMPARISONS,
     DOT_CALLS,
@@ -15,6 +15,7 @@ from ..expr import (
     LOGIC,
     MASKED_LOAD,
     MULTIPLY_ACCUMULATE,
+    PAIR_CALLS,
     PREFETCH,
     Binary,
     Broadcast,
@@ -32,11 +33,12 @@ from ..expr import (
     Undef,
     Var,
 )
-from ..node import children
-from ..script.printer import expr_text
+from .node import children
+from .text import expr_text
 
 _ARGUMENTS = {
-    "pow": 2, "fma": 3, MULTIPLY_ACCUMULATE: 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys(DOT_CALLS, 3),
+    "pow": 2, **dict.fromkeys(("fma", MULTIPLY_ACCUMULATE), 3), **dict.fromkeys(BIT_CALLS, 2),
+    **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3),
 }  # fmt: skip
 
 
@@ -61,11 +63,7 @@ def same(e: Expr, what: str, *parts: Expr) -> None:
         raise TypeFault(f"{what} of `{expr_text(e)}` have the types {' and '.join(sorted(kinds))}; cast one of them")
 
 
-def _var(e: Var) -> None:
-    dtypes.split_dtype(e.dtype)
-
-
-def _undef(e: Undef) -> None:
+def _leaf(e: Var | Undef) -> None:
     dtypes.split_dtype(e.dtype)
 
 
@@ -99,10 +97,6 @@ def _not(e: Not) -> None:
         raise TypeFault(f"`{expr_text(e)}` negates a value of type {e.a.dtype}, not a condition")
 
 
-def _select(e: Select) -> None:
-    _choice(e, e.cond, e.a, e.b)
-
-
 def _choice(e: Expr, cond: Expr, a: Expr, b: Expr) -> None:
     same(e, "the two sides", a, b)
     if not dtypes.is_bool(cond.dtype) or dtypes.lanes(cond.dtype) not in (1, dtypes.lanes(a.dtype)):
@@ -122,6 +116,13 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
+    if e.name in PAIR_CALLS:
+        same(e, "the words", *e.args[:2])
+        same(e, "the number that is added to and the result", e, e.args[2])
+        words = dtypes.with_lanes("int32", dtypes.lanes(e.dtype))
+        if dtypes.element(e.dtype) != "float32" or e.args[0].dtype != words:
+            raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+        return
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"
@@ -161,10 +162,6 @@ def _cast(e: Cast) -> None:
         raise TypeFault(f"`{expr_text(e)}` changes the number of lanes")
 
 
-def _load(e: Load) -> None:
-    check_indices(e.buffer, e.indices)
-
-
 def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
     """As many integer indices as dimensions, vectors only of one length, and a type of element that exists."""
     text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
@@ -197,6 +194,7 @@ def _let(e: LetExpr) -> None:
 
 
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
-    Var: _var, Undef: _undef, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
-    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast, Shuffle: _shuffle, LetExpr: _let,
+    Var: _leaf, Undef: _leaf, Const: _const, Binary: _binary, Not: _not, Call: _call, Cast: _cast,
+    Select: lambda e: _choice(e, e.cond, e.a, e.b), Load: lambda e: check_indices(e.buffer, e.indices),
+    Ramp: _ramp, Broadcast: _broadcast, Shuffle: _shuffle, LetExpr: _let,
 }  # fmt: skip

@@ -22,10 +22,10 @@ from ...ir.node import walk
 from ...ir.stmt import Allocate, For, read_buffers, written_buffers
 from ...ir.target import Target
 from ..legal.program import legal
-from ..render.llvm import LONGEST, Context, Printer, annotation
-from .builder import Builder, Value, plain
-from .index import Linear
-from .types import CodegenError, ModuleText, value_type
+from ..llvm.builder import Builder, Value, plain
+from ..llvm.index import Linear
+from ..llvm.types import CodegenError, ModuleText, value_type
+from .llvm import LONGEST, Context, Printer, annotation
 
 if TYPE_CHECKING:
     from ..lower import Lowered
