@@ -126,6 +126,9 @@ def in_shell(text: str) -> tuple[str, ...]:
     return ("unshare", "--mount", "sh", "-c", f'{text} && exec "$@"', "sh")
 
 
+LITTLE_MEMORY = r"MemTotal: 98304 kB\nMemFree: 49152 kB\nMemAvailable: 49152 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nActive: 0 kB\nInactive: 0 kB\n"
+
+
 def without_ray(folder: Path) -> dict[str, str]:
     """Variables with which the package `ray` cannot be imported."""
     (folder / "broken" / "ray").mkdir(parents=True)
@@ -181,7 +184,7 @@ FAULTS: dict[str, Fault] = {
     "no_ports": Fault(lambda drive: None, 0, when="never", prefix=("unshare", "--net")),
     "no_memory": Fault(
         lambda drive: None, 0, when="never",
-        variables=lambda folder: {"RAY_memory_usage_threshold": "0", "RAY_memory_monitor_refresh_ms": "50"},
+        prefix=in_shell(f"printf '{LITTLE_MEMORY}' > /dev/shm/memory && mount --bind /dev/shm/memory /proc/meminfo"),
     ),
     "no_package": Fault(lambda drive: None, 0, when="never", variables=without_ray),
 }  # fmt: skip
