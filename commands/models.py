@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,12 +14,13 @@ from ..files import doing
 from ..ir.deadline import OutOfTime, until
 from ..search.tasks.command_line import command_line
 from .lookup import best_of, missing, target_of
-from .options import input_shapes
+from .options import array_of, inputs_of
 from .output import Output, latency, number, percent, scaled
 from .progress import Progress, State
 
 if TYPE_CHECKING:
     from ..ir.target import Target
+    from ..models.inputs import Given
     from ..models.network import Array, Network
     from ..models.run.model import Model
     from ..models.run.report import Row
@@ -67,10 +68,9 @@ def run(options: Mapping[str, Any], output: Output) -> int:
     if bool(options.get("file")) == bool(options.get("model")):
         raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
     options = {**options, "model": options.get("model") or options["file"]}
-    arrays, shapes = _inputs(options)
-    options["input"] = shapes
+    arrays, known = _inputs(options)
     target = target_of(options)
-    network = _network(options, target, output)
+    network = _network(options, target, output, known=known)
     model = _model(options, network, target, output)
     given = arrays or dict(zip(network.inputs, model.random_inputs(), strict=True))
     try:
@@ -83,7 +83,9 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
     output.table("outputs", ("name", "shape", "type", "range"), rows)
-    _tell_model(options, output, model, _measured(model, tuple(given[name] for name in network.inputs)))
+    arguments = tuple(given[name] for name in network.inputs)
+    shares = _shares(_alone(lambda: model.report(arguments, runs=5))) if network.foreign else {}
+    _tell_model(options, output, model, _measured(model, arguments), shares=shares)
     return 0
 
 
@@ -141,7 +143,7 @@ def show(options: Mapping[str, Any], output: Output) -> int:
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
-    _tell_model(options, output, model, measured)
+    _tell_model(options, output, model, measured, shares=_shares(rows))
     return 0
 
 
@@ -179,12 +181,14 @@ class ModelState(State):
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
 
 
-def _network(options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False) -> Network:
+def _network(
+    options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False, known: Given | None = None
+) -> Network:
     from ..models.api import fastest_of, forms
 
     output.line(f"stridesmith: reading {options['model']}")
-    shapes = input_shapes(options.get("input") or ())
-    made = forms(options["model"], target, shapes, options.get("winograd", True))
+    given = known or inputs_of(options.get("input") or ())
+    made = forms(options["model"], target, given, options.get("winograd", True))
     return fastest_of(made, target, options.get("db"), tuning)
 
 
@@ -230,10 +234,28 @@ def _roof(model: Model) -> Roof | None:
     return reply.roof if isinstance(reply, Roofed) else None
 
 
+def _shares(rows: Sequence[Row]) -> dict[str, float]:
+    """The shares of the time of what runs by the reference implementation of ONNX, by its type."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.is_fallback:
+            found[row.program] = found.get(row.program, 0.0) + row.share
+    return found
+
+
 def _tell_model(
-    options: Mapping[str, Any], output: Output, model: Model, measured_us: float | None, tuned: Tuned | None = None
+    options: Mapping[str, Any],
+    output: Output,
+    model: Model,
+    measured_us: float | None,
+    tuned: Tuned | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> None:
-    """The event `model` and a table: how fast the whole is, and what it is made of."""
+    """The event `model` and a table: how fast the whole is, and what it is made of.
+
+    `shares` are those of the time of what fell back, by its type, where they were measured.
+    """
+    shares = shares or {}
     fallback = sorted({node.op for node in model.network.foreign})
     origins = [kernel.origin for kernel in model.kernels.values()]
     recorded = [k.record.latency_us for k in model.kernels.values() if k.record and k.record.latency_us]
@@ -241,6 +263,7 @@ def _tell_model(
     event = {
         "event": "model", "model": model.network.name, "target": model.target.kind, "device": model.target.name,
         "threads": model.target.threads, "operators": len(model.network.nodes), "fallback": fallback,
+        "fallback_share": dict(shares),
         "untuned": len(origins) - origins.count("tuned"), "latency_us": measured_us, "predicted_us": predicted,
         "wholes": dict(tuned.wholes) if tuned else {},
         "arena_bytes": model.plan.blocks[0], "constant_bytes": model.plan.blocks[1],
@@ -254,7 +277,7 @@ def _tell_model(
         ("latency", latency(measured_us)),
         ("sum of its kernels", latency(predicted)),
         ("memory", f"{scaled(model.plan.blocks[0], 'B')} arena, {scaled(model.plan.blocks[1], 'B')} constants"),
-        ("fell back", ", ".join(fallback) or "nothing"),
+        ("fell back", ", ".join(_with_share(op, shares) for op in fallback) or "nothing"),
         ("not tuned", f"{len(origins) - origins.count('tuned')} of {len(origins)} kernels"),
     ]
     if tuned and tuned.wholes:
@@ -266,6 +289,10 @@ def _tell_model(
     output.table("model", ("", ""), rows)
 
 
+def _with_share(op: str, shares: Mapping[str, float]) -> str:
+    return f"{op} ({percent(shares[op])} of the time)" if op in shares else op
+
+
 def _row_event(row: Row) -> dict[str, Any]:
     return {
         "event": "operator", "operator": row.operator, "program": row.program, "latency_us": row.latency_us,
@@ -275,28 +302,20 @@ def _row_event(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _inputs(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name; and the `--input` that give shapes."""
+def _inputs(options: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
+    """The arrays of `--data` and of every ``--input NAME=FILE.npy``, by name, and what is known of all inputs."""
     arrays = _arrays(options["data"]) if options.get("data") else {}
-    shapes: list[str] = []
+    texts: list[str] = []
+    shapes: dict[str, tuple[int, ...]] = {}
     for text in options.get("input") or ():
-        name, _, value = text.partition("=")
+        name, _, value = text.rpartition("=")
         if value.endswith(".npy"):
-            arrays[name] = _array(value)
-            shapes.append(f"{name}={'x'.join(map(str, arrays[name].shape))}")
+            arrays[name] = array_of(value)
+            shapes[name] = arrays[name].shape
         else:
-            shapes.append(text)
-    return arrays, shapes
-
-
-def _array(path: str) -> Any:
-    """The array of an `.npy` file, which is never unpickled."""
-    import numpy as np
-
-    try:
-        return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None
+            texts.append(text)
+    given = inputs_of(texts)
+    return arrays, replace(given, shapes={**given.shapes, **shapes})
 
 
 def _arrays(path: str) -> dict[str, Any]:

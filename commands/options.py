@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ..space.workloads.taking import LARGEST_SCRIPT
 
 if TYPE_CHECKING:
     from ..configs import Entry, Suite
+    from ..models.inputs import Given
     from ..space.workloads import Workload
 
 
@@ -74,7 +76,7 @@ def one_work(options: Mapping[str, Any]) -> Entry:
 def refuse_of_models(options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that only models have."""
     if options.get("input"):
-        raise UsageError("--input goes with --model, whose inputs it gives shapes")
+        raise UsageError("--input goes with --model, whose inputs it gives shapes and values")
     if not options.get("winograd", True):
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
 
@@ -147,15 +149,47 @@ def _refuse_unused(options: Mapping[str, Any], source: str) -> None:
             raise UsageError(f"--{option} goes with --{' or --'.join(sources)}, not with --{source}")
 
 
-def input_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """``NAME=1x3x320x320`` of every `--input`."""
-    found: dict[str, tuple[int, ...]] = {}
+def inputs_of(texts: Iterable[str]) -> Given:
+    """``NAME=1x3x320x320``, ``NAME=0.5`` or ``NAME=FILE.npy`` of every `--input`: shapes and values."""
+    from ..models.inputs import Given
+
+    shapes, values, either = dict[str, tuple[int, ...]](), dict[str, Any](), dict[str, int]()
     for text in texts:
-        name, equals, extents = text.rpartition("=")
-        parts = extents.replace(",", "x").split("x")
-        if not equals or not name or not all(part.isdecimal() and len(part) < 10 for part in parts):
-            raise UsageError(f"--input takes NAME=EXTENTS such as `--input x=1x3x320x320`, but got {text!r}")
-        if name in found:
-            raise UsageError(f"--input gives {name!r} a shape twice")
-        found[name] = tuple(int(part) for part in parts)
-    return found
+        name, equals, given = text.rpartition("=")
+        parts = given.replace(",", "x").split("x")
+        is_shape = all(part.isdecimal() and len(part) < 10 for part in parts)
+        value = None if is_shape else array_of(given) if given.endswith(".npy") else _number(given)
+        if not equals or not name or not (is_shape or value is not None):
+            raise UsageError(
+                "--input takes NAME=EXTENTS, NAME=NUMBER or NAME=FILE.npy such as `--input x=1x3x320x320`, but got "
+                f"{text!r}"
+            )
+        if name in {**shapes, **values, **either}:
+            raise UsageError(f"--input gives {name!r} a shape or a value twice")
+        if not is_shape:
+            values[name] = value
+        elif len(parts) == 1:
+            either[name] = int(given)
+        else:
+            shapes[name] = tuple(map(int, parts))
+    return Given(shapes, values, either)
+
+
+def _number(text: str) -> bool | int | float | None:
+    """A value as it is written; None for what is none."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return None
+
+
+def array_of(path: str) -> Any:
+    """The array of an `.npy` file, which is never unpickled."""
+    import numpy as np
+
+    try:
+        return np.ascontiguousarray(np.load(Path(path), allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"cannot read the input in {path}, no .npy file of a plain array: {error}") from None

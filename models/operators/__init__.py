@@ -20,12 +20,14 @@ from . import (
     quantization,
     reductions,
     resizing,
+    sampling,
+    trees,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers,
+    integers, sampling, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
