@@ -69,8 +69,9 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         raise UsageError("name one model: `tune run FILE.onnx`, or `tune run --model FILE.onnx`")
     options = {**options, "model": options.get("model") or options["file"]}
     arrays, known = _inputs(options)
+    options["given"] = known
     target = target_of(options)
-    network = _network(options, target, output, known=known)
+    network = _network(options, target, output)
     model = _model(options, network, target, output)
     given = arrays or dict(zip(network.inputs, model.random_inputs(), strict=True))
     try:
@@ -85,6 +86,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
     output.table("outputs", ("name", "shape", "type", "range"), rows)
     arguments = tuple(given[name] for name in network.inputs)
     shares = _shares(_alone(lambda: model.report(arguments, runs=5))) if network.foreign else {}
+    _tell_differences(options, output, target, given, results)
     _tell_model(options, output, model, _measured(model, arguments), shares=shares)
     return 0
 
@@ -143,6 +145,9 @@ def show(options: Mapping[str, Any], output: Output) -> int:
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    given = dict(zip(network.inputs, model.random_inputs(), strict=True))
+    if options.get("precision"):
+        _tell_differences(options, output, target, given, model(given))
     _tell_model(options, output, model, measured, shares=_shares(rows))
     return 0
 
@@ -181,14 +186,13 @@ class ModelState(State):
         return f"{latency(self.best_us)} for the model, {number(self.first_us / self.best_us)}x as fast as at first"
 
 
-def _network(
-    options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False, known: Given | None = None
-) -> Network:
+def _network(options: Mapping[str, Any], target: Target, output: Output, tuning: bool = False) -> Network:
     from ..models.api import fastest_of, forms
 
     output.line(f"stridesmith: reading {options['model']}")
-    given = known or inputs_of(options.get("input") or ())
-    made = forms(options["model"], target, given, options.get("winograd", True))
+    given = options.get("given") or inputs_of(options.get("input") or ())
+    precision = options.get("precision") or "float32"
+    made = forms(options["model"], target, given, options.get("winograd", True), precision)
     return fastest_of(made, target, options.get("db"), tuning)
 
 
@@ -291,6 +295,24 @@ def _tell_model(
 
 def _with_share(op: str, shares: Mapping[str, float]) -> str:
     return f"{op} ({percent(shares[op])} of the time)" if op in shares else op
+
+
+def _tell_differences(
+    options: Mapping[str, Any], output: Output, target: Target, given: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    """What another precision than float32 costs: each output beside that of the same model in float32."""
+    from ..models.precision import WIDE, differences
+
+    if (options.get("precision") or WIDE) == WIDE:
+        return
+    plain = {**options, "precision": None}
+    wide = _model(plain, _network(plain, target, output), target, output)(given)
+    found = differences(results, wide)
+    for name, item in found.items():
+        output.event({"event": "difference", "name": name, "largest": item.largest, "typical": item.typical})
+    rows = [(name, percent(item.largest), percent(item.typical)) for name, item in found.items()]
+    title = f"{options['precision']} beside float32, as shares of the output"
+    output.table(title, ("output", "largest difference", "typical"), rows)
 
 
 def _row_event(row: Row) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from ..network import Array
 from ..operators import BUILDERS
 from ..operators.graph import OWN_DOMAIN, Node, Type
 from .choosing import choice
-from .composed import composed
 from .definition import as_defined
 from .definitions import defined, is_of_onnx
 from .expansion import body_of, expanded
@@ -48,6 +47,7 @@ from .graph import (
 )
 from .inference import inferred, refuse_unsafe
 from .inputs import known_inputs
+from .loops import unrolled
 from .quantized import as_integers
 from .reading import Weights
 from .sequences import resolved
@@ -180,9 +180,6 @@ class _Resolver:
         for name in node.outputs:
             if name and (name in graph.types or name in self.alias):
                 raise invalid(node, f"it writes `{name}`, which there is already")
-        if node.op == "Concat" and not node.domain:  # what is empty adds nothing
-            full = [name for name in node.inputs if graph.types[name].size]
-            node = replace(node, inputs=tuple(full or node.inputs[:1]))
         known = {name: graph.constants[name] for name in node.reads if name in graph.constants}
         if node.op == "If" and not node.domain:
             self._if(node)
@@ -205,7 +202,7 @@ class _Resolver:
             return
         if self._is_empty(node, types) or (is_foldable(node, types, known, self.folded) and self._fold(node, types)):
             return
-        inner = as_integers(node, graph, types[0]) or composed(node, graph, types) or expanded(node, graph)
+        inner = as_integers(node, graph, types[0]) or expanded(node, graph) or unrolled(node, graph, known)
         if inner is not None and self._taken_apart(node, inner, types):
             return
         _require_known(node, types, inferred)
@@ -273,7 +270,7 @@ class _Resolver:
         graph.note(node, f"written as {', '.join(dict.fromkeys(part.op for part in inner))}")
         self.used.update(name for part in inner for name in (*part.reads, *part.outputs))
         try:
-            for part in inner:
+            for part in ordered(list(inner)):
                 self.visit(part)
         except ModelProblem:
             if _are_unknown(node, types):
@@ -288,6 +285,9 @@ class _Resolver:
         Of outputs of any number, those that nothing reads have no name, but stay: they are counted.
         """
         inputs = tuple(self.alias.get(name, name) for name in node.inputs)
+        if node.op == "Concat" and not node.domain:  # a part without elements is nothing
+            parts = [name for name in inputs if name not in self.graph.types or self.graph.types[name].size]
+            inputs = tuple(parts) or inputs
         attributes = tuple(with_names(a, self.alias) for a in node.attributes)
         kinds = _kinds_of_outputs(node, self.graph)
         outputs = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from . import (
     convolutions,
+    determinants,
     indexing,
     integers,
     movement,
@@ -18,16 +19,20 @@ from . import (
     pooling,
     products,
     quantization,
+    recurrent,
     reductions,
     resizing,
     sampling,
+    scattering,
+    selection,
+    signal,
     trees,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, sampling, trees,
+    integers, recurrent, selection, scattering, sampling, signal, determinants, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
