@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import (
+    bytewise,
     convolutions,
     indexing,
     integers,
@@ -25,7 +26,7 @@ from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers,
+    integers, bytewise,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
