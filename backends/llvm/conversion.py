@@ -30,7 +30,7 @@ _COMPARED = {"min": "olt", "max": "ogt"}
 
 @dataclass(frozen=True)
 class Clamped:
-    """A float between constants: `value` after each of `steps`, from the inside; `is_rounded` to a whole number then."""
+    """A float between constants: `value` after each of `steps`, from the inside, and rounded if it `is_rounded`."""
 
     value: Expr
     steps: tuple[tuple[str, float], ...]

@@ -12,9 +12,9 @@ number of products; others stay in floats, which do not wrap around.
 
 Scales, shifts, sums and products of dequantised operands alone are one pass over bytes, with factors that are known:
 
-    quantise((q - zx) sx a[c] + b[c])                =  clip(round(q (sx a[c] / sy) + (b[c] - zx sx a[c]) / sy) + zy)
-    quantise((q - zx) sx + (p - zw) sw)              =  clip(round(q (sx / sy) + p (sw / sy) - (zx sx + zw sw) / sy) + zy)
-    quantise((q - zx) sx (p - zw) sw)                =  clip(round((q - zx) (p - zw) (sx sw / sy)) + zy)
+    quantise((q - zx) sx a[c] + b[c])    =  clip(round(q (sx a[c] / sy) + (b[c] - zx sx a[c]) / sy) + zy)
+    quantise((q - zx) sx + (p - zw) sw)  =  clip(round(q (sx / sy) + p (sw / sy) - (zx sx + zw sw) / sy) + zy)
+    quantise((q - zx) sx (p - zw) sw)    =  clip(round((q - zx) (p - zw) (sx sw / sy)) + zy)
 
 What moves values, or takes the largest ones, does so with the bytes, where operands and result have one scale and one
 zero point: ``quantise(pool((q - z) s)) = pool(q)``.  Operands of Concat that have others are brought to those first.
@@ -207,7 +207,7 @@ def _conv(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result
         return None
     vectors = _epilogue(-x.zero * rows.sum(axis=1), scaled, len(weights))
     inputs = [x.tensor, _constant(graph, node, weights), *_named(graph, node, vectors)]
-    return [_node(graph, "ConvOfBytes", node, result, inputs, {"fill": x.zero})]
+    return [_node("ConvOfBytes", node, result, inputs, {"fill": x.zero})]
 
 
 def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Result) -> list[Node] | None:
@@ -231,7 +231,7 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
         if scaled is None or _reach(graph, a, np.full(1, float(count * _largest(graph, b))), scaled) > MOST:
             return None
         inputs = [a.tensor, b.tensor, *_named(graph, node, _epilogue(NOTHING, scaled, channels))]
-        return [_node(graph, "MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": b.zero})]
+        return [_node("MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": b.zero})]
     turned = bool(values.get("transB", 0))
     axis = 0 if turned else w.data.ndim - 1
     weights, scale = _folded(w, axis), _along(w, axis)
@@ -244,7 +244,7 @@ def _matmul(graph: Graph, node: Node, made_by: Mapping[str, Node], result: _Resu
         return None
     vectors = _named(graph, node, _epilogue(NOTHING, scaled, channels))
     inputs = [a.tensor, _constant(graph, node, weights), *vectors]
-    return [_node(graph, "MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": 0})]
+    return [_node("MatMulOfBytes", node, result, inputs, {"fill": a.zero, "other": 0})]
 
 
 def _largest(graph: Graph, operand: _Bytes) -> int:
@@ -309,7 +309,7 @@ def _scaled_alone(graph: Graph, node: Node, made_by: Mapping[str, Node], result:
     if not all(np.isfinite(number).all() for number in numbers):
         return None
     inputs = [a.tensor, b.tensor, *_named(graph, node, numbers)]
-    return [_node(graph, "MulOfBytes" if node.op == "Mul" else "AddOfBytes", node, result, inputs, {})]
+    return [_node("MulOfBytes" if node.op == "Mul" else "AddOfBytes", node, result, inputs, {})]
 
 
 def _rescaled(graph: Graph, node: Node, operand: _Bytes, result: _Result) -> Node | None:
@@ -321,7 +321,7 @@ def _rescaled(graph: Graph, node: Node, operand: _Bytes, result: _Result) -> Nod
     vectors = [np.broadcast_to(vector, (channels,)).astype(np.float32) for vector in (factor, addend)]
     if not all(np.isfinite(vector).all() for vector in vectors):
         return None
-    return _node(graph, "AffineOfBytes", node, result, [operand.tensor, *_named(graph, node, vectors)], {})
+    return _node("AffineOfBytes", node, result, [operand.tensor, *_named(graph, node, vectors)], {})
 
 
 def _folded(w: Quantised, axis: int) -> Array | None:
@@ -395,9 +395,7 @@ def _named(graph: Graph, node: Node, vectors: Sequence[Array | None]) -> list[st
     return ["" if v is None else _constant(graph, node, v) for v in vectors]
 
 
-def _node(
-    graph: Graph, op: str, node: Node, result: _Result, inputs: Sequence[str], zeros: Mapping[str, int]
-) -> Node:  # fmt: skip
+def _node(op: str, node: Node, result: _Result, inputs: Sequence[str], zeros: Mapping[str, int]) -> Node:
     """A node for the programs of `integers` and `bytewise`."""
     low, high = result.ends
     values: dict[str, Any] = {**node.values, **zeros, "zero": result.zero, "low": low, "high": high}
