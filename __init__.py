@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from .ir.caches import clear_caches
     from .ir.interpreter.interpret import interpret
+    from .ir.interpreter.numbers import bfloat16_bits, bfloat16_values
     from .ir.layout.index_map import AXIS_SEPARATOR, IndexMap
     from .ir.passes import transform
     from .ir.script import namespace as T
@@ -66,6 +67,7 @@ _HOMES = {
     ),
     "ir.layout.index_map": ("AXIS_SEPARATOR", "IndexMap"),
     "ir.interpreter.interpret": ("interpret",),
+    "ir.interpreter.numbers": ("bfloat16_bits", "bfloat16_values"),
     "ir.script.parser": ("ScriptError", "parse"),
     "ir.stmt": ("Module", "PrimFunc"),
     "ir.script.namespace": ("prim_func", "undef"),
@@ -119,6 +121,8 @@ __all__ = [
     "Workload",
     "WrongResult",
     "__version__",
+    "bfloat16_bits",
+    "bfloat16_values",
     "build",
     "clear_caches",
     "compile",

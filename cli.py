@@ -85,9 +85,13 @@ winograd_option = click.option(
     "--winograd/--no-winograd", default=True,
     help="Whether a model's convolutions may have fewer multiplications (default), or are summed as written.",
 )  # fmt: skip
+precision_option = click.option(
+    "--precision", metavar="TYPE",
+    help="What a model's operators hand on and weights are kept in: float32 (default), bfloat16 or float16.",
+)  # fmt: skip
 model_option = _options(
     click.option("--model", metavar="FILE.onnx", help="A whole network, instead of a workload."), input_option,
-    winograd_option,
+    winograd_option, precision_option,
 )  # fmt: skip
 target_options = _options(
     click.option("--target", metavar="TARGET", default="cpu", show_default=True,
@@ -161,6 +165,7 @@ def tune(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--input", multiple=True, metavar="X=1x3x320x320|X=FILE.npy",
               help="Shape of an input that the file leaves open, or the array to run on; else random ones.")
 @winograd_option
+@precision_option
 @click.option("--data", type=click.Path(dir_okay=False), metavar="FILE.npz", help="All inputs, by name.")
 @click.option("-o", "--out", type=click.Path(), metavar="FOLDER|FILE.npz", help="Where to put the outputs, by name.")
 @target_options

@@ -83,6 +83,7 @@ def run(options: Mapping[str, Any], output: Output) -> int:
         output.event({"event": "output", "name": name, "shape": list(array.shape), "dtype": str(array.dtype)})
     rows = [(name, "x".join(map(str, a.shape)), str(a.dtype), _range(a)) for name, a in results.items()]
     output.table("outputs", ("name", "shape", "type", "range"), rows)
+    _tell_differences(options, output, target, given, results)
     _tell_model(options, output, model, _measured(model, tuple(given[name] for name in network.inputs)))
     return 0
 
@@ -141,6 +142,9 @@ def show(options: Mapping[str, Any], output: Output) -> int:
     if len(ordered) > SHOWN_ROWS:
         rest = sum(row.share for row in ordered[SHOWN_ROWS:])
         output.line(f"and {len(ordered) - SHOWN_ROWS} more, with {percent(rest)} of the time")
+    given = dict(zip(network.inputs, model.random_inputs(), strict=True))
+    if options.get("precision"):
+        _tell_differences(options, output, target, given, model(given))
     _tell_model(options, output, model, measured)
     return 0
 
@@ -184,7 +188,8 @@ def _network(options: Mapping[str, Any], target: Target, output: Output, tuning:
 
     output.line(f"stridesmith: reading {options['model']}")
     shapes = input_shapes(options.get("input") or ())
-    made = forms(options["model"], target, shapes, options.get("winograd", True))
+    precision = options.get("precision") or "float32"
+    made = forms(options["model"], target, shapes, options.get("winograd", True), precision)
     return fastest_of(made, target, options.get("db"), tuning)
 
 
@@ -264,6 +269,24 @@ def _tell_model(
         rows += [("show", command_line(options, "show")), ("replay", command_line(options, "replay"))]
     output.line()
     output.table("model", ("", ""), rows)
+
+
+def _tell_differences(
+    options: Mapping[str, Any], output: Output, target: Target, given: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    """What another precision than float32 costs: each output beside that of the same model in float32."""
+    from ..models.precision import WIDE, differences
+
+    if (options.get("precision") or WIDE) == WIDE:
+        return
+    plain = {**options, "precision": None}
+    wide = _model(plain, _network(plain, target, output), target, output)(given)
+    found = differences(results, wide)
+    for name, item in found.items():
+        output.event({"event": "difference", "name": name, "largest": item.largest, "typical": item.typical})
+    rows = [(name, percent(item.largest), percent(item.typical)) for name, item in found.items()]
+    title = f"{options['precision']} beside float32, as shares of the output"
+    output.table(title, ("output", "largest difference", "typical"), rows)
 
 
 def _row_event(row: Row) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def refuse_of_models(options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that only models have."""
     if options.get("input"):
         raise UsageError("--input goes with --model, whose inputs it gives shapes")
+    if options.get("precision"):
+        raise UsageError("--precision goes with --model; the element type of a single workload is its --dtype")
     if not options.get("winograd", True):
         raise UsageError("--no-winograd goes with --model: a single workload is computed as it is written")
 

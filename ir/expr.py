@@ -57,11 +57,20 @@ DOT_CALLS = ("dot_4x8packed_uu", "dot_4x8packed_us", "dot_4x8packed_su", "dot_4x
 The letters at the end say whether the bytes of `a` and of `b` are signed.  The names are those of OpenCL C, whose
 functions give the sum of the products alone.
 """
+PAIR_STEPS = 2
+"""Products that a dot product of pairs of bfloat16 adds up."""
+PAIR_CALLS = ("dot_2x16packed_bf",)
+"""``f(a, b, c)``: `c`, a float32, and the two products of the bfloat16 halves of `a` with those of `b`, words of int32.
+
+The upper halves are multiplied and added first, then the lower ones, each time rounded once, to the nearest float32, of
+two the even one.  Subnormal numbers count as zeros of their sign, in `c`, in the halves and in both sums.  It is what
+x86 does in `vdpbf16ps`.
+"""
 MATH_CALLS = (
     "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "nearbyint", "pow", "fma",
 )  # fmt: skip
 """Of floats, and `abs` of integers as well; `nearbyint` gives the nearest whole number, of two the even one."""
-FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS)
+FUNCTIONS = (*MATH_CALLS, *BIT_CALLS, *DOT_CALLS, *PAIR_CALLS)
 """All that a call may name, but for the lazy ``if_then_else``."""
 
 ExprLike = Union["Expr", int, float, bool]

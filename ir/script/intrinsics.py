@@ -18,6 +18,7 @@ from ..expr import (
     BIT_CALLS,
     DOT_CALLS,
     MATH_CALLS,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Call,
@@ -158,6 +159,12 @@ def _integers(name: str, *args: Operand) -> Expr:
     return Call(name, operands, operands[0].dtype)
 
 
+def _words(name: str, a: Operand, b: Operand, c: Operand) -> Expr:
+    """A dot product of words, added to a number of another type, which the result has."""
+    total = finish(c, "float32")
+    return Call(name, (finish(a, "int32"), finish(b, "int32"), total), total.dtype)
+
+
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
     dtypes.split_dtype(dtype)
     if not isinstance(name, str):
@@ -272,6 +279,7 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "ceildiv": _ceildiv,
     **{name: partial(_math, name) for name in MATH_CALLS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
+    **{name: partial(_words, name) for name in PAIR_CALLS},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})
 

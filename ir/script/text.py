@@ -11,6 +11,7 @@ from ..expr import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -116,6 +117,8 @@ class Texts:
             return f"T.if_then_else({self(e.args[0])}, {self._args(e.args[1:])})"
         if e.name in FUNCTIONS and e.args and all(a.dtype == e.dtype for a in e.args):
             return f"T.{e.name}({self._args(e.args, exact=True)})"
+        if e.name in PAIR_CALLS and len(e.args) == 3 and e.dtype == e.args[2].dtype:
+            return f"T.{e.name}({', '.join(map(self.typed, e.args))})"
         tail = "".join(f", {self.typed(a)}" for a in e.args)
         return f'T.call_extern("{e.dtype}", {quoted(e.name)}{tail})'
 

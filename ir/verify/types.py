@@ -13,6 +13,7 @@ from ..expr import (
     DOT_CALLS,
     FUNCTIONS,
     LOGIC,
+    PAIR_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -31,7 +32,7 @@ from ..expr import (
 from ..node import children
 from ..script.printer import expr_text
 
-_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys(DOT_CALLS, 3)}
+_ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3)}
 
 
 class TypeFault(ProgramError, ValueError):
@@ -113,6 +114,13 @@ def _call(e: Call) -> None:
         raise TypeFault(f"the function `{e.name}` is unknown; known are {', '.join(FUNCTIONS)}")
     if len(e.args) != _ARGUMENTS.get(e.name, 1):
         raise TypeFault(f"`{e.name}` takes {_ARGUMENTS.get(e.name, 1)} arguments, but has {len(e.args)}")
+    if e.name in PAIR_CALLS:
+        same(e, "the words", *e.args[:2])
+        same(e, "the number that is added to and the result", e, e.args[2])
+        words = dtypes.with_lanes("int32", dtypes.lanes(e.dtype))
+        if dtypes.element(e.dtype) != "float32" or e.args[0].dtype != words:
+            raise TypeFault(f"`{expr_text(e)}` takes two words of int32 and a float32, each of as many lanes")
+        return
     same(e, "the arguments and the result", e, *e.args)
     if e.name in DOT_CALLS:
         allowed = dtypes.element(e.dtype) == "int32"

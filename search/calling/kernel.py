@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -144,9 +145,9 @@ class Kernel:
     of a free interface, or of a program with layouts of its own, has the physical
     one.  They are NumPy's, or whatever else on the CPU has ``__dlpack__`` (PyTorch,
     JAX, CuPy), whose memory is used as it is.  Scalars are numbers in the range of
-    their type, a bfloat16 array has dtype uint16 and holds the bits, or has the
-    type that ml_dtypes gives to NumPy.  TypeError and ValueError name the
-    argument that is not so.  `signature` has name, logical and physical shape,
+    their type, a bfloat16 array has dtype uint16 and holds the bits (`ss.bfloat16_bits`
+    makes them of floats), has the type that ml_dtypes gives to NumPy, or is PyTorch's.
+    TypeError and ValueError name the argument that is not so.  `signature` has name, logical and physical shape,
     dtype, index map and pad value of every argument.  Several threads may call it.
     """
 
@@ -358,11 +359,18 @@ def _shared(argument: Argument, value: object) -> Array:
     if not hasattr(value, "__dlpack__"):
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}` must be an array, NumPy's or one with `__dlpack__`, but got {kind}")
+    if argument.dtype == "bfloat16" and str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = _bits_of_tensor(value)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise TypeError(f"`{argument.name}`, a {kind}, does not share its memory with NumPy: {error}") from None
+
+
+def _bits_of_tensor(tensor: Any) -> Any:
+    """A tensor of PyTorch's bfloat16, which NumPy does not have, as one of its bits, in the same memory."""
+    return tensor.detach().view(sys.modules["torch"].uint16)
 
 
 class _Memory(ABC):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ...space.workloads import Workload
 
 OPTIONS = (
-    "model", "input", "workload", "shape", "script", "name", "suite", "config", "only", "dtype", "interface",
-    "target", "threads", "db",
+    "model", "input", "precision", "workload", "shape", "script", "name", "suite", "config", "only", "dtype",
+    "interface", "target", "threads", "db",
 )  # fmt: skip
 """What says on which work, target and database a command acts, in the order in which it is written."""
 

@@ -31,10 +31,10 @@ from .mirror import mirror_round
 from .trace import DRIVER, PROPOSING
 
 if TYPE_CHECKING:
+    from ..candidates.search_space import Candidate
     from ..records.record import Record
     from ..tasks.task import Task
     from .run import Run
-    from .search_space import Candidate
     from .study import Study
 
 EMPTY_ROUNDS = 8  # rounds without a candidate that can be scheduled, until the space counts as exhausted

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NoSchedule, StorageError, UsageError
+from ..candidates.search_space import SearchSpace
 from ..records.status import KINDS
 from ..tasks.recording import OK, RecordedSketch, Recording, save
 from ..tasks.task import Roof, Task
 from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Reply, Rival, Roofed
-from .search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...cost_model.features import FeatureMap
@@ -68,7 +68,7 @@ def _sublattice(
     search_space: SearchSpace, features: FeatureMap, number: int, size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """The candidates of some alternatives of a sketch's decisions: added one by one until there are `size`."""
-    from .evolution import distinct, row_fingerprints
+    from ..candidates.evolution import distinct, row_fingerprints
 
     def programs(kept: list[list[int]]) -> NDArray[np.int64]:
         grid = np.stack([g.ravel() for g in np.meshgrid(*kept, indexing="ij")], axis=1).astype(np.int64)

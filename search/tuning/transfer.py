@@ -27,17 +27,17 @@ from ...backends.devices import processor_of
 from ...errors import StorageError, StridesmithError, TemporaryError
 from ...ir.script.parser import parse
 from ...ir.stmt import PrimFunc
-from .evolution import mutated
-from .search_space import SearchSpace
+from ..candidates.evolution import mutated
+from ..candidates.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from ...ir.target import Target
     from ...space.design.decision import Decision
     from ...space.design.sketch import Sketch
+    from ..candidates.search_space import Key
     from ..records.database import Database
     from ..records.record import Record
     from ..tasks.task import Task
-    from .search_space import Key
 
 TRIED, LOOKED_AT = 2, 4
 """Relatives whose candidates are tried, and how many with a record are looked at for them."""

@@ -102,7 +102,7 @@ def derive(job: Derive, tick: Tick) -> Done | Failed:
 
 
 def build(job: Build, tick: Tick) -> Built | Failed:
-    from .programs import drawn
+    from .programs import drawn, estimated
 
     def compiled(func: PrimFunc, lowered: Lowered, trace: Trace | None) -> Built:
         if job.fault:
@@ -112,9 +112,10 @@ def build(job: Build, tick: Tick) -> Built | Failed:
         return built(func, lowered, job.target, trace)
 
     def scheduled() -> tuple[PrimFunc, Trace | None]:
-        if job.choice is None:
+        choice = job.choice if job.estimated is None else estimated(job.script, job.target, job.estimated)
+        if choice is None:
             return _replayed(job), None
-        schedule = drawn(job.script, job.target, job.choice)
+        schedule = drawn(job.script, job.target, choice)
         return schedule.func, schedule.trace.to_json()
 
     return _with_lowered(job.target, scheduled, compiled)
@@ -257,8 +258,8 @@ def check_device(job: CheckDevice, tick: Tick) -> Done:
 
 
 def _peak_dtype(dtype: str) -> str:
-    """The type whose multiply-adds make the peak for a program's dtype: narrower ones are summed in float32."""
-    return "float64" if dtype == "float64" else "float32"
+    """The type whose multiply-adds make the peak for a program's dtype: other ones are summed in float32."""
+    return dtype if dtype in ("float64", "bfloat16") else "float32"
 
 
 class _Ticking:

@@ -49,6 +49,16 @@ def derived(script: str, target: Target, interface: Mapping[str, str]) -> Space:
     return generate(program(script), target, interface)
 
 
+def estimated(script: str, target: Target, interface: Mapping[str, str]) -> Choice | None:
+    """What the estimate likes best in the design space of a program; None for a space without any candidate."""
+    from ..candidates.estimated import favourite
+    from .protocol import Choice
+
+    space = derived(script, target, interface)
+    best = favourite(space)
+    return None if best is None else Choice(space.sketches[best.sketch].name, best.row, dict(interface))
+
+
 @uncollected
 def drawn(script: str, target: Target, choice: Choice) -> Schedule:
     """The schedule of a candidate of the program's design space, all proofs on.

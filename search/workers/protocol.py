@@ -197,7 +197,8 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Build(Job[Built]):
-    """Schedule, lower and compile a candidate: a `choice` or a `trace`, or the program as written without either.
+    """Schedule, lower and compile a candidate: a `choice`, a `trace`, or what the estimate likes best in the space for
+    the interface `estimated`; without any of them, and where that space is empty, the program as written.
 
     `fault` is a mistake to put into its code (see `backends.faults`).
     """
@@ -208,6 +209,7 @@ class Build(Job[Built]):
     target: Target
     choice: Choice | None = None
     trace: Trace | None = None
+    estimated: dict[str, str] | None = None
     fault: str | None = None
 
 

@@ -29,6 +29,7 @@ from ...ir.expr import (
     substitute,
     variables,
 )
+from ...ir.isa import PAIRS, dot_steps
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
@@ -143,7 +144,7 @@ class Anchor:
     `factors` are the operands whose product (or, for min and max, which alone) the
     reduction combines with `op`; it is empty when the combined value is anything else.
     Where it adds products of two inputs of bytes, each widened to int32, `signs` says which of them are signed (``us``:
-    uint8 by int8); else it is empty.
+    uint8 by int8), and where they are bfloat16, widened to float32, it is `isa.PAIRS`; else it is empty.
     """
 
     name: str
@@ -171,8 +172,18 @@ class Anchor:
     def inputs(self) -> tuple[Operand, ...]:
         return self.operands[1:]
 
+    @property
+    def dot_steps(self) -> int:
+        """Steps of the reduction that are one dot product, where the target has one for `signs`."""
+        return dot_steps(self.signs)
+
 
 _BYTES = {"uint8": "u", "int8": "s"}
+_SIGNS = {
+    **{("int32", a, b): _BYTES[a] + _BYTES[b] for a in _BYTES for b in _BYTES},
+    ("float32", "bfloat16", "bfloat16"): PAIRS,
+}
+"""The signs of dot products: by the type of the sum and those of its two factors."""
 MOST_LOADS = 64
 """Loads of a value that inlining may make: a chain of stencils would read what multiplies with every step."""
 
@@ -330,7 +341,7 @@ def _anchor(
         operands.append(replace(operand, tested=tested, padded=padded, is_streamed=streamed, inlined=inlined))
     factors = _factors(op, value, accesses[1:])
     epilogue = epilogues.get(block.name, "")
-    signs = _signs_of_bytes(value) if op == "+" and len(factors) == 2 else ""
+    signs = _signs(value) if op == "+" and len(factors) == 2 else ""
     return Anchor(name, block.name, axes, tuple(operands), epilogue, op, factors, signs)
 
 
@@ -365,13 +376,11 @@ def _factors(op: str, value: Expr, accesses: Sequence[Store | Load]) -> tuple[in
     return tuple(sorted({accesses.index(p) + 1 for p in parts if isinstance(p, Load)}))
 
 
-def _signs_of_bytes(value: Expr) -> str:
-    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed; empty for anything else."""
+def _signs(value: Expr) -> str:
+    """Of ``int32(a) * int32(b)`` of bytes whether `a` and `b` are signed, of bfloat16 `PAIRS`; else empty."""
     parts = product_factors(value)
-    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == "int32" and isinstance(p.a, Load)]
-    if len(parts) != len(loaded) or len(parts) != 2 or not all(dtype in _BYTES for dtype in loaded):
-        return ""
-    return "".join(_BYTES[dtype] for dtype in loaded)
+    loaded = [p.a.dtype for p in parts if isinstance(p, Cast) and p.dtype == value.dtype and isinstance(p.a, Load)]
+    return _SIGNS.get((value.dtype, *loaded), "") if len(parts) == len(loaded) else ""
 
 
 def _loads_in_order(value: Expr) -> list[Load]:

@@ -37,7 +37,7 @@ def converted(dtype: str, lanes: int, target: Target, wrap: object = None) -> np
     at = i if lanes == 1 else Ramp(i * lanes, const(1), lanes)
     value: Expr = Load(source, (at,))
     value = wrap(value, lanes) if callable(wrap) else value
-    store = Store(out, (at,), Cast(value, with_lanes(dtype, lanes)))
+    store = Store(out, (at,), Cast(with_lanes(dtype, lanes), value))
     return run(For(i, const(COUNT // lanes), store), {source: NUMBERS}, out, target=target)
 
 
@@ -72,12 +72,12 @@ def test_what_is_clipped_and_rounded_first(dtype: str, lanes: int, ends: tuple[f
 def test_only_what_stays_in_32_bits_needs_no_care() -> None:
     """The largest of 32 bits is no float32; where a clip ends below it, or the integers are narrower, all fits."""
     x = Load(Buffer("x", (4,), "float32"), (const(0),))
-    assert clamped(Cast(x, "int32")) is None
-    assert clamped(Cast(clip(x, -1.0, 2.0**31, 1), "int32")) is None
-    assert clamped(Cast(clip(x, float("nan"), 5.0, 1), "int32")) is None
-    inside = clamped(Cast(clip(x, -1.0, 2.0**31 - 128, 1), "int32"))
+    assert clamped(Cast("int32", x)) is None
+    assert clamped(Cast("int32", clip(x, -1.0, 2.0**31, 1))) is None
+    assert clamped(Cast("int32", clip(x, float("nan"), 5.0, 1))) is None
+    inside = clamped(Cast("int32", clip(x, -1.0, 2.0**31 - 128, 1)))
     assert inside is not None and inside.bounds == (-1.0, 2.0**31 - 128)
-    narrow = clamped(Cast(clip(x, -1e9, 50.0, 1), "int8"))
+    narrow = clamped(Cast("int8", clip(x, -1e9, 50.0, 1)))
     assert narrow is not None and narrow.bounds == (-128.0, 50.0)
-    assert clamped(Cast(x, "int64")) is None
-    assert clamped(Cast(Load(Buffer("d", (4,), "float64"), (const(0),)), "int8")) is None
+    assert clamped(Cast("int64", x)) is None
+    assert clamped(Cast("int8", Load(Buffer("d", (4,), "float64"), (const(0),)))) is None

@@ -14,7 +14,7 @@ from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
 from stridesmith.ir.verify.rules import verify
-from stridesmith.search.tuning.search_space import SearchSpace
+from stridesmith.search.candidates.search_space import SearchSpace
 from stridesmith.space.design.sketch import Sketch
 from stridesmith.space.design.space import Space, generate
 from stridesmith.space.design.techniques.digits import DIGITS
