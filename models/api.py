@@ -106,11 +106,11 @@ def compile(
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
     """
-    from ..search.tasks.task import device_of
+    from ..search.tasks.device import Device
     from .tuning import tune_network
 
     started = time.monotonic()
-    device = device_of(target, threads)
+    device = Device.here(target, threads)
     network = fastest_of(forms(source, device, inputs, winograd, precision), device, db, tuning=bool(seconds))
     if seconds:
         found = tune_network(network, device, seconds, db=db, seed=seed, address=address, start=started, emit=emit)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from . import (
     bytewise,
     convolutions,
+    determinants,
     indexing,
     integers,
     movement,
@@ -19,14 +20,19 @@ from . import (
     pooling,
     products,
     quantization,
+    recurrent,
     reductions,
     resizing,
+    sampling,
+    scattering,
+    selection,
+    signal,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers, bytewise,
+    integers, bytewise, recurrent, selection, scattering, sampling, signal, determinants,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {
