@@ -23,11 +23,11 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
+from stridesmith.backends.devices import discover
 from stridesmith.errors import StridesmithError
 from stridesmith.models.api import compiled, network_of
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.onnx import read
-from stridesmith.search.tasks.task import device_of
 
 MICROSOFT, LEARNING = "com.microsoft", "ai.onnx.ml"
 Array = np.ndarray
@@ -542,7 +542,7 @@ def outcome(case: Case, is_compiled: bool) -> tuple[str, str]:
     found = evaluate(network, given)
     whys = [difference(found[f"y{at}"], right) for at, right in enumerate(wanted)]
     if not any(whys) and is_compiled:
-        target = device_of("cpu", 1)
+        target = discover("cpu", 1)
         made = compiled(network_of(network, target), target)(given)
         whys = [f"compiled: {why}" if (why := difference(made[f"y{at}"], r)) else "" for at, r in enumerate(wanted)]
     return "foreign" if network.foreign else "native", "; ".join(f"y{at}: {w}" for at, w in enumerate(whys) if w)

@@ -112,11 +112,11 @@ def compile(
     `precision` is the type of weights, and of what operators hand on to each other, ``bfloat16`` or ``float16`` where
     that may be; sums stay in float32 (`models.precision`).
     """
-    from ..search.tasks.task import device_of
+    from ..search.tasks.device import Device
     from .tuning import tune_network
 
     started = time.monotonic()
-    device = device_of(target, threads)
+    device = Device.here(target, threads)
     given = Given(inputs or {}, values or {})
     network = fastest_of(forms(source, device, given, winograd, precision), device, db, tuning=bool(seconds))
     if seconds:

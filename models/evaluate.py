@@ -15,7 +15,7 @@ import numpy as np
 from ..backends.samples import Reference
 from ..errors import InternalError, ModelProblem, UsageError
 from ..ir.caches import cached
-from ..ir.interpreter.numbers import bfloat16_bits
+from ..ir.numbers import bfloat16_bits
 from ..ir.stmt import PrimFunc
 from ..search.workers.reference import reference_of
 from .network import Array, Branches, Foreign, Lookup, Network, Node, Operator, Tensor

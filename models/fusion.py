@@ -30,9 +30,9 @@ from ..errors import ProgramError
 from ..ir.caches import cached
 from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
 from ..ir.node import children, transform, walk
-from ..ir.script.printer import expr_text
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
+from ..ir.text import expr_text
 from ..space.design.apply import prepared
 from ..space.design.nests import steps_of
 from ..space.design.program import Anchor, anchors, inline_chains, is_elementwise

@@ -12,13 +12,13 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import model, node, value
 
+from stridesmith.backends.devices import discover
 from stridesmith.errors import ModelProblem
 from stridesmith.models.api import compiled, network_of
 from stridesmith.models.evaluate import evaluate
 from stridesmith.models.inputs import Given
 from stridesmith.models.network import Branches, Lookup, Network
 from stridesmith.models.onnx import import_model, read
-from stridesmith.search.tasks.task import device_of
 
 Array = np.ndarray
 rng = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def test_branches_are_networks_that_are_chosen_when_they_run() -> None:
     found = read(chooser())
     (choice,) = found.called
     assert isinstance(choice, Branches) and not found.foreign and len(found.parts) == 3
-    target = device_of("cpu", 1)
+    target = discover("cpu", 1)
     made = compiled(network_of(found, target), target)
     total = 0.5 * x.sum(1, keepdims=True).repeat(3, 1)
     for rate, right in ((16000, np.maximum(total, 0)), (8000, -total), (16000, np.maximum(total, 0))):
@@ -266,7 +266,7 @@ def test_classes_have_names_at_the_end() -> None:
     imported = import_model(helper.make_model(graph, opset_imports=opsets, ir_version=8))
     network = imported.network
     assert not network.foreign and sum(isinstance(n, Lookup) for n in network.nodes) == 1
-    target = device_of("cpu", 1)
+    target = discover("cpu", 1)
     for found in (evaluate(network, {"x": x}), compiled(network_of(network, target), target)({"x": x})):
         assert found["label"].tolist() == ["no", "perhaps"]
         close(found["map"], [[3, 0, 0], [0, 5, 0]])
