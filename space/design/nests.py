@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...ir.expr import Const, free_variables
 from ...ir.node import walk
-from ...ir.stmt import Block, For, If, Iter, PrimFunc, Seq, Stmt, Store
+from ...ir.stmt import Block, For, If, Iter, PrimFunc, Seq, Stmt, Store, walk_stmts
 from ..errors import ScheduleError
 from ..primitives.widen_loops import is_narrow
 from ..schedule import Schedule
@@ -95,6 +95,12 @@ def with_separate_nests(schedule: Schedule) -> Schedule:
 def is_flat(func: PrimFunc) -> bool:
     """Whether the program is a sequence of nests with one block each."""
     return all(_single(nest) for nest in _nests(func))
+
+
+def steps_of(func: PrimFunc) -> tuple[Block, ...]:
+    """Blocks that hold others and run in the order of an opaque iterator, as the steps of a recurrence do."""
+    found = (n for n in walk_stmts(func.body) if isinstance(n, Block) and any(i.kind == "opaque" for i in n.iters))
+    return tuple(block for block in found if blocks_below(block.body))
 
 
 def _is_separate(nest: Stmt) -> bool:
