@@ -41,6 +41,7 @@ from ...ir.node import walk
 from ...ir.stmt import Allocate, Declare, Evaluate, For, If, Let, Seq, Stmt, Store, written_buffers
 from ..llvm import arith, memory
 from ..llvm.builder import Builder, Value
+from ..llvm.conversion import clamped, converted
 from ..llvm.dots import dot_of_words
 from ..llvm.fused import multiply_accumulate
 from ..llvm.index import INLINE, INT64_MAX, INT64_MIN, ZERO, Lanes, Linear, Ramped, combined, from_lanes
@@ -420,6 +421,8 @@ def _call(p: Printer, expr: Call) -> Value:
 
 def _cast(p: Printer, expr: Cast) -> Value:
     source, target = p.dtype(expr.a), expr.dtype
+    if dtypes.is_float(source) and (bounded := clamped(expr)) is not None:
+        return converted(p.out, bounded, p.operand, target)
     value = p.value(expr.a)
     if source == target:
         return value
