@@ -197,7 +197,7 @@ class ExpressionMaker:
         if lanes > 1 and self.chance(4):
             return Broadcast(self.value(base, depth - 1), lanes)
         makers: list[Callable[[str, int], Expr]] = [self._leaf, self._leaf, self._operation, self._operation]
-        makers += [self._call, self._call, self._conditional, self._select, self._cast, self._let]
+        makers += [self._call, self._call, self._call, self._conditional, self._select, self._cast, self._let]
         return self.pick(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str, depth: int) -> Expr:
@@ -323,14 +323,14 @@ class ExpressionMaker:
         if name == "pow":
             return Call(name, (Binary("+", size, one), self.every(Const(0.5, base), lanes)), dtype)
         if name == "fma":
-            name = "multiply_accumulate" if self.chance(3) else name
+            name = "multiply_accumulate" if self.chance(2) else name
             return Call(name, (a, self.value(dtype, depth), self.value(dtype, depth)), dtype)
         if name == "exp":
             return Call(name, (Binary("min", a, one),), dtype)
         return Call(name, (size if name == "sqrt" else a,), dtype)
 
     def _conditional(self, dtype: str, depth: int) -> Expr:
-        if self.chance(3):
+        if self.chance(4):
             return self._masked(dtype, depth)
         guarded = self._guarded(dtype) if self.chance(2) else None
         if guarded is not None:
@@ -352,7 +352,7 @@ class ExpressionMaker:
         return Call("if_then_else", (Binary("<=", Const(1), var), Load(buffer, indices), self.leaf(dtype)), dtype)
 
     def _select(self, dtype: str, depth: int) -> Expr:
-        if self.chance(3):
+        if self.chance(4):
             return self._shuffle(dtype, depth)
         lanes = dtypes.lanes(dtype)
         with self.surely():
