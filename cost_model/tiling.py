@@ -4,7 +4,7 @@ Levels from the inside out: `lane` (one vector), `step` (the register tile in on
 register tile with its unrolled reduction steps), `panel` (the register tile over the whole reduction), `block`
 (neighbouring tiles).  `path` are many levels at once, in the rows of its vectors: `reg`, `panel`, `block`, then `in1`,
 `in2`, ... with one more of the outer loops complete, in the order in which the candidate nests them; after each of
-`block`, `in1`, ... there is `block in all panels`, ..., the same after the loop over panels, where that is the next one.
+`block`, `in1`, ... comes `block in all panels`, ..., the same after the loop over panels, where that is the next one.
 `chunk` is what one iteration of the shared (parallel) loops covers.
 """
 
