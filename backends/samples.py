@@ -27,8 +27,8 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
-from ..ir.interpreter.numbers import convert
 from ..ir.node import Node, children, walk
+from ..ir.numbers import convert
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
 from .passes.roundings import is_step
@@ -252,11 +252,12 @@ def _rounded(array: Array, dtype: str) -> Array:
 
 
 def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:
+    gains = _gains(func)
     for draw in DRAWS:
         inputs = {}
         for buffer, shape in _logical_inputs(func):
             values = draw(rng, shape) if dtypes.is_float(buffer.dtype) else rng.integers(0, 4, shape)
-            inputs[buffer.name] = _held_as(buffer.dtype, values)
+            inputs[buffer.name] = _held_as(buffer.dtype, values * gains.get(buffer.name, 1))
         wide = _widened(inputs)
         with np.errstate(all="ignore"):
             expected = _given_by(reference, wide)
@@ -269,6 +270,21 @@ def _normal_sample(func: PrimFunc, reference: Reference, numerics: Numerics, rng
         sizes = _given_by(reference, {name: _magnitude(a) for name, a in wide.items()})
         bounds = {n: np.asarray(4 * numerics.rounding * _without_infinities(sizes[n])) for n in expected}
     return Sample("normal", inputs, expected, bounds)
+
+
+def _gains(func: PrimFunc) -> dict[str, float]:
+    """What weights are multiplied by that a recurrence adds K products of in each step: the root of 1 / K.
+
+    With such weights a step makes an error no larger, while with larger ones the smallest error grows in each.
+    """
+    found: dict[str, float] = {}
+    blocks = [n for n in walk(func.body) if isinstance(n, Block)]
+    steps = [block for block in blocks if any(item.kind == "opaque" for item in block.iters)]
+    for block in (n for step in steps for n in walk(step.body) if isinstance(n, Block) and n.reduce):
+        length = np.prod([item.extent for item in block.reduce], dtype=np.float64)
+        factors = [b for b in read_buffers(block.body) if b in func.params and dtypes.is_float(b.dtype)]
+        found |= {factor.name: float(1 / np.sqrt(length)) for factor in factors}
+    return found
 
 
 def _with_steps(normal: Sample, reference: Reference, numerics: Numerics, rng: np.random.Generator) -> Sample:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import (
+    bytewise,
     convolutions,
+    determinants,
     indexing,
     integers,
     movement,
@@ -18,14 +20,20 @@ from . import (
     pooling,
     products,
     quantization,
+    recurrent,
     reductions,
     resizing,
+    sampling,
+    scattering,
+    selection,
+    signal,
+    trees,
 )
 from .site import Builder
 
 FAMILIES = (
     convolutions, products, pooling, pointwise, reductions, normalisations, movement, indexing, resizing, quantization,
-    integers,
+    integers, bytewise, recurrent, selection, scattering, sampling, signal, determinants, trees,
 )  # fmt: skip
 
 BUILDERS: Mapping[tuple[str, str], Builder] = {

@@ -16,8 +16,8 @@ from ...search.workers import kernel_cache
 from ...search.workers.protocol import Build, Built, Compiled, Failed, to_text
 from ...search.workers.spread import build_here
 from ..network import Network, Operator
+from ..views import Sharing, sharing_of
 from .kernels import Builder, Kernel
-from .views import Sharing, sharing_of
 
 LEAST_BYTES = 1 << 16  # a smaller tensor is in a near cache anyway
 

@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...backends.lower import LoweringError
-from ...ir.affine.bounds import OutOfBounds
 from ...ir.collection import uncollected
 from ...ir.layout.index_map import IndexMapError
 from ...ir.passes.in_place import NotInPlace
 from ...ir.script.parser import ScriptError, parse
 from ...ir.stmt import PrimFunc
 from ...ir.target import Target
+from ...ir.verify.bounds import OutOfBounds
 from ...ir.verify.rules import VerifyError, verify
 from ...space.design.space import Space, generate
 from ...space.schedule import Schedule, ScheduleError, Trace

@@ -117,7 +117,7 @@ class Verified(Reply):
 class Measured(Reply):
     """Seconds of a call, several times; `max_abs_error` as in `Verified`.
 
-    With a rival, what they would be had the rival taken the latency that is known of it.
+    With a control, what they would be had the control taken the latency that is known of it.
     """
 
     samples: tuple[float, ...]
@@ -240,7 +240,7 @@ class Verify(Job[Verified]):
 
 
 @dataclass(frozen=True)
-class Rival:
+class Control:
     """A kernel that candidates take turns with, and its latency in microseconds."""
 
     kernel: Compiled
@@ -251,7 +251,7 @@ class Rival:
 class Measure(Job[Measured]):
     """Verify a kernel, then time it for about `repeat_ms`.
 
-    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  Calls
+    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `control`.  Calls
     that are timed are `called` as in a network, or back to back.  The `fault` ``fake_latency`` claims a nanosecond.
     """
 
@@ -261,7 +261,7 @@ class Measure(Job[Measured]):
     called: InNetwork | None = None
     repeat_ms: float = 60.0
     best_us: float | None = None
-    rival: Rival | None = None
+    control: Control | None = None
     fault: str | None = None
 
 

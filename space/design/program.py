@@ -33,12 +33,12 @@ from ...ir.isa import PAIRS, dot_steps
 from ...ir.layout.digits import digit
 from ...ir.layout.index_text import evaluate
 from ...ir.node import Node, children, walk
-from ...ir.stmt import Block, For, PrimFunc, Store, read_buffers
+from ...ir.stmt import Block, For, PrimFunc, Store, path_to, read_buffers
 from ..errors import ScheduleError
 from ..primitives.reduction import update_of
 from ..primitives.rfactor import check_all_points
 from ..tree import block_stores, consumers, find_block, leaf_blocks, loops_above, producers
-from .nests import is_flat
+from .nests import is_flat, steps_of
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -235,6 +235,14 @@ def anchors(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
     return tuple(result)
 
 
+def anchors_in_steps(func: PrimFunc, interface: dict[str, str]) -> tuple[Anchor, ...]:
+    """The sums in the steps of a recurrence, in program order; none where one of them is no anchor."""
+    sums = [block for step in steps_of(func) for block in leaf_blocks(step.body) if block.reduce]
+    found = [_anchor(func, block, f"b{number}", {}, interface) for number, block in enumerate(sums)]
+    known = tuple(anchor for anchor in found if anchor is not None)
+    return known if len(known) == len(sums) else ()
+
+
 def accesses_of(block: Block) -> list[Load | Store]:
     """What a block loads and stores, its initialisation included."""
     parts = [block.body, *([] if block.init is None else [block.init])]
@@ -304,7 +312,7 @@ def _anchor(
     `epilogues` has the epilogue of each reduction that has one.  It is nobody's producer: it moves with its reduction.
     """
     above = loops_above(func, block)
-    single = _single_points(block)
+    single = {**_single_points(block), **_around(func, block)}
     bound = [i.binding for i in block.iters if i.var not in single]
     idle = {loop.var for loop in above if loop.extent == const(1) and loop.var not in bound}
     if sorted(map(str, bound)) != sorted(str(loop.var) for loop in above if loop.var not in idle):
@@ -348,6 +356,12 @@ def _anchor(
 def _single_points(block: Block) -> dict[Var, Expr]:
     """The iterators of one value that no loop decides, with that value: an axis of extent 1 that was simplified."""
     return {i.var: i.binding for i in block.iters if i.extent == 1 and isinstance(i.binding, Const)}
+
+
+def _around(func: PrimFunc, block: Block) -> dict[Var, Expr]:
+    """The iterators of the blocks around one, with their first values: an anchor is seen in one of their instances."""
+    outer = (path_to(func.body, block) or ())[:-1]
+    return {i.var: const(0, i.var.dtype) for stmt in outer if isinstance(stmt, Block) for i in stmt.iters}
 
 
 def _runs_everywhere(block: Block, above: Sequence[For]) -> bool:

@@ -22,9 +22,9 @@ from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.ir.dtypes import with_lanes
 from stridesmith.ir.expr import PAIR_CALLS, Buffer, Call, Load, Ramp, Var, const
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, dot_of_pairs
 from stridesmith.ir.isa import VECTORS
 from stridesmith.ir.node import walk
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, dot_of_pairs
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import For, PrimFunc, Store
 from stridesmith.ir.target import Target
