@@ -6,16 +6,14 @@ are MatMulInteger, a scale and a bias.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
+from .microsoft import DOMAIN, Definition
 from .parts import Parts
-
-Definition: TypeAlias = Callable[[Parts], bool]
-DOMAIN = "com.microsoft"
 
 
 def _scalar(p: Parts, at: int) -> str:
@@ -68,11 +66,33 @@ def _pooled(op: str, *names: str) -> Definition:
         is_last = bool(p.attribute("channels_last", 0))
         if is_last:
             x = p.add("Transpose", [x], perm=[0, rank - 1, *range(1, rank - 1)])
-        y = p.add(op, [x], **{name: p.attribute(name) for name in names})
+        values = {name: p.attribute(name) for name in names}
+        if values.get("ceil_mode") and values.get("count_include_pad"):
+            sizes = p.shape()[1:-1] if is_last else p.shape()[2:]
+            x = _with_whole_windows(p, x, sizes, values)
+        y = p.add(op, [x], **values)
         _bytes(p, p.add("Transpose", [y], perm=[0, *range(2, rank), 1]) if is_last else y, 3, 4)
         return True
 
     return define
+
+
+def _with_whole_windows(p: Parts, x: str, sizes: Sequence[int], values: dict[str, Any]) -> str:
+    """The image with its border as zeros, so wide that the last windows end in it, and `values` for no more of it.
+
+    ONNX Runtime divides by all places of a window, those beyond the border among them, which ONNX does not count.
+    """
+    rank, kernel = len(sizes), values["kernel_shape"]
+    pads, strides = values["pads"] or [0] * (2 * rank), values["strides"] or [1] * rank
+    front, end = list(pads[:rank]), []
+    for size, before, after, window, step in zip(sizes, front, pads[rank:], kernel, strides, strict=True):
+        count = -(-(size + before + after - window) // step) + 1
+        if (count - 1) * step >= size + before:  # no window begins behind the image
+            count -= 1
+        end.append(max(after, (count - 1) * step + window - size - before))
+    values |= {"ceil_mode": 0, "count_include_pad": 0, "pads": None}
+    border = p.constant([0, 0, *front, 0, 0, *end], "int64")
+    return p.add("Pad", [x, border, p.constant(0, "float32")])
 
 
 def _softmax(p: Parts) -> bool:
