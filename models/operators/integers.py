@@ -31,6 +31,8 @@ from .pointwise import broadcast
 from .site import Builder, Built, Site
 
 BYTES = ("int8", "uint8")
+FURTHEST = 256
+"""More steps than lie between any two bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Epilogue:
     def vectors(self) -> dict[str, Array]:
         """The vectors that a program reads, by name."""
         named = {"shift": self.shift, "factor": self.factor, "addend": self.addend}
+        if self.dtype in BYTES:
+            named["zero"] = np.full(1, self.zero, np.int32)
         return {name: np.ascontiguousarray(v) for name, v in named.items() if v is not None}
 
     def text(self, at: str) -> str:
@@ -68,9 +72,22 @@ class Epilogue:
 
     def rounded(self, value: str) -> str:
         """A float as bytes."""
-        low, high = (literal(float(bound), "float32") for bound in (self.low, self.high))
-        shifted = f"T.nearbyint({value})" + (f" + {literal(float(self.zero), 'float32')}" if self.zero else "")
-        return f"T.Cast({self.dtype!r}, T.max(T.min({shifted}, {high}), {low}))"
+        low, high = int_range(self.dtype)
+        least = self.low - self.zero if self.low > low else -FURTHEST
+        most = self.high - self.zero if self.high < high else FURTHEST
+        return in_steps(value, self.dtype, element("zero", ["0"]), (least, most))
+
+
+def in_steps(value: str, dtype: str, zero: str, ends: tuple[int, int] = (-FURTHEST, FURTHEST)) -> str:
+    """A float as bytes, ``clip(round(value) + zero)``, as script text; `ends` are those of the rounded value.
+
+    Between these it is a whole number by one instruction, and where they are the furthest, clipping is what it is
+    without them.  The zero point is data: what differs in it alone is one program.
+    """
+    least, most = (literal(float(end), "float32") for end in ends)
+    whole = f"T.Cast('int32', T.nearbyint(T.max(T.min({value}, {most}), {least}))) + {zero}"
+    low, high = (literal(end, "int32") for end in int_range(dtype))
+    return f"T.Cast({dtype!r}, T.max(T.min({whole}, {high}), {low}))"
 
 
 def folded(weights: Array, zero: Array | None, axis: int) -> Array | None:
