@@ -27,8 +27,8 @@ import numpy as np
 from ..ir import dtypes
 from ..ir.arith.intervals import Facts, nothing_known
 from ..ir.expr import Binary, Buffer, Call, Const, Expr, Load, Select, Var
-from ..ir.interpreter.numbers import convert
 from ..ir.node import Node, children, walk
+from ..ir.numbers import convert
 from ..ir.stmt import Block, For, If, PrimFunc, Stmt, Store, read_buffers, stores, written_buffers
 from .data import Array
 from .passes.roundings import is_step

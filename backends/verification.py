@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import WrongResult
 from ..ir.interpreter.memory import DEFINED, FORBIDDEN
-from ..ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from ..ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from .artifact import Argument
 from .data import Array, pack, pad_values, padding, unpack
 from .samples import Sample, Steps
@@ -56,16 +56,16 @@ def verify(
     bound: Runnable,
     arguments: Sequence[Argument],
     samples: Sequence[Sample],
-    hopeless: Callable[[float], float | None] = lambda _: None,
+    too_slow: Callable[[float], float | None] = lambda _: None,
 ) -> Verdict:
     """Run every sample; the error is that of the last one.
 
-    `arguments` are the parameters of `bound` in order.  `hopeless` is asked once, with the seconds of the
+    `arguments` are the parameters of `bound` in order.  `too_slow` is asked once, with the seconds of the
     first call, whether such a kernel is of no interest however right it is; its answer is then what a call
     takes.  Raises WrongResult.
     """
     first, fastest = run_poisoned(bound, arguments, samples[0], POISONS[0])
-    if (slow := hopeless(fastest)) is not None:
+    if (slow := too_slow(fastest)) is not None:
         return Verdict(compare(samples[0], first), slow, complete=False)
     second, seconds = run_poisoned(bound, arguments, samples[0], POISONS[1])
     for name, value in first.items():

@@ -88,15 +88,15 @@ def error_of(path: Path, layer: Layer, db: Path, threads: int) -> float:
 def row_of(layer: Layer, arguments: argparse.Namespace) -> dict[str, Any]:
     """Tune one layer, compare it, and race it."""
     import stridesmith as ss
+    from stridesmith.backends.devices import discover
     from stridesmith.models.api import network_of
-    from stridesmith.search.tasks.task import device_of
 
     path, db = arguments.out / f"{layer.name}.onnx", arguments.out / f"{layer.name}.db"
     onnx.save(layer.model(), path)
     if arguments.seconds:
         ss.compile(str(path), seconds=arguments.seconds, db=str(db), threads=arguments.threads)
     error = error_of(path, layer, db, arguments.threads)
-    found = race(path, network_of(str(path), device_of("cpu", arguments.threads)), db, arguments)
+    found = race(path, network_of(str(path), discover("cpu", arguments.threads)), db, arguments)
     ratios = ratios_of(found["rounds"])
     best = min(ratios, key=ratios.__getitem__, default="")
     return {"layer": layer.name, "seconds": arguments.seconds, "ratio": ratios.get(best), "best": best,

@@ -82,6 +82,7 @@ class Expr(Node):
     ``==`` and ``!=`` compare structure, but build too in a traced function (`tracing`).
     """
 
+    is_operand = True
     dtype: str
 
     def __add__(self, other: ExprLike) -> Expr:
@@ -140,18 +141,15 @@ class Expr(Node):
         return binary("==", self, other)
 
     def __ne__(self, other: object) -> bool:
-        built = self._traced("!=", other) if TRACING and get_ident() in TRACING else NotImplemented
-        return not self == other if built is NotImplemented else built
-
-    def _traced(self, _op: str, _other: Any) -> Any:
-        from .tracing import build, refuse_hash
-
-        return refuse_hash(self) if _op == "hash" else build(_op, self, _other)
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+            built: bool = tracer.build("!=", self, other)
+            return built
+        return not self == other
 
     def __bool__(self) -> bool:
-        from .tracing import refuse_truth
-
-        return refuse_truth(self)
+        if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+            tracer.refuse_truth(self)
+        raise TypeError(f"`{self!r}` is an expression, which is neither true nor false before it runs")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -376,10 +374,9 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
 
 def _operate(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """What an operator of Python builds: in a traced function what the script would, with types brought together."""
-    if TRACING and get_ident() in TRACING:
-        from .tracing import build
-
-        return build(op, a, b)
+    if TRACING and (tracer := TRACING.get(get_ident())) is not None:
+        built: Expr = tracer.build(op, a, b)
+        return built
     return binary(op, a, b)
 
 

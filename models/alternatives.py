@@ -26,10 +26,10 @@ from ..space.design.structure import Structure, structures
 from ..space.schedule import Schedule
 from ..space.tree import block_stores, find_block
 from .borders import borders, numbers_outside_of
+from .edges import host_tensors
 from .kinds import tensors_of
 from .layouts import TensorLayout
 from .network import Network, Operator
-from .run.layouts import host_tensors
 
 MOST = 6
 """Alternatives of one tensor."""
@@ -68,7 +68,7 @@ def alternatives(network: Network, target: Target, most: int = MOST) -> dict[str
     comes into the network can be copied.
     """
     fixed = {*network.outputs, *network.constants, *host_tensors(network)}
-    fixed |= {name for node in network.foreign for name in (*node.inputs, *node.outputs)}
+    fixed |= {name for node in network.called for name in (*node.inputs, *node.outputs)}
     users: dict[str, list[Wanted]] = {name: [] for name in network.tensors}
     for node in network.nodes:
         if isinstance(node, Operator):

@@ -30,9 +30,9 @@ from ..errors import ProgramError
 from ..ir.caches import cached
 from ..ir.expr import Binary, Buffer, Call, Expr, Load, Var, const
 from ..ir.node import children, transform, walk
-from ..ir.script.printer import expr_text
 from ..ir.stmt import Block, PrimFunc, Stmt, Store
 from ..ir.target import Target
+from ..ir.text import expr_text
 from ..space.design.apply import prepared
 from ..space.design.nests import steps_of
 from ..space.design.program import Anchor, anchors, inline_chains, is_elementwise
@@ -53,7 +53,7 @@ def fused(network: Network, target: Target) -> Network:
 
     Groups depend on the network and the target alone: what a run has tuned is found by every later one.
     """
-    network = _tidied(network)
+    network = _tidied(network).with_branches(lambda part: fused(part, target))
     for pick in (_followers, _readers):
         while (found := next(pick(network, target), None)) is not None:
             network = found

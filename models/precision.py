@@ -26,8 +26,8 @@ from ..errors import UsageError, did_you_mean
 from ..ir import dtypes
 from ..ir.arith.constants import rounded
 from ..ir.expr import Buffer, Call, Cast, Const, Expr, Load, Select, Var
-from ..ir.interpreter.numbers import bfloat16_bits
 from ..ir.node import transform, walk
+from ..ir.numbers import bfloat16_bits
 from ..ir.stmt import (
     Block,
     Iter,

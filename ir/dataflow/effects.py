@@ -16,14 +16,14 @@ from ..affine.sets import Domain, IntSet, is_affine, points
 from ..arith.intervals import negate
 from ..arith.simplify import simplify
 from ..expr import Buffer, Expr, Var, as_expr, binary, conjuncts, const, substitute
-from ..script.printer import expr_text
 from ..stmt import Assume
+from ..text import expr_text
 from .accesses import Access, element_variables
 from .contents import Reading, held
 from .dependence import Event, common_loops, end_event, event, last_writers
 from .instances import Program, Statement
 from .order import knowing
-from .reduced import cells, is_silent
+from .reduced import Part, cells, is_silent
 from .writers import layout_padding
 
 Point = dict[str, int]
@@ -78,17 +78,15 @@ class _Stored:
     silent: IntSet
 
 
-def effect(program: Program, changes: Sequence[Change], strict: bool, appears: bool) -> Harm | None:
+def effect(program: Program, changes: Sequence[Change], appears: bool) -> Harm | None:
     """Why something that is observed would change; the cheap questions first."""
     stores = [c for c in changes if c.statement.write is not None]
     if _untouched(program, changes, [_all_loud(c) for c in stores]):
         return None
-    split = [_split(program, c, changes, strict, appears, exact=False) for c in stores]
+    split = [_split(program, c, changes, appears, exact=False) for c in stores]
     if all(s.loud.is_empty() for s in split) or _untouched(program, changes, split):
         return None
-    split = [
-        s if s.loud.is_empty() else _split(program, s.change, changes, strict, appears, exact=True) for s in split
-    ]
+    split = [s if s.loud.is_empty() else _split(program, s.change, changes, appears, exact=True) for s in split]
     return None if all(s.loud.is_empty() for s in split) else _alive(program, changes, split)
 
 
@@ -97,15 +95,13 @@ def _all_loud(change: Change) -> _Stored:
     return _Stored(change, everything, everything.subtract(everything))
 
 
-def _split(
-    program: Program, change: Change, changes: Sequence[Change], strict: bool, appears: bool, exact: bool
-) -> _Stored:
+def _split(program: Program, change: Change, changes: Sequence[Change], appears: bool, exact: bool) -> _Stored:
     """The silent instances are found from what all other instances leave."""
     only = {c.statement.number: c.keep for c in changes if c.old is None}
     everything = points(change.domain)
     silent = everything.subtract(everything)
     exprs = [change.statement.value] + ([] if change.old is None else [change.old])
-    for cell in cells(program, change.statement, change.domain, exprs, only, strict, exact):
+    for cell in cells(program, Part(change.statement, change.domain), exprs, only, exact):
         if is_silent(change.statement, cell, change.old, appears):
             silent = silent.union(cell.instances)
     return _Stored(change, everything.subtract(silent), silent)
@@ -187,7 +183,8 @@ def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]
     by_number = {c.statement.number: c for c in changes}
     for _ in range(3):
         moved = False
-        for buffer in {_memory(s): None for s in split if not s.loud.is_empty()}:
+        writes = [s.change.statement.write for s in split if not s.loud.is_empty()]
+        for buffer in dict.fromkeys(write.buffer for write in writes if write is not None):
             seen = _observers(program, buffer, by_number, split)
             for stored, reader, access, instances in seen:
                 own = next((s for s in split if reader is not None and s.change.statement is reader), None)
@@ -199,12 +196,6 @@ def _alive(program: Program, changes: Sequence[Change], split: Sequence[_Stored]
         if not moved:
             return None
     return Harm("it is unknown whether what it writes is observed")
-
-
-def _memory(stored: _Stored) -> Buffer:
-    write = stored.change.statement.write
-    assert write is not None
-    return write.buffer
 
 
 Observation = tuple[_Stored, Statement | None, Access | None, IntSet]

@@ -46,8 +46,8 @@ from ..expr import (
     substitute,
 )
 from ..node import children, walk
-from ..script.printer import expr_text
 from ..stmt import Assume, Block, Store
+from ..text import expr_text
 from .accesses import Access, element_variables, inlined, own_expressions
 from .contents import Reading, held
 from .effects import Change, Harm, Point, effect, element_text
@@ -57,9 +57,7 @@ from .writers import Contradiction, layout_padding
 __all__ = ["Change", "Harm", "appearing", "vanishing"]
 
 
-def appearing(
-    program: Program, changes: Sequence[Change], strict: bool = False, around: Sequence[Change] = ()
-) -> Harm | None:
+def appearing(program: Program, changes: Sequence[Change], around: Sequence[Change] = ()) -> Harm | None:
     """Why the changed instances may not run in `program`, which has them; None if they may.
 
     `around` are the loops, conditions, let bindings and blocks that would be evaluated at more points.
@@ -74,18 +72,18 @@ def appearing(
             harm = _assumed(change) or _outside(change) or _forbidden(program, change) or _unread(program, change)
             if harm is not None:
                 return harm
-        return _late_init(found) or effect(program, found, strict, True)
+        return _late_init(found) or effect(program, found, appears=True)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:
         return Harm(str(error))
 
 
-def vanishing(program: Program, changes: Sequence[Change], strict: bool = False) -> Harm | None:
+def vanishing(program: Program, changes: Sequence[Change]) -> Harm | None:
     """Why the changed instances of `program` may not be left out; None if they may."""
     try:
         found = [c for c in changes if not points(c.domain).is_empty()]
-        return _skipped_init(found) or effect(program, found, strict, False)
+        return _skipped_init(found) or effect(program, found, appears=False)
     except (NotAffine, Unknown) as error:
         return Harm(f"it is unknown whether that is legal: {error}")
     except Contradiction as error:
@@ -212,10 +210,6 @@ def _undivided(change: Change) -> Harm | None:
     return None
 
 
-def _may_be_0(divisor: Expr) -> bool:
-    return not (isinstance(divisor, Const) and divisor.value)
-
-
 def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
     """The integer divisors that are no constants, each with the conditions under which it divides."""
     if isinstance(expr, Call) and expr.name == "if_then_else":
@@ -224,8 +218,8 @@ def _divisions(expr: Expr, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tup
         yield from _divisions(a, (*guards, cond))
         yield from _divisions(b, (*guards, negate(cond)))
         return
-    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype) and _may_be_0(expr.b):
-        yield expr.b, guards
+    if isinstance(expr, Binary) and expr.op in ("//", "%", "/") and dtypes.is_int(expr.dtype):
+        yield from () if isinstance(expr.b, Const) and expr.b.value else ((expr.b, guards),)
     for child in children(expr):
         if isinstance(child, Expr):
             yield from _divisions(child, guards)

@@ -35,11 +35,11 @@ from ..expr import (
     Var,
 )
 from ..node import walk
-from ..script.printer import expr_text
+from ..numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
+from ..text import expr_text
 from .lanes import lane_of
 from .memory import FORBIDDEN, UNDEF, UNINITIALISED, Data, Flags, InterpreterError, Memory
 from .nest import Nest, Value
-from .numbers import convert, dot_of_bytes, dot_of_pairs, numpy_dtype, poison, round_to
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,

@@ -15,7 +15,7 @@ from ...backends.export.names import function_name
 from ...backends.lower import lower
 from ...errors import UsageError
 from ...search.calling.packing import pack_program, unpack_program
-from .layouts import plain
+from ..edges import plain
 from .plan import ARENA, CONSTANTS
 
 if TYPE_CHECKING:
@@ -33,10 +33,9 @@ def library_of(network: Network, kernels: Mapping[str, Kernel], plan: Plan, name
     """The library `name` of a planned network.  Raises UsageError for one that has operators without programs."""
     if target.kind != "cpu":
         raise UsageError(f"networks leave for CPUs, but `{network.name}` was compiled for {target.kind}")
-    for node in network.foreign:
+    for node in network.called:
         raise UsageError(
-            f"`{network.name}` cannot leave: its operator `{node.name}` ({node.op}) has no program here and runs "
-            f"through the reference implementation of ONNX, which needs Python"
+            f"`{network.name}` cannot leave: its operator `{node.name}` ({node.op}) is no program and runs in Python"
         )
     for given in network.outputs:
         if given in network.constants or given in network.inputs:

@@ -20,10 +20,10 @@ from ...backends.executable import Call, Memory, Place, numpy_dtype
 from ...backends.kernel import BACKENDS
 from ...ir.target import Target
 from ..network import Network, Operator
+from ..views import Sharing, sharing_of
 from .in_place import overwriting
 from .kernels import Kernel, passed
 from .memory import Arena, Span, best_fit
-from .views import Sharing, sharing_of
 
 ARENA, CONSTANTS, FIRST_LENT = 0, 1, 2
 
@@ -56,8 +56,7 @@ def plan(network: Network, kernels: Mapping[str, Kernel], target: Target, in_pla
     lent = {name: number for number, name in enumerate(sharing.lent, FIRST_LENT)}
     initialised = [name for name, lying in sharing.layouts.items() if lying.initialised]
     if target.kind == "cpu" and in_place:
-        fixed = frozenset({*lent, *initialised, *network.outputs, *sharing.shared})
-        kernels = overwriting(network, kernels, sharing.layouts, fixed)
+        kernels = overwriting(network, kernels, sharing)
     owners = _owners(network, kernels, sharing)
     arena = best_fit(_spans(network, kernels, sharing, owners), alignment)
     places = {name: _place(owners[name], lent, arena) for name in sharing.layouts}

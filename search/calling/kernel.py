@@ -18,20 +18,21 @@ import numpy as np
 from ...backends.artifact import Argument
 from ...backends.data import Array, arguments_of, is_in_place, pack, unpack
 from ...backends.executable import Executable, numpy_dtype
-from ...backends.forks import renewed_in_children
 from ...backends.kernel import compile_lowered, load_artifact
 from ...backends.llvm.python_call import Expected
 from ...backends.memory import zeros
 from ...errors import BadRecord, UsageError, did_you_mean
+from ...forks import renewed_in_children
 from ...ir import dtypes
-from ...ir.interpreter.numbers import bfloat16_bits
+from ...ir.numbers import bfloat16_bits
 from ...ir.script.programs import Program
 from ...space.interface import PACKED_AHEAD
 from ..records.database import Database
 from ..records.record import Record
-from ..tasks.command_line import command_line, options_of
+from ..tasks.command_line import options_of
+from ..tasks.device import Device
 from ..tasks.interface import breach, interface_of
-from ..tasks.task import Task, device_of
+from ..tasks.task import Task
 from .near import no_record
 from .subject import device_for, record_or_work, scheduled
 
@@ -80,14 +81,14 @@ def found_in(
     work = record_or_work(what, database, asked)
     if isinstance(work, Record):
         return work, None
-    device = device_of(target, threads)
+    device = Device.here(target, threads)
     task = Task(work, device, interface_of(work, interface))
     tried: list[Outcome] = []
     record = best_here(task, database, tried.append)
     if record is not None:
         return record, device
     named = options_of(work, device, task.interface, database.name if db else None)
-    made_by = command_line({**named, "target": target} if isinstance(target, str) else named)
+    made_by = (replace(named, target=target) if isinstance(target, str) else named).command()
     others = "".join(f", and {verdict.sentence}" for outcome in tried[:1] for verdict in outcome.verdicts)
     raise no_record(task, database, made_by, tried=others, python=True)
 

@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,18 @@ from ..candidates.search_space import SearchSpace
 from ..records.status import KINDS
 from ..tasks.recording import OK, RecordedSketch, Recording, save
 from ..tasks.task import Roof, Task
-from ..workers.protocol import Build, Built, Choice, Failed, Measure, Measured, MeasureRoof, Reply, Rival, Roofed
+from ..workers.protocol import (
+    Build,
+    Built,
+    Choice,
+    Control,
+    Failed,
+    Measure,
+    Measured,
+    MeasureRoof,
+    Reply,
+    Roofed,
+)
 
 if TYPE_CHECKING:
     from ...cost_model.features import FeatureMap
@@ -37,7 +48,7 @@ REPEAT_MS = 20.0
 LARGEST = 1 << 16  # combinations of alternatives that are looked at for one sketch
 MISSES = 60  # alternatives that may be of no use, one after the other, until there are no more to choose
 AGAIN, TIMES = 0.05, 3  # the share of the fastest that is measured so often, so that none of them is only lucky
-CLEARLY = 1.25  # as in `loop`: times faster than the rival
+CLEARLY = 1.25  # as in `loop`: times faster than the control
 
 Tell = Callable[[str], None]
 
@@ -50,17 +61,26 @@ class Part:
     rows: NDArray[np.int64]
 
 
-def choose(
-    space: Space, features: FeatureMap, size: int, sketches: int, seed: int, pins: Mapping[str, str] | None = None
-) -> list[Part]:
-    """About `size` candidates in so many sketches, by chance.  Raises UsageError where pins leave none."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which part of a space is recorded: about `size` candidates of so many `sketches`, with these pins."""
+
+    size: int
+    sketches: int = 2
+    seed: int = 0
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose(space: Space, features: FeatureMap, wanted: Wanted) -> list[Part]:
+    """The wanted candidates, by chance.  Raises UsageError where pins leave none."""
     try:
-        search_space = SearchSpace(space, pins)
+        search_space = SearchSpace(space, wanted.pins)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    rng = np.random.default_rng([seed, 11])
-    numbers = sorted(rng.permutation(search_space.open)[:sketches].tolist())
-    parts = [Part(n, _sublattice(search_space, features, n, -(-size // len(numbers)), rng)) for n in numbers]
+    rng = np.random.default_rng([wanted.seed, 11])
+    numbers = sorted(rng.permutation(search_space.open)[: wanted.sketches].tolist())
+    each = -(-wanted.size // len(numbers))
+    parts = [Part(n, _sublattice(search_space, features, n, each, rng)) for n in numbers]
     return [part for part in parts if len(part.rows)]
 
 
@@ -102,7 +122,7 @@ class Progress:
     about: dict[str, Any]
     results: dict[int, list[tuple[float, str]]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
-    rival: int | None = None
+    control: int | None = None
     untuned_us: float | None = None
 
     def __post_init__(self) -> None:
@@ -151,8 +171,8 @@ class Progress:
         self.results.setdefault(number, []).append((us, str(line["status"])))
         if line["code"]:
             self.codes.setdefault(str(line["code"]), number)
-        if line["status"] == OK and (self.rival is None or us * CLEARLY < self.us(self.rival)):
-            self.rival = number
+        if line["status"] == OK and (self.control is None or us * CLEARLY < self.us(self.control)):
+            self.control = number
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:
@@ -168,7 +188,7 @@ class Recorder:
     def __init__(self, task: Task, space: Space, parts: list[Part], progress: Progress, executor: Executor) -> None:
         self.task, self.space, self.progress, self.executor = task, space, progress, executor
         self.candidates = [(part.sketch, tuple(row)) for part in parts for row in part.rows.tolist()]
-        self._rival: tuple[int, Rival] | None = None
+        self._control: tuple[int, Control] | None = None
 
     def run(self, seconds: float | None, tell: Tell) -> bool:
         """Measure a chunk at least; whether nothing is left, the fastest having been measured several times."""
@@ -201,25 +221,25 @@ class Recorder:
         return Build(script=self.task.script, target=self.task.target, choice=chosen)
 
     def _measure(self, numbers: list[int]) -> None:
-        progress, rival = self.progress, self.progress.rival
-        wanted = numbers if rival is None or (self._rival and self._rival[0] == rival) else [*numbers, rival]
+        progress, control = self.progress, self.progress.control
+        wanted = numbers if control is None or (self._control and self._control[0] == control) else [*numbers, control]
         replies = dict(zip(wanted, self.executor.build([self._job(n) for n in wanted]), strict=True))
-        if rival is not None and rival in replies and isinstance(built := replies[rival], Built):
-            self._rival = rival, Rival(built.kernel, progress.us(rival))
+        if control is not None and control in replies and isinstance(built := replies[control], Built):
+            self._control = control, Control(built.kernel, progress.us(control))
         waiting: list[tuple[int, Built]] = []
         for number in numbers:
             reply = replies[number]
             if isinstance(reply, Failed):
                 self._fail(number, reply)
-            elif (twin := progress.codes.get(reply.code_hash)) is not None and number not in progress.results:
-                us, status = progress.results[twin][0]
+            elif (same := progress.codes.get(reply.code_hash)) is not None and number not in progress.results:
+                us, status = progress.results[same][0]
                 progress.add(number, us if status == OK else None, status)
             else:
                 waiting.append((number, reply))
         best = progress.valid()[:1]
         jobs = [
             Measure(kernel=built.kernel, work=self.task.name, seed=0, called=self.task.called, repeat_ms=REPEAT_MS,
-                    best_us=progress.us(best[0]) if best else None, rival=self._rival[1] if self._rival else None)
+                    best_us=progress.us(best[0]) if best else None, control=self._control[1] if self._control else None)
             for _, built in waiting
         ]  # fmt: skip
 
@@ -249,22 +269,21 @@ class Recorder:
 
 
 def record_space(
-    task: Task, path: Path, executor: Executor, *, size: int, sketches: int = 2, seed: int = 0,
-    pins: Mapping[str, str] | None = None, seconds: float | None = None, tell: Tell = print,
-) -> Recording | None:  # fmt: skip
+    task: Task, path: Path, executor: Executor, wanted: Wanted, seconds: float | None = None, tell: Tell = print
+) -> Recording | None:
     """Measure part of a task's space into `path`; None where `seconds` ended it and a later call may go on."""
     from ...cost_model.features import FeatureMap
     from ...space.design.space import generate
 
     space = generate(task.work.func, task.target, task.interface)
     features = FeatureMap(space.sketches, task.target)
-    parts = choose(space, features, size, sketches, seed, pins)
+    parts = choose(space, features, wanted)
     if not parts:
         raise NoSchedule(f"the rules find nothing to schedule in {task.work}")
     about = {
         "workload": task.work.name, "params": dict(task.work.params), "interface": dict(task.interface),
-        "target": task.target.key, "space": space.version, "size": size, "sketches": sketches, "seed": seed,
-        "pins": dict(pins or {}), "candidates": sum(len(part.rows) for part in parts),
+        "target": task.target.key, "space": space.version, **asdict(wanted),
+        "candidates": sum(len(part.rows) for part in parts),
     }  # fmt: skip
     progress = Progress(path.with_name(path.name + ".part"), about)
     recorder = Recorder(task, space, parts, progress, executor)

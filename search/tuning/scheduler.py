@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import DeviceLost, StorageError, TemporaryError
 from ...ir.deadline import OutOfTime, until
-from ..records.aside import take_up
+from ..records.spool import take_up
 from ..records.writer import RecordWriter
 from ..tasks.task import Roof, Task
 from ..workers import kernel_cache
@@ -181,7 +181,8 @@ class Scheduler:
 
     def _turns(self) -> str:
         """Every new task once, then whatever is expected to gain most."""
-        waiting = [share for share in self._by_work() if share.known_us is None]
+        by_work = sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
+        waiting = [share for share in by_work if share.known_us is None]  # so that a short run has the best of it
         if self._is_late(waiting):
             self._hurry(waiting)
             waiting = []
@@ -337,10 +338,6 @@ class Scheduler:
             records = []
         share.stored += study.seed_records(of_this_driver(records, run.task)) / BATCH
         return Loop(run, study, builders_schedule=True, budget=TurnBudget(run, self))
-
-    def _by_work(self) -> list[Share]:
-        """What is expected to take longest comes first, so that a short run has the best of it."""
-        return sorted(self.shares, key=lambda share: -share.weight * share.run.task.work.flops)
 
     def left(self) -> float:
         """Seconds that turns may still use."""

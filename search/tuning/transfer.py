@@ -85,7 +85,8 @@ class Transfer:
             if tried == TRIED or looked_at == LOOKED_AT:
                 return
             try:
-                record = self._record(script, task)
+                record = self.database.best(script, task.target, task.interface)
+                record = record or self.database.best(script, task.target)
                 looked_at += record is not None
                 key = None if record is None else _candidate(record, task.target, search_space)
             except (TemporaryError, StorageError):
@@ -140,11 +141,6 @@ class Transfer:
             if key is not None and number in search_space.open:
                 source, *choice = key
                 yield record, number, taken_over(theirs.sketches[source], choice, search_space.sketches[number])
-
-    def _record(self, script: str, task: Task) -> Record | None:
-        """The fastest record of a program, with the same interface if there is one."""
-        same = self.database.best(script, task.target, task.interface)
-        return same or self.database.best(script, task.target)
 
     def _nearest(self, task: Task) -> list[str]:
         """Programs of the same form, the nearest first."""

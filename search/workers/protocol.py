@@ -117,7 +117,7 @@ class Verified(Reply):
 class Measured(Reply):
     """Seconds of a call, several times; `max_abs_error` as in `Verified`.
 
-    With a rival, what they would be had the rival taken the latency that is known of it.
+    With a control, what they would be had the control taken the latency that is known of it.
     """
 
     samples: tuple[float, ...]
@@ -199,6 +199,7 @@ class Choice:
 class Build(Job[Built]):
     """Schedule, lower and compile a candidate: a `choice`, a `trace`, or what the estimate likes best in the space for
     the interface `estimated`; without any of them, and where that space is empty, the program as written.
+    `over` are the numbers of two parameters that become one: an input, and the output that is written over it.
 
     `fault` is a mistake to put into its code (see `backends.faults`).
     """
@@ -210,6 +211,7 @@ class Build(Job[Built]):
     choice: Choice | None = None
     trace: Trace | None = None
     estimated: dict[str, str] | None = None
+    over: tuple[int, int] | None = None
     fault: str | None = None
 
 
@@ -238,7 +240,7 @@ class Verify(Job[Verified]):
 
 
 @dataclass(frozen=True)
-class Rival:
+class Control:
     """A kernel that candidates take turns with, and its latency in microseconds."""
 
     kernel: Compiled
@@ -249,7 +251,7 @@ class Rival:
 class Measure(Job[Measured]):
     """Verify a kernel, then time it for about `repeat_ms`.
 
-    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `rival`.  Calls
+    A kernel far slower than `best_us` runs on the first sample alone; the others take turns with the `control`.  Calls
     that are timed are `called` as in a network, or back to back.  The `fault` ``fake_latency`` claims a nanosecond.
     """
 
@@ -259,7 +261,7 @@ class Measure(Job[Measured]):
     called: InNetwork | None = None
     repeat_ms: float = 60.0
     best_us: float | None = None
-    rival: Rival | None = None
+    control: Control | None = None
     fault: str | None = None
 
 

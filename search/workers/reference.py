@@ -25,8 +25,8 @@ from ...ir import dtypes
 from ...ir.caches import cached
 from ...ir.expr import Buffer, Const, Var, as_int, const, variables
 from ...ir.interpreter.interpret import interpret
-from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_numbers, bfloat16_values, numpy_dtype
 from ...ir.node import rebuild, walk
+from ...ir.numbers import bfloat16_bits, bfloat16_numbers, bfloat16_values, numpy_dtype
 from ...ir.stmt import Block, For, PrimFunc, Seq, Stmt, Store, read_buffers, stores, written_buffers
 from ...space.workloads import from_func
 from ...space.workloads.retype import with_floats

@@ -139,7 +139,7 @@ def from_func(func: Program) -> Workload:
 def _interpret(func: PrimFunc, arrays: Arrays) -> dict[str, Array]:
     """Run `func` on `arrays`: in its own types where these are the inputs', else all floats in the inputs' widest."""
     from ...ir.interpreter.interpret import interpret
-    from ...ir.interpreter.numbers import bfloat16_bits, bfloat16_numbers, boundary_dtype, numpy_dtype
+    from ...ir.numbers import bfloat16_bits, bfloat16_numbers, boundary_dtype, numpy_dtype
     from .retype import with_floats
 
     halves = [b.name for b in func.buffers if b.dtype == "bfloat16"]

@@ -11,8 +11,8 @@ import stridesmith as ss
 from stridesmith import configs
 from stridesmith.errors import UsageError
 from stridesmith.ir.expr import Cast, Load
-from stridesmith.ir.interpreter.numbers import bfloat16_bits
 from stridesmith.ir.node import walk
+from stridesmith.ir.numbers import bfloat16_bits
 from stridesmith.ir.stmt import Store
 from stridesmith.ir.verify.rules import verify
 from stridesmith.models.evaluate import evaluate

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scale import scaled
 
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.expr import Const
 from stridesmith.ir.interpreter.interpret import interpret
 from stridesmith.ir.node import walk
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import For, Iter, PrimFunc
 from stridesmith.ir.target import Target
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.design.space import generate
 from stridesmith.space.schedule import Schedule, ScheduleError, Trace

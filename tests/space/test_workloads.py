@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stridesmith import errors
-from stridesmith.ir.affine.bounds import check_in_bounds
 from stridesmith.ir.interpreter.interpret import interpret
-from stridesmith.ir.interpreter.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
+from stridesmith.ir.numbers import bfloat16_bits, bfloat16_values, boundary_dtype
 from stridesmith.ir.script.parser import parse
+from stridesmith.ir.verify.bounds import check_in_bounds
 from stridesmith.ir.verify.rules import verify
 from stridesmith.space.workloads import from_func, names, parameters, workload
 from stridesmith.space.workloads.activations import ACTIVATIONS

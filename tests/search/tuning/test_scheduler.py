@@ -382,11 +382,11 @@ def test_what_a_database_refuses_to_the_end_is_told_and_taken_up(
         done = world.run(5)
         assert done.stopped_by == "seconds"  # type: ignore[attr-defined]
         notes = [event["message"] for event in world.events if event["event"] == "note"]
-        assert "kept aside" in notes[0] and "the next run with this database takes them up" in notes[-1]
+        assert "kept in a file" in notes[0] and "the next run with this database takes them up" in notes[-1]
         assert world.database.size == 0
     world.events.clear()
     world.run(1)
-    assert any("had to put aside are in the database now" in event.get("message", "") for event in world.events)
+    assert any("had to keep in a file are stored now" in event.get("message", "") for event in world.events)
     assert world.database.size >= done.trials
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .. import dtypes
-from ..expr import (
+from . import dtypes
+from .expr import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,

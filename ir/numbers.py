@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import dtypes
+from . import dtypes
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

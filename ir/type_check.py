@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...errors import ProgramError
-from .. import dtypes
-from ..caches import cached
-from ..expr import (
+from ..errors import ProgramError
+from . import dtypes
+from .caches import cached
+from .expr import (
     BIT_CALLS,
     COMPARISONS,
     DOT_CALLS,
@@ -29,8 +29,8 @@ from ..expr import (
     Undef,
     Var,
 )
-from ..node import children
-from ..script.printer import expr_text
+from .node import children
+from .text import expr_text
 
 _ARGUMENTS = {"pow": 2, "fma": 3, **dict.fromkeys(BIT_CALLS, 2), **dict.fromkeys((*DOT_CALLS, *PAIR_CALLS), 3)}
 
@@ -56,11 +56,7 @@ def same(e: Expr, what: str, *parts: Expr) -> None:
         raise TypeFault(f"{what} of `{expr_text(e)}` have the types {' and '.join(sorted(kinds))}; cast one of them")
 
 
-def _var(e: Var) -> None:
-    dtypes.split_dtype(e.dtype)
-
-
-def _undef(e: Undef) -> None:
+def _leaf(e: Var | Undef) -> None:
     dtypes.split_dtype(e.dtype)
 
 
@@ -92,10 +88,6 @@ def _binary(e: Binary) -> None:
 def _not(e: Not) -> None:
     if not dtypes.is_bool(e.a.dtype):
         raise TypeFault(f"`{expr_text(e)}` negates a value of type {e.a.dtype}, not a condition")
-
-
-def _select(e: Select) -> None:
-    _choice(e, e.cond, e.a, e.b)
 
 
 def _choice(e: Expr, cond: Expr, a: Expr, b: Expr) -> None:
@@ -137,10 +129,6 @@ def _cast(e: Cast) -> None:
         raise TypeFault(f"`{expr_text(e)}` changes the number of lanes")
 
 
-def _load(e: Load) -> None:
-    check_indices(e.buffer, e.indices)
-
-
 def check_indices(buffer: Buffer, indices: tuple[Expr, ...]) -> None:
     """As many integer indices as dimensions, vectors only of one length, and a type of element that exists."""
     text = f"{buffer.name}[{', '.join(map(expr_text, indices))}]"
@@ -173,6 +161,7 @@ def _let(e: LetExpr) -> None:
 
 
 _CHECKS: Mapping[type[Expr], Callable[..., None]] = {
-    Var: _var, Undef: _undef, Const: _const, Binary: _binary, Not: _not, Select: _select, Call: _call,
-    Cast: _cast, Load: _load, Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
+    Var: _leaf, Undef: _leaf, Const: _const, Binary: _binary, Not: _not, Call: _call, Cast: _cast,
+    Select: lambda e: _choice(e, e.cond, e.a, e.b), Load: lambda e: check_indices(e.buffer, e.indices),
+    Ramp: _ramp, Broadcast: _broadcast, LetExpr: _let,
 }  # fmt: skip
