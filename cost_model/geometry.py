@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import dtypes
-from ..space.design.contiguity import square_side
+from ..space.design.contiguity import interleaved_lanes, square_side
 from ..space.design.decision import BRANCH, INLINE, INNER, MASK, OVERCOMPUTE, PEEL
-from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Identity, Layout, meeting
+from ..space.design.layouts import BROADCAST, CONTIGUOUS, PAIRED, STRIDED, Fours, Identity, Layout, meeting
 from . import lines as lines_of
 from . import warps
 from .tiling import ONE, Columns, Cover, Vector, covers, floats, log2, product
@@ -337,7 +337,7 @@ class Geometry:
         out["copied"] = log2(total / np.float32(self.points))
 
     def _kinds_of_copies(self, cover: Cover, candidates: Candidates, number: int) -> NDArray[np.intp]:
-        """How an operand is copied: 0 in its own order, 1 transposed in squares of vectors, 2 element by element.
+        """How an operand is copied: 0 in its own order, 1 by shuffles of vectors, 2 element by element.
 
         What computes a stage may choose or calculate, which is done element by element.
         """
@@ -353,6 +353,9 @@ class Geometry:
             if sides is not None and operand.source == "fixed" and self.target.is_cpu_device:
                 read, written = (np.asarray(side, np.int64) for side in sides)
                 found = square_side(read, written, self.target.vector_lanes(operand.dtype))
+                beside = layout.order(operand, cover.levels["reg"])[-2:-1]
+                if isinstance(layout, Fours) and self.target.kind == "cpu" and beside[0].dim == operand.source_dim:
+                    found = interleaved_lanes(read, self.target.vector_lanes(operand.dtype))
             kinds = np.where(candidates.layout(number) == alternative, np.where(found > 0, 1, 2), kinds)
         return kinds
 

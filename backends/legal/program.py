@@ -15,6 +15,7 @@ from ..passes.roundings import EXACT
 from .accumulate import multiply_accumulates
 from .dots import dot_products
 from .gathers import gathers
+from .interleaves import interleaves
 from .masks import lane_masks
 from .offsets import offset_dots
 from .order import order_nests
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
     ("offset_dots", offset_dots),
     ("order_nests", order_nests),
     ("transposes", transposes),
+    ("interleaves", interleaves),
     ("multiply_accumulates", multiply_accumulates),
     ("lane_masks", lane_masks),
     ("gathers", gathers),

@@ -27,6 +27,15 @@ def is_transposed(func: PrimFunc, block: str, read: str, written: str) -> bool:
     return along_read[1] == [1] and along_written[0] == [1] and along_read[0] != [1] and along_written[1] != [1]
 
 
+def is_interleaved(func: PrimFunc, block: str, read: str, side: str, count: int) -> bool:
+    """Whether a block copies neighbours along `read` to each `count`-th element, and what lies along `side` between."""
+    stores = block_stores(find_block(func, block))
+    if len(stores) != 1 or not isinstance(stores[0].value, Load) or count < 2:
+        return False
+    along, across = _steps(func, block, read), _steps(func, block, side)
+    return along == ([count], [1]) and across[0] == [1] and across[1] not in ([1], [None])
+
+
 LEAST_SQUARE = 4
 """Elements of a square's side from which on it is worth being transposed as vectors."""
 MANY = 4
@@ -43,6 +52,13 @@ def square_side(read: int | NDArray[np.int64], written: int | NDArray[np.int64],
     side = np.where((extent % lanes == 0) | (extent >= MANY * lanes), lanes, divisor)
     side = np.minimum(side, np.exp2(np.floor(np.log2(points))).astype(np.int64))
     return np.where((side >= LEAST_SQUARE) & (extent >= side) & (lanes >= LEAST_SQUARE), side, np.int64(0))
+
+
+def interleaved_lanes(read: int | NDArray[np.int64], lanes: int) -> NDArray[np.int64]:
+    """Lanes of the vectors in which rows of `read` points are laid side by side; 0 where none divide them."""
+    extent = np.asarray(read, np.int64)
+    found = np.minimum(extent & -extent, lanes)
+    return np.where(found >= LEAST_SQUARE, found, np.int64(0))
 
 
 def _steps(func: PrimFunc, block: str, loop: str) -> tuple[list[int | None], list[int | None]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir import dtypes
 from ...ir.expr import variables
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from ..tree import block_stores, extent_of, find_block, find_loop
-from .contiguity import is_contiguous, is_transposed, square_side
+from .contiguity import interleaved_lanes, is_contiguous, is_interleaved, is_transposed, square_side
 from .program import Axis
 
+WORD = 32
+"""Bits of what the steps of a dot product fill."""
 STAGE_ITEMS = 64
 """Work-items of a group for an element-wise block in a nest of its own, on a device other than a CPU."""
 
@@ -55,7 +58,10 @@ def schedule_stage(sch: Schedule, block: str, target: Target, shared: bool = Tru
         fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
         distribute(sch, fused, target, min(STAGE_ITEMS, target.max_work_group, extent_of(find_loop(sch.func, fused))))
         return
-    if (squares := transpose_stage(sch, block, loops, target)) is not None:
+    squares = transpose_stage(sch, block, loops, target)
+    if squares is None:
+        squares = interleave_stage(sch, block, loops, target)
+    if squares is not None:
         head, tail = squares, None
     else:
         head, tail = loops[:-inside] or loops[:-1], vectorize_stage(sch, block, loops[-1], target)
@@ -71,7 +77,9 @@ def schedule_inner_stage(sch: Schedule, block: str, outer: str, target: Target) 
     """An element-wise block inside a shared loop: inner loops in vectors where contiguous, or in squares of them."""
     loops = sch.get_loops(block)
     inner = loops[loops.index(outer) + 1 :]
-    if inner and transpose_stage(sch, block, inner, target) is None:
+    if not inner or transpose_stage(sch, block, inner, target) is not None:
+        return
+    if interleave_stage(sch, block, inner, target) is None:
         vectorize_stage(sch, block, inner[-1], target)
 
 
@@ -104,6 +112,31 @@ def transpose_stage(sch: Schedule, block: str, loops: Sequence[str], target: Tar
     sch.unroll(inside[0])
     sch.vectorize(inside[1])
     return outside[:-1]
+
+
+def interleave_stage(sch: Schedule, block: str, loops: Sequence[str], target: Target) -> list[str] | None:
+    """A copy that lays rows side by side in words, as the steps of a dot product: q is the last loop, p the one before.
+
+        for .., p, q: S   ->   for .., p / L: for q {unrolled}: for p % L {vectorized}: S
+
+    Vectors are read along p and shuffled together (see `backends.legal.interleaves`).  Returns the loops down to
+    p / L; None, and nothing is changed, where the block is no such copy, or where no vector divides p.
+    """
+    func = sch.func
+    stores = block_stores(find_block(func, block))
+    if target.kind != "cpu" or len(loops) < 2 or not stores:
+        return None
+    p, q = loops[-2:]
+    extent, count = (extent_of(find_loop(func, loop)) for loop in (p, q))
+    dtype = stores[0].buffer.dtype
+    side = int(interleaved_lanes(extent, target.vector_lanes(dtype)))
+    if count * dtypes.bits(dtype) != WORD or not side or not is_interleaved(func, block, p, q, count):
+        return None
+    outer, inner = sch.split(p, [None, side])
+    sch.reorder(outer, q, inner)
+    sch.unroll(q)
+    sch.vectorize(inner)
+    return [*loops[:-2], outer]
 
 
 def vectorize_stage(sch: Schedule, block: str, loop: str, target: Target) -> str | None:

@@ -1,0 +1,102 @@
+"""Copies that lay rows side by side: vectors and shuffles that mean what the copy means; other copies stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stridesmith import configs
+from stridesmith.backends.cpu import compile_cpu, load_cpu
+from stridesmith.backends.host import host_cpu
+from stridesmith.backends.legal.program import as_function, legal
+from stridesmith.backends.lower import Lowered, lower
+from stridesmith.ir.expr import Buffer, Const, Expr, Load, Ramp, Shuffle, Var, const
+from stridesmith.ir.interpreter.interpret import interpret
+from stridesmith.ir.node import walk
+from stridesmith.ir.script.parser import parse
+from stridesmith.ir.stmt import For, PrimFunc, Store
+from stridesmith.space.design.stages import schedule_stage
+from stridesmith.space.schedule import Schedule
+
+CPU = configs.target("cpu-avx512")
+TYPES = {"bfloat16": "uint16", "int8": "int8", "float32": "float32", "uint8": "uint8"}
+Q = Var("q")
+
+
+def copy(count: int, lanes: int, dtype: str, row: Expr | None = None, step: int | None = None) -> Lowered:
+    """``B[q + count * l] = A[row(q) + l]``: `count` rows of 70 elements side by side."""
+    a, b = Buffer("a", (70 * count,), dtype), Buffer("b", (lanes * count + 8,), dtype)
+    read = Load(a, (Ramp(Q * 70 + 3 if row is None else row, const(1), lanes),))
+    write = Store(b, (Ramp(Q + 5, const(count if step is None else step), lanes),), read)
+    return Lowered("program", (a, b), (), For(Q, const(count), write, "unrolled"))
+
+
+def shuffles(lowered: Lowered) -> int:
+    return sum(isinstance(n, Shuffle) for n in walk(lowered.body))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("count", "lanes"), [(2, 4), (2, 16), (2, 32), (4, 4), (4, 16), (8, 8)])
+def test_rows_side_by_side_are_shuffles(count: int, lanes: int, dtype: str) -> None:
+    """The legal program, and its code here, copy what the lowered one does, by log2(count) shuffles for each vector."""
+    lowered = copy(count, lanes, dtype)
+    made = legal(lowered, CPU)
+    assert shuffles(made) == count * (count.bit_length() - 1) and shuffles(lowered) == 0
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 100, lowered.params[0].shape).astype(TYPES[dtype])
+    rows = data.reshape(count, 70)[:, 3 : 3 + lanes]
+    want = np.zeros(lowered.params[1].shape, TYPES[dtype])
+    want[5 : 5 + lanes * count] = rows.T.reshape(-1)
+    for program in (lowered, made):
+        got = np.zeros_like(want)
+        interpret(as_function(program), data, got, strict_state=False)
+        np.testing.assert_array_equal(got, want)
+    bound = load_cpu(compile_cpu(lowered, host_cpu())).bind()
+    bound.write(0, data)
+    bound.write(1, np.zeros_like(want))
+    bound.run()
+    np.testing.assert_array_equal(bound.read(1), want)
+
+
+@pytest.mark.parametrize(
+    "lowered",
+    [copy(3, 8, "int8"), copy(2, 8, "int8", step=3), copy(2, 8, "int8", step=1), copy(4, 8, "int8", step=2)],
+    ids=["three rows", "a gap", "one behind the other", "fewer steps than rows"],
+)
+def test_other_copies_stay(lowered: Lowered) -> None:
+    assert shuffles(legal(lowered, CPU)) == 0
+
+
+def test_a_copy_within_one_memory_stays() -> None:
+    """What a row has written may be read by the next."""
+    lowered = copy(2, 8, "int8")
+    a = lowered.params[0]
+    loop = lowered.body
+    assert isinstance(loop, For) and isinstance(loop.body, Store)
+    within = replace(lowered, params=(a,), body=replace(loop, body=replace(loop.body, buffer=a)))
+    assert shuffles(legal(within, CPU)) == 0
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_a_stage_of_a_dot_product_is_scheduled_so(steps: int) -> None:
+    """Rows of a matrix go side by side in vectors, on all threads."""
+    func = parse(f"""
+@T.prim_func
+def pack(b: T.Buffer((24, 96), "int8"), p: T.Buffer((2, {24 // steps}, 48, {steps}), "int8")):
+    for j, k, i, r in T.grid(2, {24 // steps}, 48, {steps}):
+        with T.block("pack"):
+            vj, vk, vi, vr = T.axis.remap("SSSS", [j, k, i, r])
+            p[vj, vk, vi, vr] = b[vk * {steps} + vr, vj * 48 + vi]
+""")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func)
+    schedule_stage(sch, "pack", CPU, inside=2)
+    made = legal(lower(sch.func, CPU), CPU)
+    assert shuffles(made) and not any(isinstance(n, Ramp) and n.stride != Const(1) for n in walk(made.body))
+    data = np.random.default_rng(0).integers(-128, 128, (24, 96)).astype(np.int8)
+    got = np.zeros(made.params[1].shape, np.int8)
+    interpret(as_function(made), data.reshape(-1), got, strict_state=False)
+    want = data.reshape(24 // steps, steps, 2, 48).transpose(2, 0, 3, 1)
+    np.testing.assert_array_equal(got, want.reshape(-1))
