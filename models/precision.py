@@ -174,7 +174,7 @@ def _beside(func: PrimFunc, given: frozenset[str]) -> set[str]:
     A factor that the program computes counts as one: it is rounded, as it would be between two programs.
     """
     blocks = leaf_blocks(func.body)
-    pairs = [found for block in blocks if (found := _pairs(block))]
+    pairs = [factors for block in blocks if (factors := _pairs(block))]
     others = {n.buffer for block in blocks if not _pairs(block) for n in walk(block) if isinstance(n, Load)}
     free = {b for pair in pairs for b in (load.buffer for load in pair) if b.dtype == WIDE} - others
     free = {b for b in free if b in func.params or producers(func, b)}

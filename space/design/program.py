@@ -179,7 +179,7 @@ class Anchor:
 
 
 _BYTES = {"uint8": "u", "int8": "s"}
-_SIGNS = {
+_SIGNS: Mapping[tuple[str, ...], str] = {
     **{("int32", a, b): _BYTES[a] + _BYTES[b] for a in _BYTES for b in _BYTES},
     ("float32", "bfloat16", "bfloat16"): PAIRS,
 }
