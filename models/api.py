@@ -128,11 +128,15 @@ def compile(
 def compiled(network: Network, target: Target, db: str | None = None) -> Model:
     """A network in the layouts that the database keeps for it, with the best kernels that it has for its operators."""
     from ..search.records.database import Database
+    from ..search.workers.spread import AllCores
     from .chosen import as_kept
+    from .run.in_place import compile_overwriting
     from .run.kernels import kernels_of
     from .run.model import Model
     from .tasks import tasks_of
 
-    with Database(db, read_only=True) as database:
+    with Database(db, read_only=True) as database, AllCores() as build:
         made = as_kept(network, target, database)
-        return Model(made, kernels_of(tasks_of(made, target), database), target)
+        kernels = kernels_of(tasks_of(made, target), database, build)
+        compile_overwriting(made, kernels, target, build)
+    return Model(made, kernels, target)

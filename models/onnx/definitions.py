@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from . import learning, microsoft
+from . import learning, microsoft, microsoft_bytes
 from .graph import ModelGraph, ModelNode
 from .microsoft import Definition
 from .parts import Parts
 
-DEFINITIONS: Mapping[tuple[str, str], Definition] = {**microsoft.DEFINITIONS, **learning.DEFINITIONS}
+DEFINITIONS: Mapping[tuple[str, str], Definition] = {
+    **microsoft.DEFINITIONS, **microsoft_bytes.DEFINITIONS, **learning.DEFINITIONS,
+}  # fmt: skip
 
 
 def defined(node: ModelNode, graph: ModelGraph) -> Sequence[ModelNode] | None:

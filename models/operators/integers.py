@@ -141,7 +141,10 @@ def _steps(epilogue: Epilogue, at: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Factor:
-    """An operand of a product: the tensor, its shape and type, and the zero point, known or read from a tensor."""
+    """An operand of a product: the tensor, its shape and type, and the zero point, known or read from a tensor.
+
+    Of the second operand a tensor may have one for each column.
+    """
 
     tensor: int | str
     shape: tuple[int, ...]
@@ -180,7 +183,8 @@ def product(site: Site, a: Factor, b: Factor, sums: Array | None, epilogue: Epil
             continue
         program.inputs([(name, site.shape(at))], site.dtype(at))
         passed.append(at)
-        zeros.append(f"T.Cast('int32', {element(name, ['0'] * len(site.shape(at)))})")
+        place = ["vj{i}"] if name == "zb" and site.shape(at) == out[-1:] else ["0"] * len(site.shape(at))
+        zeros.append(f"T.Cast('int32', {element(name, place)})")
     zero_a, zero_b = zeros
     for name, vector in epilogue.vectors().items():
         program.inputs([(name, vector.shape)], str(vector.dtype))
@@ -224,14 +228,14 @@ def _sums(program: Program, name: str, axes: Sequence[tuple[str, int]], k: int, 
     program.add(f"sum_{name}", loops, f"{target} = {target} + {value}", f"{target} = {program.zero()}")
 
 
-def _zero(site: Site, at: int) -> tuple[int, int | None] | None:
-    """A zero point: its value, or the input that has it; None where there is one for each place of a dimension."""
+def _zero(site: Site, at: int, columns: tuple[int, ...] = ()) -> tuple[int, int | None] | None:
+    """A zero point: its value, or the input that has it, for all or for `columns`; None where it is for others."""
     if not site.has(at):
         return 0, None
     value = site.constant(at)
-    if value is not None:
-        return (int(value.reshape(-1)[0]), None) if value.size == 1 or not np.ptp(value) else None
-    return (0, at) if site.shape(at) in ((), (1,)) else None
+    if value is not None and (value.size == 1 or not np.ptp(value)):
+        return int(value.reshape(-1)[0]), None
+    return (0, at) if site.shape(at) in ((), (1,), columns) else None
 
 
 def _weights(site: Site, at: int, zero_at: int, axis: int) -> Array | None:
@@ -252,7 +256,7 @@ def _factors(site: Site, a: int, b: int, za: int, zb: int) -> tuple[Factor, Fact
     if weights is not None and weights.ndim > 1:
         sums = weights.astype(np.int32).sum(axis=-2, dtype=np.int32)
         return left, Factor(site.new_constant(weights), weights.shape, str(weights.dtype)), sums
-    second = _zero(site, zb)
+    second = _zero(site, zb, site.shape(b)[-1:])
     return None if second is None else (left, Factor(b, site.shape(b), site.dtype(b), *second), None)
 
 

@@ -13,10 +13,10 @@ from stridesmith.backends.cpu import compile_cpu, load_cpu
 from stridesmith.backends.data import arguments_of, pack
 from stridesmith.backends.host import host_cpu
 from stridesmith.backends.legal.program import as_function, legal
-from stridesmith.backends.llvm.codegen import entry_name, generate
 from stridesmith.backends.llvm.compile import LinkedModule
 from stridesmith.backends.lower import Lowered, lower
 from stridesmith.backends.passes.errors import LoweringError
+from stridesmith.backends.render.llvm_module import entry_name, generate
 from stridesmith.backends.samples import make_samples
 from stridesmith.backends.verification import GUARD_BYTES, verify
 from stridesmith.ir.dtypes import with_lanes
@@ -118,9 +118,9 @@ def test_what_the_node_means() -> None:
     """Two multiply-adds, the upper halves first, without subnormal numbers."""
 
     def of(high: tuple[float, float], low: tuple[float, float], c: float) -> float:
-        pairs = [bfloat16_bits(np.asarray([x, y], np.float32)).view(np.int32) for x, y in zip(low, high, strict=True)]
+        a, b = [bfloat16_bits(np.asarray([x, y], np.float32)).view(np.int32) for x, y in zip(low, high, strict=True)]
         with np.errstate(all="ignore"):
-            return float(dot_of_pairs(*pairs, np.asarray([c], np.float32))[0])
+            return float(dot_of_pairs(a, b, np.asarray([c], np.float32))[0])
 
     assert of((2, 3), (5, 7), 1) == 42
     assert of((2.0**24, 1), (1, 1), 1) == 2.0**24  # 1 is lost twice, one after the other
