@@ -13,6 +13,7 @@ from ...ir.stmt import Allocate, Block, Declare, PrimFunc, Stmt, Store
 from ...ir.target import Target
 from ..passes.roundings import EXACT
 from .dots import dot_products
+from .kernels import Setting, legal_kernels
 from .offsets import offset_dots
 
 if TYPE_CHECKING:
@@ -27,11 +28,15 @@ PASSES: tuple[tuple[str, Callable[[Stmt, Target], Stmt]], ...] = (
 def legal(lowered: Lowered, target: Target) -> Lowered:
     """`lowered` with what the target's instruction set decides written as nodes.
 
-    Raises LoweringError for what the program asks for and the target does not have.
+    Raises LoweringError for what the program asks for and the target does not have, CodegenError for kernels that an
+    OpenCL device cannot run.
     """
     body = lowered.body
     for _, run in PASSES:
         body = run(body, target)
+    if target.kind == "opencl":
+        setting = Setting(target, (*lowered.params, *lowered.workspaces), lowered.strict)
+        body = legal_kernels(lowered.name, body, setting)
     return lowered if body is lowered.body else replace(lowered, body=body)
 
 

@@ -18,6 +18,7 @@ from ..caches import cached
 from ..expr import (
     DOT_CALLS,
     LOGIC,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Buffer,
@@ -54,6 +55,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
     "erf": lambda x: np.asarray(_erf(np.asarray(x, np.float64))).astype(np.float64),
     "fma": lambda a, b, c: np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64),
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    **dict.fromkeys(SUBGROUP_CALLS.values(), np.positive),
     **{name: partial(dot_of_bytes, name[-2] == "s", name[-1] == "s") for name in DOT_CALLS},
 }  # fmt: skip
 

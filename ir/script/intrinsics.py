@@ -15,9 +15,11 @@ from typing import Any, Union
 
 from .. import dtypes
 from ..expr import (
+    BARRIERS,
     BIT_CALLS,
     DOT_CALLS,
     MATH_CALLS,
+    SUBGROUP_CALLS,
     Binary,
     Broadcast,
     Call,
@@ -158,6 +160,15 @@ def _integers(name: str, *args: Operand) -> Expr:
     return Call(name, operands, operands[0].dtype)
 
 
+def _of_subgroup(name: str, value: Operand) -> Expr:
+    part = finish(value)
+    return Call(name, (part,), part.dtype)
+
+
+def _barrier(name: str) -> Expr:
+    return Call(name, (), "int32")
+
+
 def _extern(dtype: str, name: str, *args: Operand) -> Expr:
     dtypes.split_dtype(dtype)
     if not isinstance(name, str):
@@ -271,6 +282,8 @@ TABLE: dict[str, Callable[..., Expr]] = {
     "likely": _likely,
     "ceildiv": _ceildiv,
     **{name: partial(_math, name) for name in MATH_CALLS},
+    **{name: partial(_of_subgroup, name) for name in SUBGROUP_CALLS.values()},
+    **{name: partial(_barrier, name) for name in BARRIERS},
     **{name: partial(_integers, name) for name in (*BIT_CALLS, *DOT_CALLS)},
 }
 TABLE.update({alias: TABLE[name] if name in TABLE else partial(_binary, name) for alias, name in ALIASES.items()})

@@ -13,7 +13,7 @@ from typing import Any
 from .. import dtypes
 from ..caches import cached
 from ..context import Surroundings
-from ..expr import TRUE, Buffer, Const, Expr, LetExpr, Load, Not, Var
+from ..expr import BARRIERS, TRUE, Buffer, Call, Const, Expr, LetExpr, Load, Not, Var
 from ..node import children, walk
 from ..script.base import NAMESPACES
 from ..script.printer import expr_text
@@ -45,11 +45,12 @@ from .undef import has_undef, undef_fault, without_atoms
 
 @dataclass(frozen=True)
 class Used:
-    """Free variables, buffers and let expressions in an expression, in order."""
+    """Free variables, buffers and let expressions in an expression, in order, and whether items meet there."""
 
     variables: tuple[Var, ...]
     buffers: tuple[Buffer, ...]
     lets: tuple[LetExpr, ...]
+    meets: bool
 
 
 @cached(65536)
@@ -58,7 +59,8 @@ def _used(e: Expr) -> Used:
     lets = tuple(n for n in nodes if isinstance(n, LetExpr))
     bound = {n.var for n in lets}
     free = dict.fromkeys(n for n in nodes if isinstance(n, Var) and n not in bound)
-    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets)
+    meets = any(isinstance(n, Call) and n.name in BARRIERS for n in nodes)
+    return Used(tuple(free), tuple(dict.fromkeys(n.buffer for n in nodes if isinstance(n, Load))), lets, meets)
 
 
 def _escaping(e: Expr) -> set[Var]:
@@ -215,7 +217,13 @@ class FunctionVerifier:
             raise self.fail(12, f"`{expr_text(e)}` is undef, but decides, binds or is compared")
 
     def _value(self, e: Expr, rule: int = 2) -> None:
-        """A valid expression over visible names."""
+        """A valid expression over visible names, with a value."""
+        if _used(e).meets:
+            raise self.fail(5, f"`{expr_text(e)}` has no value; a barrier is a statement of its own")
+        self._meaning(e, rule)
+
+    def _meaning(self, e: Expr, rule: int = 2) -> None:
+        """A valid expression over visible names, or a barrier."""
         used = _used(e)
         for var in used.variables:
             if var not in self.variables:
@@ -330,6 +338,9 @@ class FunctionVerifier:
         self.stmt(stmt.body)
 
     def _evaluate(self, stmt: Evaluate) -> None:
+        if isinstance(stmt.value, Call) and stmt.value.name in BARRIERS:
+            self._meaning(stmt.value)
+            return
         self._value(stmt.value)
         self.refuse(12, undef_fault(stmt.value))
 

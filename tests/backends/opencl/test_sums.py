@@ -13,7 +13,7 @@ from stridesmith.backends.data import arguments_of
 from stridesmith.backends.kernel import compile_lowered, load_artifact
 from stridesmith.backends.lower import lower
 from stridesmith.backends.opencl import source
-from stridesmith.backends.opencl.source import generate
+from stridesmith.backends.render.opencl.program import generate
 from stridesmith.ir.script.parser import parse
 from stridesmith.ir.stmt import PrimFunc
 from stridesmith.ir.target import Target
